@@ -1,0 +1,1 @@
+"""record-service: signed, provable records of what AI agents did for people."""

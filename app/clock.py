@@ -1,0 +1,17 @@
+"""The process's own clock, for what is not a durable time.
+
+Durable times are PostgreSQL's `clock_timestamp()`: hosts' clocks differ, and `now()` stands still
+during a lock wait. What a process itself must time (a log line, a header) enters here.
+"""
+
+from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    """Return the current time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a moment as RFC 3339 in UTC with microseconds and `Z`: one form everywhere."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,146 @@
+"""What can go wrong, said in the product's words.
+
+Core raises these; `app/api/problems.py` alone maps them to HTTP, and the slug names the page that
+explains each. A `detail` is for the caller: what was wrong and what to do, never a secret, never
+the words of a driver.
+"""
+
+from dataclasses import dataclass
+
+
+class ServiceError(Exception):
+    """The root of every refusal that a caller can meet."""
+
+    slug = "internal-error"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class NotFound(ServiceError):
+    """There is no such thing, or the caller may not know that there is."""
+
+    slug = "not-found"
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One field that was refused: where (RFC 6901 pointer into the body) and why."""
+
+    pointer: str
+    detail: str
+
+
+class Invalid(ServiceError):
+    """A value was understood and refused; `fields` names each."""
+
+    slug = "validation-failed"
+
+    def __init__(
+        self, *fields: FieldError, detail: str = "One or more fields were refused."
+    ) -> None:
+        super().__init__(detail)
+        self.fields = fields
+
+
+class Conflict(ServiceError):
+    """The request is fine, but not in the state that things are in."""
+
+    slug = "conflict"
+
+
+class SessionCompleted(Conflict):
+    """A session is completed once, and takes nothing more after it."""
+
+    slug = "session-completed"
+
+
+class WebhookDisabled(Conflict):
+    """A disabled webhook is sent nothing."""
+
+    slug = "webhook-disabled"
+
+
+class CannotRevokeOwnKey(Conflict):
+    """A key cannot end itself: nobody would be left to undo the mistake."""
+
+    slug = "cannot-revoke-own-key"
+
+
+class NotResumable(Conflict):
+    """The job is not in a state from which it can be retried, cancelled or resumed."""
+
+    slug = "job-state"
+
+
+class TooManyWebhooks(Conflict):
+    """A tenant has at most 100 webhooks."""
+
+    slug = "too-many-webhooks"
+
+
+class AuditChainBroken(Conflict):
+    """The audit chain does not verify; `report` says where and how."""
+
+    slug = "audit-chain-broken"
+
+    def __init__(self, detail: str, report: dict[str, object]) -> None:
+        super().__init__(detail)
+        self.report = report
+
+
+class Gone(ServiceError):
+    """What was asked for is older than what is kept."""
+
+    slug = "history-pruned"
+
+    def __init__(self, detail: str, first_available: int) -> None:
+        super().__init__(detail)
+        self.first_available = first_available
+
+
+class Unauthenticated(ServiceError):
+    """No key was sent, or it is unknown, revoked or expired."""
+
+    slug = "unauthenticated"
+
+
+class Forbidden(ServiceError):
+    """The key is good and may not do this."""
+
+    slug = "forbidden"
+
+
+class InsufficientRole(Forbidden):
+    """The key's role is below what is needed."""
+
+    slug = "insufficient-role"
+
+
+class PinnedKey(Forbidden):
+    """A pinned key was used for what belongs to the whole tenant."""
+
+    slug = "pinned-key"
+
+
+class WiderThanPin(Forbidden):
+    """A pinned key may only mint keys with the same pin."""
+
+    slug = "wider-than-pin"
+
+
+class EventTooLarge(Invalid):
+    """An event's payload is at most 256 KiB."""
+
+
+class IdempotencyKeyReused(Invalid):
+    """The same Idempotency-Key came with another body."""
+
+    slug = "idempotency-key-reused"
+
+
+class IdempotencyKeyInUse(Conflict):
+    """The first request with this Idempotency-Key is still running."""
+
+    slug = "idempotency-key-in-use"

@@ -1,0 +1,64 @@
+"""Identifiers: UUID version 7 inside, `<prefix>_<32 hex>` outside.
+
+A version 7 UUID begins with its time in milliseconds (RFC 9562 section 5.7), so rows sort by age
+and a table can be partitioned by id. They are made here and not in the database, which may be too
+old to make them.
+"""
+
+import os
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
+
+
+def new(at: datetime | None = None) -> UUID:
+    """Return a fresh version 7 UUID.
+
+    `at` is the moment it carries, for rows whose `created_at` must agree with their id; by default
+    this host's now. The 12 bits after the milliseconds are their fraction (RFC 9562 section 6.2,
+    method 3), so what one process makes in a row sorts in that order; 62 bits are random.
+    """
+    nanoseconds = time.time_ns() if at is None else (at - _EPOCH) // _MICROSECOND * 1000
+    milliseconds, rest = divmod(nanoseconds, 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    return _build(milliseconds, fraction << 64 | int.from_bytes(os.urandom(8), "big"))
+
+
+def earliest_at(moment: datetime) -> UUID:
+    """Return the smallest id that could have been made at `moment`: a bound for ranges of time."""
+    return UUID(int=min(max(_milliseconds(moment), 0), 2**48 - 1) << 80)
+
+
+def made_at(identifier: UUID) -> datetime:
+    """Return the moment (to the millisecond) that is written into a version 7 UUID."""
+    return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC)
+
+
+def text(prefix: str, identifier: UUID) -> str:
+    """Write an id as callers see it, for example `agt_0192…`."""
+    return f"{prefix}_{identifier.hex}"
+
+
+def parse(prefix: str, value: str) -> UUID | None:
+    """Read an id of this prefix; None when `value` is not one, which is answered as unknown."""
+    match = _TEXT.fullmatch(value)
+    if match is None or match[1] != prefix:
+        return None
+    return UUID(hex=match[2])
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _build(milliseconds: int, rest: int) -> UUID:
+    value = (milliseconds & (2**48 - 1)) << 80 | rest
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return UUID(int=value)
