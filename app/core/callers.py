@@ -1,0 +1,78 @@
+"""Who is asking: the caller that a request's key stands for, and the actor that the audit names."""
+
+import enum
+from dataclasses import dataclass
+from uuid import UUID
+
+from app import ids
+from app.errors import InsufficientRole, PinnedKey
+
+
+class Role(enum.StrEnum):
+    """What a key may do; each role may do all that the ones before it may."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+    def allows(self, needed: "Role") -> bool:
+        """Say whether this role is `needed` or above it."""
+        ranks = list(Role)
+        return ranks.index(self) >= ranks.index(needed)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The one agent and principal whose things a pinned key may touch."""
+
+    agent_id: UUID
+    principal: str
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who did a privileged action: a key, the system itself, an operator's command or a link."""
+
+    type: str
+    id: str
+    role: str | None = None
+
+
+SYSTEM = Actor("system", "record-service")
+OPERATOR = Actor("operator", "manage")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An authenticated request: tenant, key, role, pin, and the request's id for the audit."""
+
+    tenant_id: UUID
+    key_id: UUID
+    role: Role
+    pin: Pin | None
+    request_id: str
+
+    def require(self, needed: Role) -> None:
+        """Raise `InsufficientRole` unless the key's role is `needed` or above."""
+        if not self.role.allows(needed):
+            raise InsufficientRole(
+                f"This needs a key with the role {needed}; the key used has the role {self.role}."
+            )
+
+    def require_no_pin(self) -> None:
+        """Raise `PinnedKey` if the key is pinned: what is asked belongs to the whole tenant."""
+        if self.pin is not None:
+            raise PinnedKey(
+                "This belongs to the whole tenant, and the key used is pinned to one agent and "
+                "principal. Use a key without a pin."
+            )
+
+    def may_touch(self, agent_id: UUID, principal: str | None = None) -> bool:
+        """Say whether the pin, if any, covers this agent (and principal, if given)."""
+        if self.pin is None:
+            return True
+        return self.pin.agent_id == agent_id and principal in (None, self.pin.principal)
+
+    def actor(self) -> Actor:
+        """Return the key as the audit chain names it."""
+        return Actor("key", ids.text("key", self.key_id), str(self.role))

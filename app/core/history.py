@@ -1,0 +1,107 @@
+"""The history kept: weekly partitions of events, deliveries and attempts, made ahead and dropped.
+
+Ids are time, so a partition is a range of ids, and dropping one costs the same for ten rows as for
+ten million. Weeks begin on Monday, 00:00 UTC.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+from sqlalchemy.orm import Session
+
+from app import ids
+
+PARENTS = ("events", "deliveries", "delivery_attempts")
+WEEK = timedelta(days=7)
+# A release that runs for weeks without its scheduler must still find room for new rows.
+WEEKS_AHEAD = 5
+
+_MAKE = text("SELECT make_history_partition(:parent, :lower, :upper)")
+
+
+def week_of(moment: datetime) -> datetime:
+    """Return the Monday, 00:00, that begins the week of `moment` (aware, in UTC)."""
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - timedelta(days=midnight.weekday())
+
+
+def make_partitions(connection: Connection, now: datetime) -> int:
+    """Make the partitions of this week, the week before and those ahead; return how many were new.
+
+    The week before is for hosts whose clock is behind the database's.
+    """
+    made = 0
+    first = week_of(now) - WEEK
+    for week in range(WEEKS_AHEAD + 2):
+        lower = ids.earliest_at(first + week * WEEK)
+        upper = ids.earliest_at(first + (week + 1) * WEEK)
+        for parent in PARENTS:
+            made += bool(
+                connection.scalar(_MAKE, {"parent": parent, "lower": lower, "upper": upper})
+            )
+    return made
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One week of one table: ids from `lower` up to, and without, `upper`."""
+
+    parent: str
+    name: str
+    lower: UUID
+    upper: UUID
+
+
+_PARTITIONS = text("""
+SELECT parent.relname, child.relname FROM pg_inherits
+  JOIN pg_class AS parent ON parent.oid = inhparent
+  JOIN pg_class AS child ON child.oid = inhrelid
+ WHERE parent.relname = ANY (:parents) AND child.relkind = 'r'
+ ORDER BY child.relname
+""")
+
+# Open deliveries, and the events that open deliveries have yet to bring, stay.
+_IN_USE = {
+    "deliveries": text(
+        "SELECT EXISTS (SELECT 1 FROM deliveries"
+        " WHERE id >= :lower AND id < :upper AND finished_at IS NULL)"
+    ),
+    "events": text(
+        "SELECT EXISTS (SELECT 1 FROM deliveries"
+        " WHERE event_id >= :lower AND event_id < :upper AND finished_at IS NULL)"
+    ),
+}
+
+
+def outlived(session: Session, now: datetime, history_days: int) -> list[Partition]:
+    """Return the partitions in which everything is older than `history_days`, oldest first."""
+    limit = ids.earliest_at(now - timedelta(days=history_days))
+    found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
+    partitions = [_partition(parent, name) for parent, name in found]
+    return [partition for partition in partitions if partition.upper <= limit]
+
+
+def drop(session: Session, partition: Partition) -> bool:
+    """Drop a partition unless something in it is still open; return whether it went.
+
+    Waits at most 2 s for the lock, so that nobody queues behind it for longer; then the database's
+    error is raised and the next run tries again.
+    """
+    bounds = {"lower": partition.lower, "upper": partition.upper}
+    in_use = _IN_USE.get(partition.parent)
+    if in_use is not None and session.scalar(in_use, bounds):
+        return False
+    session.execute(text("SET LOCAL lock_timeout = '2s'"))
+    session.execute(
+        text("SELECT drop_history_partition(:parent, :lower)"),
+        {"parent": partition.parent, "lower": partition.lower},
+    )
+    return True
+
+
+def _partition(parent: str, name: str) -> Partition:
+    """Read a partition's week from its name: the first 48 bits of its lowest id are its time."""
+    lower = UUID(int=int(name.rpartition("_")[2], 16) << 80)
+    return Partition(parent, name, lower, ids.earliest_at(ids.made_at(lower) + WEEK))

@@ -1,0 +1,66 @@
+"""Tenants: made by an operator, each with an audit chain and a root admin key from the start."""
+
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit
+from app.core.callers import OPERATOR, Role
+from app.database import Database
+from app.lib import api_keys
+from app.models import ApiKey, Tenant
+
+ROOT_KEY_NAME = "root"
+
+
+def create(database: Database, name: str, *, root_key: str | None = None) -> tuple[UUID, str]:
+    """Make a tenant with its chain and root admin key; return the tenant's id and the key's text.
+
+    `root_key` is the text of the key to install; by default a new one is made. The text is not
+    kept.
+    """
+    tenant_id, key_id = ids.new(), ids.new()
+    key_text = root_key or api_keys.new()
+    with database.transaction(tenant_id) as session:
+        session.add(Tenant(id=tenant_id, name=name))
+        session.flush()
+        session.add(
+            ApiKey(
+                tenant_id=tenant_id,
+                id=key_id,
+                name=ROOT_KEY_NAME,
+                role=Role.ADMIN,
+                digest=api_keys.digest(key_text),
+            )
+        )
+        session.flush()
+        audit.open_chain(session, tenant_id, OPERATOR, {"name": name})
+        audit.append(
+            session,
+            tenant_id,
+            OPERATOR,
+            "key.mint",
+            target=("key", ids.text("key", key_id)),
+            details={"name": ROOT_KEY_NAME, "role": "admin"},
+        )
+    return tenant_id, key_text
+
+
+def seed(database: Database, root_key: str, *, name: str = "default") -> bool:
+    """Make the first tenant with the key that the operator chose, unless that key is known already.
+
+    Returns whether a tenant was made. A revoked root key stays revoked: it is known.
+    """
+    with database.across_tenants() as session:
+        known = session.scalar(select(ApiKey.id).where(ApiKey.digest == api_keys.digest(root_key)))
+    if known is not None:
+        return False
+    create(database, name, root_key=root_key)
+    return True
+
+
+def rows(session: Session) -> list[Tenant]:
+    """Return every tenant, oldest first."""
+    return list(session.scalars(select(Tenant).order_by(Tenant.id)))

@@ -1,0 +1,117 @@
+"""Bringing a database to this release: schema, partitions ahead of time, rights of the app's role.
+
+Runs in one transaction under a lock, so two releases at once, or one killed half-way, leave either
+the old schema or the new one.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
+
+from app import clock
+from app.core import history
+
+_FOLDER = Path(__file__).resolve().parent.parent / "migrations"
+# Any number does, as long as nobody else uses it for another lock in this database.
+_LOCK = 7_264_301_558
+
+
+class MigrationError(RuntimeError):
+    """The database cannot be brought to this release; the text says why, in one line."""
+
+
+def migrate(admin_url: str, *, app_url: str) -> str:
+    """Bring the database at `admin_url` to this release; return a line that says what was done.
+
+    `app_url` names the role that the service itself uses: it gets rights on the rows and none on
+    the schema, and on audit entries none to change or delete them. Raises `MigrationError` when the
+    database is away, or newer than this code.
+    """
+    engine = create_engine(admin_url, connect_args={"connect_timeout": 10})
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            line = _upgrade(connection)
+            history.make_partitions(connection, clock.now())
+            _grant(connection, make_url(app_url).username)
+        return line
+    except OperationalError as error:
+        raise MigrationError(f"the database does not answer: {str(error.orig).strip()}") from error
+    finally:
+        engine.dispose()
+
+
+def is_current(connection: Connection) -> bool:
+    """Say whether the database has had every migration of this release (it may have had more)."""
+    if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+        return False
+    revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return revision is not None and revision not in _superseded()
+
+
+@cache
+def _superseded() -> frozenset[str]:
+    """Return the revisions that this release has migrations beyond."""
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER))
+    known = ScriptDirectory.from_config(config)
+    every = {script.revision for script in known.walk_revisions()}
+    return frozenset(every) - {known.get_current_head()}
+
+
+def _upgrade(connection: Connection) -> str:
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER))
+    config.attributes["connection"] = connection
+    known = ScriptDirectory.from_config(config)
+    current = MigrationContext.configure(connection).get_current_revision()
+    head = known.get_current_head()
+    if current is not None and current not in {
+        script.revision for script in known.walk_revisions()
+    }:
+        raise MigrationError(
+            f"the database is at revision {current}, newer than this release ({head}): "
+            "deploy the release that made it, or a later one"
+        )
+    if current == head:
+        return f"the database is at revision {head}"
+    command.upgrade(config, "head")
+    return f"the database went from revision {current or 'none'} to {head}"
+
+
+def _grant(connection: Connection, role: str | None) -> None:
+    """Give the app's role what it needs, unless it owns the schema anyway."""
+    if role is None or role == connection.scalar(text("SELECT current_user")):
+        return
+    quoted = connection.dialect.identifier_preparer.quote(role)
+    for statement in (
+        f"GRANT USAGE ON SCHEMA public TO {quoted}",
+        *(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {quoted}"
+            for table in _tables(connection)
+        ),
+        f"REVOKE UPDATE, DELETE ON audit_entries FROM {quoted}",
+        f"GRANT SELECT ON alembic_version TO {quoted}",
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {quoted}",
+    ):
+        connection.execute(text(statement))
+
+
+def _tables(connection: Connection) -> list[str]:
+    """Name the tables with rows of ours; partitions are reached through their parents' walls."""
+    return list(
+        connection.scalars(
+            text(
+                "SELECT relname FROM pg_class"
+                " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+                " AND NOT relispartition AND relname <> 'alembic_version'"
+            )
+        )
+    )

@@ -1,0 +1,32 @@
+"""The tables, one aggregate a file; `migrations/` creates them, a test holds both together."""
+
+from app.models.agents import Agent, AgentSession
+from app.models.api_keys import ApiKey
+from app.models.audit import AuditEntry, AuditHead
+from app.models.base import Base
+from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.findings import Finding
+from app.models.idempotency_keys import IdempotencyKey
+from app.models.jobs import NO_TENANT, Job
+from app.models.tenants import Tenant
+from app.models.webhooks import Lane, LaneSlot, Webhook
+
+__all__ = [
+    "NO_TENANT",
+    "Agent",
+    "AgentSession",
+    "ApiKey",
+    "AuditEntry",
+    "AuditHead",
+    "Base",
+    "Delivery",
+    "DeliveryAttempt",
+    "Event",
+    "Finding",
+    "IdempotencyKey",
+    "Job",
+    "Lane",
+    "LaneSlot",
+    "Tenant",
+    "Webhook",
+]

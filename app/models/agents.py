@@ -1,0 +1,40 @@
+"""Agents and their sessions."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped
+
+from app.models.base import Base, CreatedAt, Id, Json, TenantId
+
+
+class Agent(Base):
+    """An AI agent that acts for people."""
+
+    __tablename__ = "agents"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    name: Mapped[str]
+    description: Mapped[str | None]
+    metadata_json: Mapped[Json | None]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+
+
+class AgentSession(Base):
+    """One run of an agent on behalf of a principal, from its start to its outcome."""
+
+    __tablename__ = "sessions"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    agent_id: Mapped[UUID]
+    principal: Mapped[str]
+    title: Mapped[str | None]
+    metadata_json: Mapped[Json | None]
+    status: Mapped[str]
+    outcome: Mapped[str | None]
+    summary: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    completed_at: Mapped[datetime | None]

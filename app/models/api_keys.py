@@ -1,0 +1,26 @@
+"""API keys: who may call, as what, and for whom."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped
+
+from app.models.base import Base, CreatedAt, Id, TenantId
+
+
+class ApiKey(Base):
+    """A key, known only by the SHA-256 of its text."""
+
+    __tablename__ = "api_keys"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    name: Mapped[str]
+    role: Mapped[str]
+    pin_agent_id: Mapped[UUID | None]
+    pin_principal: Mapped[str | None]
+    digest: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    created_by: Mapped[UUID | None]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

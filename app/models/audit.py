@@ -1,0 +1,34 @@
+"""The audit chain of each tenant: a head that is locked to append, and the entries."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, TenantId
+
+
+class AuditHead(Base):
+    """The last entry of a tenant's chain; whoever appends holds its row lock."""
+
+    __tablename__ = "audit_heads"
+
+    tenant_id: Mapped[TenantId]
+    seq: Mapped[int]
+    hash: Mapped[bytes]
+
+
+class AuditEntry(Base):
+    """One privileged action: `body` is exactly the canonical JSON that was hashed.
+
+    `action` and `at` repeat what the body says, for filters; nothing is proven from them.
+    """
+
+    __tablename__ = "audit_entries"
+
+    tenant_id: Mapped[TenantId]
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    body: Mapped[bytes]
+    hash: Mapped[bytes]
+    action: Mapped[str]
+    at: Mapped[datetime]

@@ -1,0 +1,38 @@
+"""What every table shares.
+
+The first column of every primary key and unique index is `tenant_id`: row-level security and
+distribution by tenant need no rewrite. JSON documents are kept as canonical JSON text, because
+`jsonb` rewrites numbers and refuses U+0000.
+"""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from sqlalchemy import REAL, BigInteger, DateTime, SmallInteger, Text, Uuid, func, text
+from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sqlalchemy.types import LargeBinary
+
+TenantId = Annotated[UUID, mapped_column(Uuid, primary_key=True)]
+Id = Annotated[UUID, mapped_column(Uuid, primary_key=True)]
+Json = Annotated[str, mapped_column(Text)]
+# Set by PostgreSQL's own clock when the row is written.
+CreatedAt = Annotated[
+    datetime, mapped_column(DateTime(timezone=True), server_default=func.clock_timestamp())
+]
+# Numbers that begin at zero in the database.
+Count = Annotated[int, mapped_column(BigInteger, server_default=text("0"))]
+SmallCount = Annotated[int, mapped_column(SmallInteger, server_default=text("0"))]
+
+
+class Base(DeclarativeBase):
+    """The root of every model."""
+
+    type_annotation_map = {  # noqa: RUF012  # SQLAlchemy's own spelling
+        datetime: DateTime(timezone=True),
+        str: Text,
+        bytes: LargeBinary,
+        int: BigInteger,
+        float: REAL,
+        UUID: Uuid,
+    }

@@ -1,0 +1,26 @@
+"""Findings: what somebody must know about what an agent did."""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped
+
+from app.models.base import Base, CreatedAt, Id, Json, TenantId
+
+
+class Finding(Base):
+    """One finding; agent and principal are copied from its session for pins and feeds."""
+
+    __tablename__ = "findings"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    session_id: Mapped[UUID]
+    record_id: Mapped[UUID | None]
+    agent_id: Mapped[UUID]
+    principal: Mapped[str]
+    rule: Mapped[str]
+    severity: Mapped[str]
+    title: Mapped[str]
+    detail: Mapped[str | None]
+    data_json: Mapped[Json | None]
+    created_at: Mapped[CreatedAt]

@@ -1,0 +1,34 @@
+"""Durable jobs: every side effect that is not a delivery."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Count, CreatedAt, Id, Json, TenantId
+
+# The tenant of the service's own jobs: a primary key cannot begin with NULL.
+NO_TENANT = UUID(int=0)
+
+
+class Job(Base):
+    """One job, from queued to its end; `cursor` is where a resumed run goes on."""
+
+    __tablename__ = "jobs"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    kind: Mapped[str]
+    args: Mapped[Json]
+    dedupe_key: Mapped[str | None]
+    status: Mapped[str] = mapped_column(server_default="queued")
+    attempts: Mapped[Count]
+    claim_no: Mapped[Count]
+    run_at: Mapped[CreatedAt]
+    ring_at: Mapped[datetime | None]
+    locked_until: Mapped[datetime | None]
+    progress: Mapped[Json | None]
+    cursor: Mapped[str | None]
+    error: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    finished_at: Mapped[datetime | None]

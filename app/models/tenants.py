@@ -1,0 +1,20 @@
+"""Tenants, with the settings their owners rule."""
+
+from sqlalchemy import true
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, CreatedAt, Id
+
+
+class Tenant(Base):
+    """One customer of the service; nothing of one is ever seen by another."""
+
+    __tablename__ = "tenants"
+
+    id: Mapped[Id]
+    name: Mapped[str]
+    bundle_visibility: Mapped[str] = mapped_column(server_default="private")
+    bundle_retention_days: Mapped[int | None]
+    anchoring_enabled: Mapped[bool] = mapped_column(server_default=true())
+    notification_email: Mapped[str | None]
+    created_at: Mapped[CreatedAt]

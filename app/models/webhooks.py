@@ -1,0 +1,73 @@
+"""Webhooks and their lanes: the cold row that people change and the hot row that workers lock."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ARRAY, SmallInteger, Text, Uuid, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
+
+
+class Webhook(Base):
+    """Where a tenant wants its events, and the sealed secrets that sign them."""
+
+    __tablename__ = "webhooks"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    url: Mapped[str]
+    event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    description: Mapped[str | None]
+    max_in_flight: Mapped[int] = mapped_column(SmallInteger)
+    status: Mapped[str]
+    disabled_reason: Mapped[str | None]
+    sealed_secrets: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    deleted_at: Mapped[datetime | None]
+
+
+class Lane(Base):
+    """The moving state of one webhook's deliveries.
+
+    `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
+    totals, and neither is computed from the other.
+    """
+
+    __tablename__ = "lanes"
+
+    tenant_id: Mapped[TenantId]
+    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    next_sequence: Mapped[int] = mapped_column(server_default=text("1"))
+    due_at: Mapped[datetime | None]
+    ring_at: Mapped[datetime | None]
+    paused_until: Mapped[datetime | None]
+    pause_level: Mapped[SmallCount]
+    consecutive_failures: Mapped[Count]
+    failing_since: Mapped[datetime | None]
+    last_success_at: Mapped[datetime | None]
+    slow_at: Mapped[datetime | None]
+    events_succeeded: Mapped[Count]
+    events_failed: Mapped[Count]
+    events_cancelled: Mapped[Count]
+    replays_accepted: Mapped[Count]
+    replays_succeeded: Mapped[Count]
+    replays_failed: Mapped[Count]
+    replays_cancelled: Mapped[Count]
+    tests_accepted: Mapped[Count]
+    tests_succeeded: Mapped[Count]
+    tests_failed: Mapped[Count]
+    tests_cancelled: Mapped[Count]
+
+
+class LaneSlot(Base):
+    """One place in a lane: a worker holds it while it sends, until its lease ends."""
+
+    __tablename__ = "lane_slots"
+
+    tenant_id: Mapped[TenantId]
+    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    slot: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    holder: Mapped[UUID | None]
+    lease_until: Mapped[datetime | None]
