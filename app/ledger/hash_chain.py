@@ -1,0 +1,281 @@
+"""The audit chain: each entry names the hash of the one before, so none can be changed alone.
+
+An entry's body is the canonical JSON of its nine members; its hash is the SHA-256 of those bytes;
+`prev_hash` in the next body repeats it. `verify` recomputes all of that in constant memory, and
+believes only the body, which must be exactly the canonical form of an entry.
+
+A chain that was cut at its end, or written anew as a whole, still agrees with itself. So `verify`
+also takes heads that somebody kept (`known`), and the head where the chain must end (`end`).
+"""
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+from app.lib import canonical_json
+from app.lib.canonical_json import MAX_DEPTH
+
+GENESIS = "0" * 64
+"""The `prev_hash` of entry 1; like every hash within an entry it is hex in lower case."""
+
+MEMBERS = frozenset(
+    {
+        "action",
+        "actor",
+        "at",
+        "details",
+        "prev_hash",
+        "request_id",
+        "seq",
+        "target",
+        "tenant_id",
+    }
+)
+
+
+def entry_bytes(fields: Mapping[str, Any]) -> bytes:
+    """Return the bytes to hash and store for an entry: its nine members, so without `hash`.
+
+    Raises ValueError for other members and for values that could not be read back, TypeError for
+    what is no JSON.
+    """
+    if fields.keys() != MEMBERS:
+        raise ValueError(f"An audit entry has exactly the members {', '.join(sorted(MEMBERS))}.")
+    body = canonical_json.dumps(dict(fields))
+    # What `verify` would have to refuse must never enter a chain.
+    canonical_json.parse(body)
+    return body
+
+
+def entry_hash(body: bytes) -> bytes:
+    """Return the SHA-256 (32 bytes) of an entry's body."""
+    return sha256(body).digest()
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a chain has come: the number of its newest entry and that entry's hash in hex."""
+
+    seq: int
+    hash: str
+
+
+START = Head(0, GENESIS)
+
+
+class Reason(StrEnum):
+    """What is wrong where a chain first fails."""
+
+    MISSING = "missing"  # no entry has this number, though a later one or a head says it was there
+    OUT_OF_ORDER = "out_of_order"  # an entry stands here whose number came before
+    BEYOND_END = "beyond_end"  # the chain goes on behind the head where it must end
+    BAD_HASH = "bad_hash"  # the stored hash is not that of the body
+    NOT_JSON = "not_json"
+    NOT_CANONICAL = "not_canonical"  # the body is JSON, but not the one form of what it says
+    NOT_AN_ENTRY = "not_an_entry"  # the body is not an object with exactly an entry's members
+    WRONG_SEQ = "wrong_seq"  # the body has another number than its place
+    WRONG_TENANT = "wrong_tenant"
+    BAD_LINK = "bad_link"  # `prev_hash` is not the hash of the entry before
+    OTHER_HEAD = "other_head"  # the chain agrees with itself, but not with the head kept for here
+
+
+@dataclass(frozen=True)
+class Break:
+    """The first place where a chain fails, what had to stand there, and what does."""
+
+    seq: int
+    reason: Reason
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` saw: how many entries are good, the head they lead to, the break if any."""
+
+    entries: int
+    head: Head
+    broken: Break | None
+
+    @property
+    def intact(self) -> bool:
+        """Whether every entry and every given head agreed."""
+        return self.broken is None
+
+
+def verify(
+    entries: Iterable[tuple[int, bytes, bytes]],
+    *,
+    tenant_id: str,
+    after: Head = START,
+    known: Iterable[Head] = (),
+    end: Head | None = None,
+) -> Verification:
+    """Recompute a tenant's chain from its rows (seq, body, hash), ordered by seq.
+
+    `tenant_id` is as bodies have it (`ten_…`). `after` is a head already verified; the rows begin
+    behind it. `known` are heads through which the chain must lead, ordered by seq, none before
+    `after` (else ValueError). `end` is where it must end; without it, it may go on behind the last
+    known head. From the start, a chain without any entry is broken: each begins with entry 1.
+
+    Memory does not grow with the chain, and nothing is read behind the first break.
+    """
+    walk = _Walk(tenant_id, after, known, end)
+    broken = None
+    try:
+        walk.through(entries)
+    except _Broken as caught:
+        broken = caught.place
+    return Verification(walk.seq - after.seq, Head(walk.seq, walk.hash), broken)
+
+
+class _Broken(Exception):
+    def __init__(self, seq: int, reason: Reason, expected: object, found: object) -> None:
+        super().__init__(reason)
+        self.place = Break(seq, reason, _shown(expected), _shown(found))
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    # A forger may have put a megabyte there.
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+class _Walk:
+    """One pass over a chain: `seq` and `hash` are the newest entry found good."""
+
+    def __init__(
+        self, tenant_id: str, after: Head, known: Iterable[Head], end: Head | None
+    ) -> None:
+        self.seq = after.seq
+        self.hash = after.hash
+        self._tenant_id = tenant_id
+        self._tenant_json = canonical_json.dumps(tenant_id)
+        self._end = end
+        ends = [] if end is None or end.seq < after.seq else [end]
+        self._heads = heapq.merge(known, ends, key=lambda head: head.seq)
+        self._next_head = next(self._heads, None)
+
+    def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
+        self._check_place(self.seq)
+        self._check_heads(self.seq, self.hash)
+        for seq, body, stored in entries:
+            self._take(seq, body, stored)
+        if self._next_head is not None or self.seq == 0:
+            raise _Broken(self.seq + 1, Reason.MISSING, self.seq + 1, "the end of the chain")
+
+    def _take(self, seq: int, body: bytes, stored: bytes) -> None:
+        expected = self.seq + 1
+        if seq != expected:
+            reason = Reason.MISSING if seq > expected else Reason.OUT_OF_ORDER
+            raise _Broken(expected, reason, expected, seq)
+        self._check_place(seq)
+        digest = entry_hash(body)
+        if digest != stored:
+            raise _Broken(seq, Reason.BAD_HASH, stored.hex(), digest.hex())
+        if not _is_plain_entry(body, seq, self.hash, self._tenant_json):
+            self._examine(seq, body)
+        in_hex = digest.hex()
+        if self._next_head is not None and self._next_head.seq <= seq:
+            self._check_heads(seq, in_hex)
+        self.seq, self.hash = seq, in_hex
+
+    def _examine(self, seq: int, body: bytes) -> None:
+        entry = _read(seq, body)
+        # True equals 1, so the type counts too.
+        if type(entry["seq"]) is not int or entry["seq"] != seq:
+            raise _Broken(seq, Reason.WRONG_SEQ, seq, entry["seq"])
+        if entry["tenant_id"] != self._tenant_id:
+            raise _Broken(seq, Reason.WRONG_TENANT, self._tenant_id, entry["tenant_id"])
+        if entry["prev_hash"] != self.hash:
+            raise _Broken(seq, Reason.BAD_LINK, self.hash, entry["prev_hash"])
+
+    def _check_heads(self, seq: int, in_hex: str) -> None:
+        while self._next_head is not None and self._next_head.seq <= seq:
+            head = self._next_head
+            if head.seq < seq:
+                raise ValueError("Known heads must be in the order of seq, none before `after`.")
+            if head.hash != in_hex:
+                raise _Broken(seq, Reason.OTHER_HEAD, head.hash, in_hex)
+            self._next_head = next(self._heads, None)
+
+    def _check_place(self, seq: int) -> None:
+        if self._end is not None and seq > self._end.seq:
+            end = self._end.seq
+            raise _Broken(end + 1, Reason.BEYOND_END, f"the end at {end}", seq)
+
+
+def _read(seq: int, body: bytes) -> dict[str, Any]:
+    try:
+        entry = canonical_json.parse(body)
+    except canonical_json.NotJSON as error:
+        raise _Broken(seq, Reason.NOT_JSON, "canonical JSON", str(error)) from None
+    except canonical_json.NotIJSON as error:
+        raise _Broken(seq, Reason.NOT_CANONICAL, "canonical JSON", str(error)) from None
+    written = canonical_json.dumps(entry)
+    if written != body:
+        raise _Broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
+    if not isinstance(entry, dict) or entry.keys() != MEMBERS:
+        raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
+    return entry
+
+
+# Reading each body in full would take four times as long as all the rest. So a body is first held
+# against the one form that nearly all have: HEAD, details, LINK and TAIL, with nothing between them
+# and nothing left over. HEAD, LINK and TAIL admit canonical bytes only (strings of plain ASCII, no
+# escapes), and the details are judged by themselves, as a whole document. A body composed of four
+# such parts is the canonical form of an entry: look-alikes in the details cannot change that, for a
+# wrong cut leaves details that are no document. Any other body gets no verdict here: it is read in
+# full.
+
+_STRING = rb'"[ !#-\[\]-~]*+"'
+_OPTIONAL = rb"(?:" + _STRING + rb"|null)"
+_HEAD = re.compile(
+    rb'\{"action":%(s)b,"actor":\{"id":%(o)b(?:,"role":%(s)b)?,"type":%(s)b\},"at":%(s)b,"details":'
+    % {b"s": _STRING, b"o": _OPTIONAL}
+)
+_LINK = b',"prev_hash":"%b","request_id":'
+_TAIL = re.compile(
+    rb'%(o)b,"seq":([1-9][0-9]*+),"target":\{"id":%(o)b,"type":%(s)b\},"tenant_id":(%(s)b)\}'
+    % {b"s": _STRING, b"o": _OPTIONAL}
+)
+
+_SCALAR = rb"(?:" + _STRING + rb"|null|true|false|0|-?[1-9][0-9]{0,14})"
+_VALUE = rb"(?:%(s)b|\[(?:%(s)b(?:,%(s)b)*+)?\])" % {b"s": _SCALAR}
+_MEMBER = rb'"[0-9_a-z]++":' + _VALUE
+_FLAT_OBJECT = re.compile(rb"\{(?:%(m)b(?:,%(m)b)*+)?\}" % {b"m": _MEMBER})
+_NAME = re.compile(rb'"([0-9_a-z]++)":')
+
+
+def _is_plain_entry(body: bytes, seq: int, prev_hash: str, tenant_json: bytes) -> bool:
+    head = _HEAD.match(body)
+    link = _LINK % prev_hash.encode()
+    cut = body.rfind(link)
+    if head is None or cut < head.end():
+        return False
+    tail = _TAIL.fullmatch(body, cut + len(link))
+    return (
+        tail is not None
+        and tail[1] == b"%d" % seq
+        and tail[2] == tenant_json
+        and _is_canonical_object(body[head.end() : cut])
+    )
+
+
+def _is_canonical_object(raw: bytes) -> bool:
+    if _FLAT_OBJECT.fullmatch(raw):
+        # No string in it holds a quote, so a quoted name before a colon is a name.
+        names = _NAME.findall(raw)
+        return names == sorted(set(names))
+    if raw.count(b"[") + raw.count(b"{") >= MAX_DEPTH:
+        # The whole body is one level deeper than its details.
+        return False
+    try:
+        value = canonical_json.parse(raw)
+    except (canonical_json.NotJSON, canonical_json.NotIJSON):
+        return False
+    return isinstance(value, dict) and canonical_json.dumps(value) == raw

@@ -1,0 +1,274 @@
+"""Which addresses and which URLs this service may send to, and why the others are refused.
+
+Customers name the URLs that we call, from inside our own network. So an address is refused unless
+it is plainly public, and a URL is refused unless it can be read in one way only. The URL is checked
+when it is registered and again at each attempt; the addresses that its name resolves to are vetted
+whenever a connection is made.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_URL_LENGTH = 2048
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+# The IANA IPv4 Special-Purpose Address Registry (RFC 6890), whole: the few entries that it calls
+# globally reachable are anycast infrastructure, where no receiver lives. Multicast (RFC 5771) has a
+# registry of its own. The last is public on paper, and on Azure the host's own agent.
+_REFUSED_IPV4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "168.63.129.16/32",
+    )
+)
+
+# Global unicast is all that IANA gives out (RFC 4291, section 2.4); NAT64, unique local, link-local
+# and multicast lie outside it. Inside it, from the IPv6 Special-Purpose Address Registry: protocol
+# assignments with Teredo and ORCHID, documentation (two ranges), 6to4, and AS112.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_REFUSED_IPV6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "2620:4f:8000::/48")
+)
+
+_LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
+
+# Names that resolve inside a network or nowhere: RFC 6761 (localhost, invalid), RFC 6762 (local,
+# and in appendix G what people use instead), RFC 7686 (onion), RFC 8375 (home.arpa), RFC 9476
+# (alt), and `internal`, which ICANN reserved for private use in 2024.
+_INTERNAL_SUFFIXES = (
+    *("alt", "corp", "home", "home.arpa", "internal", "intranet", "invalid", "lan", "local"),
+    *("localdomain", "onion", "private"),
+)
+
+# RFC 3986, section 3.2, without user information.
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f.]*:[0-9a-f:.]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
+_NOT_PRINTABLE_ASCII = re.compile(r"[^\x21-\x7e]")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+class RefusedAddress(Exception):
+    """An address is not one that this service may connect to."""
+
+
+class BadURL(ValueError):
+    """A URL cannot be sent to; `detail` says what is wrong with it and how to mend it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL that passed: what to connect to, and what to ask for there."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the request travels under TLS."""
+        return self.scheme == "https"
+
+
+def is_public(address: Address) -> bool:
+    """Say whether an address belongs to the public internet, by IANA's registries.
+
+    An IPv4 address inside an IPv6 one (`::ffff:a.b.c.d`) is judged as the IPv4 address that it is;
+    an address with a zone (RFC 4007) is never public.
+    """
+    address = _unwrapped(address)
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _REFUSED_IPV4)
+    if address.scope_id is not None or address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _REFUSED_IPV6)
+
+
+def is_within(address: Address, networks: Iterable[Network]) -> bool:
+    """Say whether an address lies in one of `networks`; one with a zone lies in none."""
+    address = _unwrapped(address)
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+        return False
+    return any(address in network for network in networks)
+
+
+def vet(
+    addresses: Collection[Address],
+    allowed_networks: Collection[Network] = (),
+    *,
+    encrypted: bool = True,
+) -> None:
+    """Pass only if every address may be connected to.
+
+    An address passes when it is public and the connection encrypted, or when it lies in one of
+    `allowed_networks`. One bad address refuses them all: who mixes them means us to pick the wrong
+    one. Raises `RefusedAddress`, which never tells the address: for a name of ours, that is news.
+    """
+    if not addresses:
+        raise RefusedAddress("there is no address to connect to")
+    for address in addresses:
+        if is_within(address, allowed_networks):
+            continue
+        if not is_public(address):
+            raise RefusedAddress("the address is not a public one")
+        if not encrypted:
+            raise RefusedAddress("http:// is not allowed to this address; use https://")
+
+
+def check_url(url: str, allowed_networks: Collection[Network] = ()) -> None:
+    """Refuse a URL that could never be sent to, or that could be read in more than one way.
+
+    Raises `BadURL`. A name that passes is still resolved and vetted at each connection.
+    """
+    parse_url(url, allowed_networks)
+
+
+def parse_url(url: str, allowed_networks: Collection[Network] = ()) -> Target:
+    """Check a URL as `check_url` does, and return what it names.
+
+    Whoever connects goes by this reading alone, so that no second parser can read it differently.
+    """
+    parts = _split(url)
+    if parts.scheme not in DEFAULT_PORTS:
+        raise BadURL("The URL must begin with https://.")
+    host, port = _authority(parts.netloc)
+    address = _literal(host)
+    if address is None:
+        _check_name(host, allowed_networks)
+    _check_reach(parts.scheme, address, allowed_networks)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], path)
+
+
+def _split(url: str) -> SplitResult:
+    if len(url) > MAX_URL_LENGTH:
+        raise BadURL(f"The URL is longer than {MAX_URL_LENGTH} characters.")
+    if _NOT_PRINTABLE_ASCII.search(url):
+        raise BadURL(
+            "The URL holds a space, a control character or a letter outside ASCII; percent-encode "
+            "it, or in the host write the name in its ASCII form (xn--…)."
+        )
+    if "\\" in url:
+        raise BadURL("The URL holds a backslash; write / or %5C.")
+    if "#" in url:
+        raise BadURL("The URL has a fragment (#…), which is never sent; leave it out.")
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise BadURL("The host of the URL cannot be read.") from None
+
+
+def _authority(netloc: str) -> tuple[str, int | None]:
+    """Return the host in lower case, an IPv6 address without brackets, and the port if given."""
+    if "@" in netloc:
+        raise BadURL("The URL holds credentials (user:password@); leave them out.")
+    if "%" in netloc:
+        raise BadURL("The host holds a %; write the name plainly, an IPv6 address without a zone.")
+    match = _AUTHORITY.fullmatch(netloc.lower())
+    if match is None:
+        raise BadURL("The host cannot be read; write https://host/ or https://host:443/.")
+    host = match["host"].strip("[]")
+    if not host:
+        raise BadURL("The URL has no host; write https://host/path.")
+    if host.endswith("."):
+        raise BadURL("The host ends with a dot; leave it out.")
+    return host, _port(match["port"])
+
+
+def _port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    port = int(text) if text.isdecimal() and len(text) <= 5 else 0
+    if not 1 <= port <= 65535:
+        raise BadURL("The port must be a number from 1 to 65535.")
+    return port
+
+
+def _literal(host: str) -> Address | None:
+    """Read a host that is an address; None when it is a name.
+
+    Only the canonical spelling passes. Resolvers read `2130706433`, `0177.0.0.1`, `0x7f.1` and
+    `127.1` as addresses too; what ends in a number is an address or nothing (WHATWG URL,
+    "ends-in-a-number checker").
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]):
+            raise BadURL(
+                "The host is an IP address in an unusual form; write four decimal numbers, or an "
+                "IPv6 address in brackets."
+            ) from None
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        raise BadURL("The host is an IPv4 address inside an IPv6 one; write the IPv4 address.")
+    return address
+
+
+def _check_name(host: str, allowed_networks: Collection[Network]) -> None:
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        raise BadURL("The host is not a valid name: letters, digits, - and _, between dots.")
+    if _has_suffix(host, ("localhost",)):
+        if not any(network.overlaps(own) for network in allowed_networks for own in _LOOPBACK):
+            raise BadURL("The host names this machine; use a public name.")
+    elif _is_internal(host) and all(network.is_loopback for network in allowed_networks):
+        raise BadURL("The host is a name that resolves only inside a network; use a public one.")
+
+
+def _is_internal(host: str) -> bool:
+    return "." not in host or _has_suffix(host, _INTERNAL_SUFFIXES)
+
+
+def _has_suffix(host: str, suffixes: Iterable[str]) -> bool:
+    return any(f".{host}".endswith(f".{suffix}") for suffix in suffixes)
+
+
+def _check_reach(
+    scheme: str, address: Address | None, allowed_networks: Collection[Network]
+) -> None:
+    """Refuse at once what every attempt would refuse."""
+    if address is not None:
+        if is_within(address, allowed_networks):
+            return
+        if not is_public(address):
+            raise BadURL("The host is an address that is not public; use a public one.")
+        if scheme == "http":
+            raise BadURL("http:// is not allowed to a public address; use https://.")
+    if scheme == "http" and not allowed_networks:
+        raise BadURL("http:// is not encrypted; use https://.")
+
+
+def _unwrapped(address: Address) -> Address:
+    """Return the IPv4 address inside `::ffff:0:0/96`, else the address itself."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,43 @@
+"""One address that mail can be sent to, read by a grammar narrower than the mail standards'.
+
+RFC 5321 section 4.1.2 also has quoted local parts, address literals and, with SMTPUTF8, any
+Unicode; no notification needs them, and each is a way to smuggle in a second recipient or a header.
+So this takes a Dot-string of ASCII before the `@` and a domain of at least two LDH labels behind it.
+An internationalised domain is written in its ASCII form (`xn--…`, RFC 5890): IDNA 2003 and 2008
+disagree about some names, and only the owner knows which one is meant.
+"""
+
+import re
+
+MAX_LENGTH = 254
+MAX_LOCAL_PART = 64
+
+_ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LOCAL_PART = re.compile(rf"{_ATEXT}(?:\.{_ATEXT})*", re.ASCII)
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+# The last label has a letter in it, as every top-level domain: four numbers are an address.
+_DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?=[0-9-]*[A-Za-z]){_LABEL}", re.ASCII)
+
+
+class NotAMailbox(ValueError):
+    """The text is no single, plain mail address; the message says what to change."""
+
+
+def check(text: str) -> None:
+    """Raise `NotAMailbox` unless `text` is one plain address such as `security@example.com`."""
+    local_part, at, domain = text.rpartition("@")
+    if not at:
+        raise NotAMailbox("Send one address with an @, such as security@example.com.")
+    if len(text) > MAX_LENGTH or len(local_part) > MAX_LOCAL_PART:
+        raise NotAMailbox(
+            f"At most {MAX_LENGTH} characters, and {MAX_LOCAL_PART} of them before the @."
+        )
+    if not domain.isascii():
+        raise NotAMailbox("Write the domain in its ASCII form, xn--… (RFC 5890).")
+    if not _LOCAL_PART.fullmatch(local_part):
+        raise NotAMailbox(
+            "Send one bare address: before the @ only ASCII letters, digits, single dots and "
+            "!#$%&'*+/=?^_`{|}~- can stand, so no display name, spaces, quotes or line breaks."
+        )
+    if not _DOMAIN.fullmatch(domain):
+        raise NotAMailbox(f"Behind the @ put a domain name such as example.com, not {domain!r}.")

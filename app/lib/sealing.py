@@ -1,0 +1,107 @@
+"""Sealing at rest: what the database holds of a secret is useless without MASTER_KEYS.
+
+AES-256-GCM under the newest master key. The sealed bytes begin with a version and the id of their
+key, so a key can be rotated: older keys still open what they sealed, `is_current` finds what waits
+to be sealed again. The identity of the row is authenticated with them, so sealed bytes that are
+copied into another row, or another column, do not open there.
+
+    version (1 byte, 0x01) | key id (4) | nonce (12, random) | ciphertext and its tag (16)
+"""
+
+import base64
+import binascii
+import secrets
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+_VERSION = b"\x01"
+_KEY_BYTES = 32
+_KEY_ID_BYTES = 4
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
+_HEADER_BYTES = len(_VERSION) + _KEY_ID_BYTES
+_OVERHEAD = _HEADER_BYTES + _NONCE_BYTES + _TAG_BYTES
+
+
+class CannotOpen(Exception):
+    """Sealed bytes do not open: unknown key, other row, or changed. Holds nothing secret."""
+
+
+class MasterKeys:
+    """The keys of MASTER_KEYS, newest first: the first seals, all open."""
+
+    def __init__(self, keys: list[bytes]) -> None:
+        """Take one or more keys of 32 bytes. Raises ValueError, quoting none of them."""
+        if not keys:
+            raise ValueError("There is no master key; make one with `openssl rand -base64 32`.")
+        self._ciphers = {_key_id(key): AESGCM(key) for key in keys}
+        if len(self._ciphers) != len(keys):
+            raise ValueError("A master key stands there twice; remove one.")
+        self._newest = _key_id(keys[0])
+
+    @classmethod
+    def parse(cls, text: str) -> "MasterKeys":
+        """Read the setting: keys of 32 bytes in base64 or base64url, newest first, comma between.
+
+        Raises ValueError that says which entry is wrong and does not quote it.
+        """
+        return cls([_decode(entry, place) for place, entry in enumerate(text.split(","), 1)])
+
+    @staticmethod
+    def generate() -> str:
+        """Return a fresh key as MASTER_KEYS takes it; to rotate, put it and a comma in front."""
+        return base64.urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode("ascii")
+
+    def __repr__(self) -> str:
+        return f"MasterKeys({', '.join(key_id.hex() for key_id in self._ciphers)})"
+
+    def seal(self, plaintext: bytes, identity: str) -> bytes:
+        """Seal bytes for one place, such as `webhooks/<tenant>/<id>/secret`, under the newest key.
+
+        The nonce is random: one key is good for 2^32 seals (NIST SP 800-38D section 8.3).
+        """
+        header = _VERSION + self._newest
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = self._ciphers[self._newest].encrypt(nonce, plaintext, header + identity.encode())
+        return header + nonce + sealed
+
+    def open(self, sealed: bytes, identity: str) -> bytes:
+        """Return what was sealed for this identity. Raises CannotOpen."""
+        if len(sealed) < _OVERHEAD or not sealed.startswith(_VERSION):
+            raise CannotOpen("These are not sealed bytes, or they were cut short.")
+        header, nonce = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES:][:_NONCE_BYTES]
+        key_id = header[len(_VERSION) :]
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise CannotOpen(f"Sealed under master key {key_id.hex()}, not in MASTER_KEYS.")
+        try:
+            return cipher.decrypt(
+                nonce, sealed[_HEADER_BYTES + _NONCE_BYTES :], header + identity.encode()
+            )
+        except InvalidTag:
+            raise CannotOpen("The sealed bytes were changed, or belong to another row.") from None
+
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the newest key sealed this; if not, open it and seal it again."""
+        return sealed.startswith(_VERSION + self._newest)
+
+
+def _key_id(key: bytes) -> bytes:
+    """Name a key by the start of its SHA-256, so that nobody has to."""
+    return sha256(key).digest()[:_KEY_ID_BYTES]
+
+
+def _decode(entry: str, place: int) -> bytes:
+    text = entry.strip().rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise ValueError(
+            f"Master key {place} is not {_KEY_BYTES} bytes in base64;"
+            " make one with `openssl rand -base64 32`."
+        )
+    return key

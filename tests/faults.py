@@ -1,0 +1,66 @@
+"""What tests do to a Valkey, and how they wait: by a condition and a deadline, never by sleeping."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from app.dev.valkey import EmbeddedValkey
+
+
+class OwnValkey:
+    """A Valkey that one test may freeze, kill and empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = EmbeddedValkey(folder)
+        self._server.start()
+        self.url = self._server.url
+        self.client = redis.Redis.from_url(self.url)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the server's process for a while: connections stand, nothing answers."""
+        pid = int(self.client.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def away(self, *, emptied: bool = False) -> Iterator[None]:
+        """Stop the server for a while; `emptied` loses all it held."""
+        self._server.stop()
+        yield
+        if emptied:
+            shutil.rmtree(self._server.folder / "appendonlydir")
+        self._server.start()
+
+    def close(self) -> None:
+        """End the server."""
+        self.client.close()
+        self._server.stop()
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[OwnValkey]:
+    """Run a Valkey for this test alone."""
+    server = OwnValkey(tmp_path / "valkey")
+    yield server
+    server.close()
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> float:
+    """Wait until `condition()` is true and return the seconds it took; fail after `seconds`."""
+    began = time.monotonic()
+    while not condition():
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds} s"
+        time.sleep(0.005)
+    return time.monotonic() - began

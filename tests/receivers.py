@@ -1,0 +1,273 @@
+"""Real servers on this machine to send to: well-behaved ones, broken ones and hostile ones.
+
+`Listener` hands each connection to a function of the test and counts what reaches it. `Receiver` is
+one that speaks HTTP/1.1, keeps what it got and answers as the test says. `Authority` signs
+certificates for either.
+"""
+
+import contextlib
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
+class Listener:
+    """A TCP or TLS server that gives each connection to `serve`, in a thread of its own.
+
+    `connections` counts what was accepted, whether or not a TLS handshake followed.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[socket.socket], None],
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.connections = 0
+        self._serve = serve
+        self._tls = tls
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=128)
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="listener", daemon=True).start()
+
+    def url(self, path: str = "/hook", host: str = "127.0.0.1") -> str:
+        """Return the URL of a path here, under another name of this machine if given."""
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}{path}"
+
+    def cut(self) -> None:
+        """Cut every connection, and go on listening."""
+        with self._lock:
+            for connection in self._open:
+                # Around TLS, which would begin a conversation about closing.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop listening and cut every connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._run, args=(connection,), daemon=True).start()
+
+    def _run(self, connection: socket.socket) -> None:
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        with self._lock:
+            self._open.add(connection)
+        # A client that goes away is what many a test wants.
+        with contextlib.suppress(OSError), connection:
+            if isinstance(connection, ssl.SSLSocket):
+                connection.do_handshake()
+            self._serve(connection)
+        with self._lock:
+            self._open.discard(connection)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What arrived; header names are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def read_request(stream: BufferedReader) -> Request | None:
+    """Read one request whose length is given; None when the client has closed."""
+    line = stream.readline()
+    if not line:
+        return None
+    method, path, _ = line.decode("latin-1").split(" ", 2)
+    headers = {}
+    while (line := stream.readline().rstrip(b"\r\n")) != b"":
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    return Request(method, path, headers, stream.read(int(headers.get("content-length", 0))))
+
+
+def http_answer(
+    status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None
+) -> bytes:
+    """Write an HTTP/1.1 answer with its length."""
+    lines = [f"HTTP/1.1 {status} Because", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+OK = http_answer(200)
+
+
+class Receiver(Listener):
+    """An HTTP server that keeps every request in `requests` and answers by `answer`.
+
+    `answer` is the bytes to send each time, or a function from the `Request` to them; None closes
+    the connection without a word.
+    """
+
+    def __init__(
+        self,
+        answer: bytes | Callable[[Request], bytes | None] = OK,
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.requests: list[Request] = []
+        self._answer = answer
+        super().__init__(self._converse, tls=tls, host=host)
+
+    def _converse(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            while request := read_request(stream):
+                self.requests.append(request)
+                answer = self._answer if isinstance(self._answer, bytes) else self._answer(request)
+                if answer is None:
+                    return
+                connection.sendall(answer)
+
+
+class Authority:
+    """A certificate authority of the test's own: `ca_file` holds its root.
+
+    `asked_for` lists the server names (SNI) that clients of its servers asked for.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _common_name("Test root")
+        self.asked_for: list[str | None] = []
+        usage = x509.KeyUsage(
+            key_cert_sign=True,
+            crl_sign=True,
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        root = (
+            _certificate(self._name, self._name, self._key, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.ca_file = str(folder / "root.pem")
+        Path(self.ca_file).write_bytes(root.public_bytes(serialization.Encoding.PEM))
+
+    def server(self, *names: str, expired: bool = False, trusted: bool = True) -> ssl.SSLContext:
+        """Return a server's context with a certificate for `names`, some of them addresses.
+
+        `trusted=False` lets the certificate sign itself.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        signer = self._key if trusted else key
+        subject = _common_name(names[0])
+        issuer = self._name if trusted else subject
+        certificate = (
+            _certificate(subject, issuer, key, signer, days=-1 if expired else 30)
+            .add_extension(
+                x509.SubjectAlternativeName([_name(name) for name in names]), critical=False
+            )
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        return self._context(certificate, key)
+
+    def _context(
+        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+    ) -> ssl.SSLContext:
+        file = self._folder / f"{certificate.serial_number:x}.pem"
+        file.write_bytes(
+            certificate.public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        context.sni_callback = self._note_name
+        return context
+
+    def _note_name(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> None:
+        self.asked_for.append(name)
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _certificate(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int = 30,
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=30))
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(authority, critical=False)
+    )

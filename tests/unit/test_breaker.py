@@ -1,0 +1,46 @@
+"""The circuit breaker."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from app.lib.breaker import Breaker
+from tests.faults import until
+
+
+def test_nothing_is_held_back_while_all_goes_well() -> None:
+    breaker = Breaker(60)
+
+    assert [breaker.admits() for _ in range(3)] == [True, True, True]
+
+
+def test_after_a_failure_callers_are_held_back_until_the_period_is_over() -> None:
+    breaker = Breaker(0.1)
+    breaker.failed()
+
+    assert not breaker.admits()
+    assert until(breaker.admits) >= 0.05
+
+
+def test_one_of_many_callers_is_let_through_to_look() -> None:
+    breaker = Breaker(0.05)
+    breaker.failed()
+    until(breaker.admits)
+
+    with ThreadPoolExecutor(16) as threads:
+        admitted = [future.result() for future in [threads.submit(breaker.admits) for _ in range(16)]]
+
+    assert not any(admitted)
+
+
+def test_a_success_lets_everybody_through_again() -> None:
+    breaker = Breaker(60)
+    breaker.failed()
+    breaker.succeeded()
+
+    assert breaker.admits()
+
+
+def test_only_the_first_failure_and_the_first_success_are_news() -> None:
+    breaker = Breaker(60)
+
+    assert [breaker.failed(), breaker.failed()] == [True, False]
+    assert [breaker.succeeded(), breaker.succeeded()] == [True, False]

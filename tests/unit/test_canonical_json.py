@@ -1,0 +1,400 @@
+"""Canonical JSON against an independent writer, the RFC's own tables, and hostile bytes."""
+
+import json
+import math
+import struct
+import sys
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+import pytest
+import rfc8785
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.lib.canonical_json import MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, dumps, parse
+from tests.refusals import REFUSED
+
+MEBIBYTE = 1 << 20
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-MAX_INTEGER, MAX_INTEGER),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+)
+documents = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5), st.dictionaries(st.text(max_size=8), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+def many(examples: int) -> settings:
+    return settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+def is_read_back(value: Any) -> bool:
+    """Whether no number in it is an integer that only a double's spelling could bring in."""
+    if isinstance(value, float):
+        return not MAX_INTEGER < abs(value) < 1e21
+    if isinstance(value, dict):
+        return all(is_read_back(item) for item in value.values())
+    if isinstance(value, list):
+        return all(is_read_back(item) for item in value)
+    return True
+
+
+# Writing.
+
+
+@many(2000)
+@given(documents)
+def test_documents_are_written_byte_for_byte_as_the_reference_writes_them(value: Any) -> None:
+    assert dumps(value) == rfc8785.dumps(value)
+
+
+@many(5500)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_doubles_are_written_byte_for_byte_as_the_reference_writes_them(value: float) -> None:
+    assert dumps(value) == rfc8785.dumps(value)
+
+
+@many(1000)
+@given(st.dictionaries(st.text(max_size=6), st.none(), max_size=8))
+def test_names_are_ordered_as_the_reference_orders_them(value: dict[str, None]) -> None:
+    assert dumps(value) == rfc8785.dumps(value)
+
+
+@many(3000)
+@given(st.text())
+def test_strings_are_escaped_as_the_reference_escapes_them(value: str) -> None:
+    assert dumps(value) == rfc8785.dumps(value)
+
+
+def test_every_power_of_ten_is_written_as_the_reference_writes_it() -> None:
+    for mantissa in (1.0, -1.0, 1.25):
+        values = [float(f"{mantissa}e{exponent}") for exponent in range(-324, 308)]
+        assert dumps(values) == rfc8785.dumps(values)
+
+
+RFC_8785_APPENDIX_B = [
+    ("0000000000000000", "0"),
+    ("8000000000000000", "0"),
+    ("0000000000000001", "5e-324"),
+    ("8000000000000001", "-5e-324"),
+    ("7fefffffffffffff", "1.7976931348623157e+308"),
+    ("ffefffffffffffff", "-1.7976931348623157e+308"),
+    ("4340000000000000", "9007199254740992"),
+    ("c340000000000000", "-9007199254740992"),
+    ("4430000000000000", "295147905179352830000"),
+    ("44b52d02c7e14af5", "9.999999999999997e+22"),
+    ("44b52d02c7e14af6", "1e+23"),
+    ("44b52d02c7e14af7", "1.0000000000000001e+23"),
+    ("444b1ae4d6e2ef4e", "999999999999999700000"),
+    ("444b1ae4d6e2ef4f", "999999999999999900000"),
+    ("444b1ae4d6e2ef50", "1e+21"),
+    ("3eb0c6f7a0b5ed8c", "9.999999999999997e-7"),
+    ("3eb0c6f7a0b5ed8d", "0.000001"),
+    ("41b3de4355555553", "333333333.3333332"),
+    ("41b3de4355555554", "333333333.33333325"),
+    ("41b3de4355555555", "333333333.3333333"),
+    ("41b3de4355555556", "333333333.3333334"),
+    ("41b3de4355555557", "333333333.33333343"),
+    ("becbf647612f3696", "-0.0000033333333333333333"),
+    ("43143ff3c1cb0959", "1424953923781206.2"),
+]
+
+
+@pytest.mark.parametrize(("bits", "written"), RFC_8785_APPENDIX_B)
+def test_the_number_table_of_the_rfc_holds(bits: str, written: str) -> None:
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    assert dumps(value) == written.encode()
+
+
+def test_the_example_of_the_rfc_is_read_and_written() -> None:
+    raw = rb"""{
+      "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+      "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+      "literals": [null, true, false]
+    }"""
+    assert (
+        dumps(parse(raw))
+        == (
+            '{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],'
+            '"string":"€$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'
+        ).encode()
+    )
+
+
+def test_names_are_ordered_by_utf_16_code_units_and_not_by_code_points() -> None:
+    names = ["€", "\r", "\ufb33", "1", "😀", "\u0080", "ö"]
+    written = dumps(dict.fromkeys(names, 0))
+    assert list(json.loads(written)) == ["\r", "1", "\u0080", "ö", "€", "😀", "\ufb33"]
+
+
+def test_a_subclass_is_written_as_the_type_it_comes_from() -> None:
+    class Colour(StrEnum):
+        RED = "red"
+
+    class Level(IntEnum):
+        HIGH = 3
+
+    class Pair(NamedTuple):
+        left: int
+        right: str
+
+    value = OrderedDict({"pair": Pair(1, "two"), "level": Level.HIGH, Colour.RED: Colour.RED})
+    assert dumps(value) == b'{"level":3,"pair":[1,"two"],"red":"red"}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"bytes",
+        {1, 2},
+        object(),
+        datetime.now(UTC),
+        Decimal(1),
+        1j,
+        {1: 2},
+        {"a": 1, 2: 3},
+        {None: 1},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [value]}])
+def test_a_type_without_a_json_form_is_a_type_error(value: object, wrap: Any) -> None:
+    with pytest.raises(TypeError):
+        dumps(wrap(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, -math.inf, 2**53, -(2**53), 10**5000, "\ud800", {"\udfff": 1}],
+    ids=["nan", "inf", "-inf", "2^53", "-2^53", "10^5000", "surrogate", "surrogate name"],
+)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [value]}])
+def test_a_value_that_canonical_json_cannot_hold_is_a_value_error(value: object, wrap: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        dumps(wrap(value))
+
+
+def test_a_value_that_holds_itself_is_a_value_error() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="holds itself"):
+        dumps(endless)
+
+
+# Reading.
+
+
+def refusal_of(raw: bytes) -> NotJSON | NotIJSON | None:
+    try:
+        parse(raw)
+    except (NotJSON, NotIJSON) as refusal:
+        return refusal
+    return None
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "pointer"),
+    [pytest.param(*rest, id=name) for name, *rest in REFUSED],
+)
+def test_what_cannot_be_signed_is_refused_with_its_place(
+    raw: bytes, status: int, pointer: str | None
+) -> None:
+    refusal = refusal_of(raw)
+    assert refusal is not None
+    found = (422, refusal.pointer) if isinstance(refusal, NotIJSON) else (400, None)
+    assert found == (status, pointer)
+    # What it says can stand in an answer: it is valid text, and short however long the body is.
+    assert 0 < len(refusal.detail.encode("utf-8")) < 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b" \n[ ] \t\r", []),
+        (b"null", None),
+        (b'""', ""),
+        (b"-0", 0),
+        (b"-0.0", 0),
+        (b"1E5", 100000),
+        (b"1e+05", 100000),
+        (b"9007199254740991", MAX_INTEGER),
+        (b"-9007199254740991", -MAX_INTEGER),
+        (b"9007199254740991.0", MAX_INTEGER),
+        (b"1e21", 1e21),
+        (b"1e300", 1e300),
+        (b"1e-400", 0),
+        (b"0." + b"1" * 100_000, 1 / 9),
+        (b'"\\ud83d\\ude00"', "😀"),
+        (b'"\\\\ud83d"', "\\ud83d"),
+        (b'"\\u0000\x7f"', "\x00\x7f"),
+        ('"\\uFFFF\uffff\u2028\ufeff"'.encode(), "\uffff\uffff\u2028\ufeff"),
+        (b'"' + b"[" * 1000 + b'"', "[" * 1000),
+        (b'{"":{"a":1},"a":{"a":2}}', {"": {"a": 1}, "a": {"a": 2}}),
+        (b"[" + b"[]," * 200 + b"{}]", [[]] * 200 + [{}]),
+    ],
+)
+def test_what_every_parser_reads_alike_is_accepted(raw: bytes, value: Any) -> None:
+    assert parse(raw) == value
+
+
+def test_names_keep_the_order_in_which_they_were_written() -> None:
+    assert list(parse(b'{"b":1,"a":2}')) == ["b", "a"]  # type: ignore[arg-type]
+
+
+def test_128_levels_are_not_too_deep_however_many_there_are() -> None:
+    tower = b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1)
+    assert parse(b"[" + tower + b"," + tower + b"]") == json.loads(f"[{tower.decode()}]") * 2
+
+
+@many(700)
+@given(documents.filter(is_read_back))
+def test_what_was_written_is_read_back_and_written_again_the_same(value: Any) -> None:
+    written = dumps(value)
+    assert parse(written) == value
+    assert dumps(parse(written)) == written
+
+
+@many(700)
+@given(documents)
+def test_whatever_is_accepted_is_accepted_again_in_its_canonical_form(value: Any) -> None:
+    try:
+        accepted = parse(json.dumps(value).encode())
+    except NotIJSON:
+        assert not is_read_back(value)
+    else:
+        assert is_read_back(value)
+        assert parse(dumps(accepted)) == value
+
+
+FRAGMENTS = [
+    "[",
+    "]",
+    "{",
+    "}",
+    ":",
+    ",",
+    '"',
+    '"a"',
+    '"b"',
+    '"a":',
+    "1",
+    "0",
+    "-",
+    ".5",
+    "e9",
+    "e999",
+]
+FRAGMENTS += [
+    " ",
+    "\n",
+    "\\",
+    "\\u",
+    "\\ud800",
+    "\\udc00",
+    "null",
+    "true",
+    "NaN",
+    "9" * 16,
+    "é",
+    "\x00",
+]
+
+
+@many(2000)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
+def test_only_json_is_accepted_and_nothing_else_is_called_not_json(text: str) -> None:
+    def no_constant(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        json.loads(text, parse_constant=no_constant)
+    except ValueError:
+        assert isinstance(refusal_of(text.encode()), NotJSON)
+    else:
+        assert not isinstance(refusal_of(text.encode()), NotJSON)
+
+
+@many(500)
+@given(st.binary(max_size=40))
+def test_arbitrary_bytes_are_read_or_refused_and_nothing_else(raw: bytes) -> None:
+    if refusal_of(raw) is None:
+        json.loads(raw)
+
+
+@many(1000)
+@given(
+    st.lists(st.one_of(st.text(max_size=3), st.integers(0, 3)), max_size=12),
+    st.sampled_from(['"\\ud800"', "1e999", "-9007199254740992", '{"\\udc00":1}']),
+)
+def test_the_pointer_leads_to_a_planted_fault(path: list[str | int], fault: str) -> None:
+    text = fault
+    for step in reversed(path):
+        if isinstance(step, int):
+            text = "[" + '{"a":"[{"},' * step + text + "]"
+        else:
+            text = f'{{"before it":[1,[2]],{json.dumps(step)}:{text}}}'
+    refusal = refusal_of(text.encode())
+    assert isinstance(refusal, NotIJSON)
+    escaped = [str(step).replace("~", "~0").replace("/", "~1") for step in path]
+    assert refusal.pointer == "".join(f"/{step}" for step in escaped)
+
+
+COSTLY = {
+    "open brackets": b"[" * MEBIBYTE,
+    "open objects": b'{"a":' * (MEBIBYTE // 5),
+    "open strings": b'"' + b'\\"' * (MEBIBYTE // 2),
+    "quotes": b'"' * MEBIBYTE,
+    "backslashes": b'"' + b"\\" * MEBIBYTE,
+    "digits": b"1" * MEBIBYTE,
+    "digits and a fraction": b"1" * MEBIBYTE + b".5",
+    "a fraction": b"0." + b"1" * MEBIBYTE,
+    "an exponent": b"1e" + b"9" * MEBIBYTE,
+    "a string of brackets": b'["' + b"[" * MEBIBYTE + b'",1e999]',
+    "pairs of surrogates": b'"' + b"\\ud83d\\ude00" * (MEBIBYTE // 12) + b'\\ud800"',
+    "a fault behind many items": b"[" + b"1," * (MEBIBYTE // 2) + b"1e999]",
+    "a fault far down": b"[" * 127 + b"[" + b"1," * (MEBIBYTE // 2) + b"1e999" + b"]" * 128,
+    "many objects": b"[" + b"{}," * (MEBIBYTE // 3) + b'{"a":1,"a":1}]',
+    "many names": b"{" + b'"%d":1,' * 100_000 % (*range(100_000),) + b'"1":1}',
+    "white space": b" " * MEBIBYTE,
+}
+
+
+@pytest.mark.parametrize("raw", COSTLY.values(), ids=COSTLY.keys())
+def test_a_mebibyte_costs_no_more_than_its_length(raw: bytes) -> None:
+    started = time.process_time()
+    refusal_of(raw)
+    # Quadratic work on a mebibyte takes minutes; in proportion it takes under half a second.
+    assert time.process_time() - started < 5
+
+
+def test_a_caller_without_stack_is_not_blamed_on_the_document() -> None:
+    tower = b"[" * 120 + b"]" * 120
+
+    def at_the_bottom_of(calls: int) -> Any:
+        return parse(tower) if calls == 0 else at_the_bottom_of(calls - 1)
+
+    calls = sys.getrecursionlimit()
+    while True:
+        try:
+            # Neither NotJSON nor NotIJSON, at any depth of the stack.
+            assert at_the_bottom_of(calls) == json.loads(tower)
+        except RecursionError:
+            calls -= 1
+        else:
+            break
+    assert calls > 0

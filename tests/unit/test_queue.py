@@ -1,0 +1,261 @@
+"""The doorbell, on a real Valkey that is frozen, emptied and filled with rubbish."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID, uuid4
+
+import dramatiq
+import pytest
+import redis
+from dramatiq import Message
+from dramatiq.brokers.redis import RedisBroker
+
+from app import heartbeats
+from app.queue import WAKE_CHANNEL, Bell, connect
+from tests.faults import OwnValkey, until
+
+TENANT, WEBHOOK = uuid4(), uuid4()
+NOBODY_LISTENS = "redis://127.0.0.1:1/0"
+
+
+def messages(client: redis.Redis, queue: str) -> list[Message[None]]:
+    """Read a queue in its order, as a worker would."""
+    ids = client.lrange(f"dramatiq:{queue}", 0, -1)
+    return [Message.decode(client.hget(f"dramatiq:{queue}.msgs", each)) for each in ids]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Time a call."""
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_a_bell_without_redis_never_rings() -> None:
+    bell = Bell(None)
+
+    bell.ring_lanes([(TENANT, WEBHOOK)])
+    bell.ring("sweep", ())
+    bell.clear_flag(WEBHOOK)
+
+    assert bell.counts.messages == bell.counts.errors == 0
+    assert bell.ping() is False
+    assert bell.presence() is None
+
+
+def test_a_name_that_no_actor_has_is_an_error_even_when_redis_is_away() -> None:
+    for bell in (Bell(None), Bell(NOBODY_LISTENS)):
+        with pytest.raises(KeyError):
+            bell.ring("swep", ())
+
+
+def test_a_ring_is_stored_just_as_dramatiq_stores_its_own(own_valkey: OwnValkey) -> None:
+    broker = RedisBroker(client=connect(own_valkey.url, 5.0), middleware=[])
+    actor = dramatiq.actor(print, actor_name="run_job", queue_name="jobs", broker=broker)
+    actor.send_with_options(args=("a", "b"), max_age=5000)
+    theirs = messages(own_valkey.client, "jobs")[0].asdict()
+    their_keys = {key: own_valkey.client.type(key) for key in own_valkey.client.keys()}
+    own_valkey.client.flushall()
+
+    Bell(own_valkey.url).ring("run_job", ("a", "b"), max_age_ms=5000)
+
+    ours = messages(own_valkey.client, "jobs")[0].asdict()
+    assert ours.keys() == theirs.keys()
+    for same in ("queue_name", "actor_name", "args", "kwargs"):
+        assert ours[same] == theirs[same]
+    assert ours["options"].keys() == theirs["options"].keys()
+    assert ours["options"]["max_age"] == 5000
+    assert own_valkey.client.hkeys("dramatiq:jobs.msgs") == [
+        ours["options"]["redis_message_id"].encode()
+    ]
+    del their_keys[b"dramatiq:__heartbeats__"]
+    assert {key: own_valkey.client.type(key) for key in own_valkey.client.keys()} == their_keys
+
+
+def test_ids_are_rung_as_text_the_tenants_first(own_valkey: OwnValkey) -> None:
+    Bell(own_valkey.url).ring_lanes([(TENANT, WEBHOOK)])
+
+    (message,) = messages(own_valkey.client, "deliver")
+    assert (message.actor_name, message.args) == ("deliver", (str(TENANT), str(WEBHOOK)))
+
+
+def test_every_ring_wakes_whoever_listens(own_valkey: OwnValkey) -> None:
+    with own_valkey.client.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.subscribe(WAKE_CHANNEL)
+        subscription.get_message(timeout=5)
+        Bell(own_valkey.url).ring("run_job", (TENANT, uuid4()))
+        heard = subscription.get_message(timeout=5)
+
+    assert heard is not None
+    assert heard["data"] == b"jobs"
+
+
+def test_a_lane_is_rung_once_until_its_worker_looks(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    for _ in range(5):
+        bell.ring_lanes([(TENANT, WEBHOOK), (TENANT, WEBHOOK)])
+    assert len(messages(own_valkey.client, "deliver")) == 1
+
+    bell.clear_flag(WEBHOOK)
+    bell.ring_lanes([(TENANT, WEBHOOK)])
+
+    assert len(messages(own_valkey.client, "deliver")) == 2
+
+
+def test_a_lane_whose_message_was_lost_can_be_rung_again_after_two_seconds(
+    own_valkey: OwnValkey,
+) -> None:
+    bell = Bell(own_valkey.url)
+    bell.ring_lanes([(TENANT, WEBHOOK)])
+    own_valkey.client.delete("dramatiq:deliver", "dramatiq:deliver.msgs")
+
+    def rung() -> int:
+        bell.ring_lanes([(TENANT, WEBHOOK)])
+        return own_valkey.client.llen("dramatiq:deliver")
+
+    assert 1.5 < until(rung) < 3
+
+
+def test_the_sweep_rings_whatever_the_flags_say(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    bell.ring_lanes([(TENANT, WEBHOOK)])
+    bell.ring_lanes([(TENANT, WEBHOOK)], ignore_flags=True)
+
+    assert len(messages(own_valkey.client, "deliver")) == 2
+
+
+def test_thousands_of_lanes_are_rung_at_once(own_valkey: OwnValkey) -> None:
+    lanes = [(TENANT, uuid4()) for _ in range(3_000)]
+    bell = Bell(own_valkey.url)
+
+    bell.ring_lanes(iter(lanes))
+
+    assert [message.args[1] for message in messages(own_valkey.client, "deliver")] == [
+        str(webhook) for _, webhook in lanes
+    ]
+    assert bell.counts.messages == 3_000
+
+
+def test_ringing_nothing_asks_redis_nothing() -> None:
+    bell = Bell(NOBODY_LISTENS)
+
+    bell.ring_lanes([])
+    bell.ring_many("deliver", [])
+
+    assert bell.counts.errors == 0
+
+
+def test_a_queue_that_nobody_drains_stops_growing(own_valkey: OwnValkey) -> None:
+    own_valkey.client.rpush("dramatiq:deliver", *range(10_000))
+    bell = Bell(own_valkey.url)
+
+    bell.ring_lanes([(TENANT, WEBHOOK)])
+
+    assert own_valkey.client.llen("dramatiq:deliver") == 10_000
+    assert bell.counts.skipped == 1
+
+
+def test_nobody_listening_costs_the_caller_next_to_nothing() -> None:
+    bell = Bell(NOBODY_LISTENS)
+
+    assert seconds(lambda: bell.ring_lanes([(TENANT, WEBHOOK)])) < 0.3
+    assert (bell.counts.errors, bell.counts.skipped) == (1, 0)
+    assert seconds(lambda: [bell.ring("sweep", ()) for _ in range(1000)]) < 0.3
+    assert (bell.counts.errors, bell.counts.skipped) == (1, 1000)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known server", "a new connection"])
+def test_a_frozen_redis_costs_half_a_second_once_in_five(
+    own_valkey: OwnValkey, known: bool
+) -> None:
+    bell = Bell(own_valkey.url)
+    if known:
+        assert bell.ping()
+    with own_valkey.frozen():
+        assert seconds(lambda: bell.ring_lanes([(TENANT, WEBHOOK)])) < 0.9
+        assert seconds(lambda: bell.ring_lanes([(TENANT, WEBHOOK)])) < 0.1
+        assert bell.presence() is None
+
+    assert 3 < until(bell.ping) < 7
+    bell.ring_lanes([(TENANT, uuid4())])
+    assert bell.counts.messages == 1
+
+
+def test_many_callers_of_a_frozen_redis_wait_no_longer_than_one(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    with own_valkey.frozen(), ThreadPoolExecutor(32) as threads:
+        rings = [
+            threads.submit(seconds, lambda: bell.ring_lanes([(TENANT, uuid4())])) for _ in range(32)
+        ]
+
+        assert max(ring.result() for ring in rings) < 1.5
+
+
+def test_a_restart_in_between_is_not_noticed(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    bell.ring("run_job", (TENANT, uuid4()))
+    with own_valkey.away(emptied=True):
+        pass
+
+    bell.ring("run_job", (TENANT, uuid4()))
+
+    assert bell.counts.errors == 0
+    assert len(messages(own_valkey.client, "jobs")) == 1
+
+
+def test_rubbish_where_the_queue_should_be_is_counted_and_forgotten(own_valkey: OwnValkey) -> None:
+    own_valkey.client.set("dramatiq:jobs", "rubbish")
+    bell = Bell(own_valkey.url)
+
+    bell.ring("run_job", (TENANT, uuid4()))
+
+    assert (bell.counts.errors, bell.counts.messages) == (1, 0)
+
+
+def test_a_wrong_password_is_counted_and_forgotten(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url.replace("redis://:", "redis://:not-"))
+
+    bell.ring("run_job", (TENANT, uuid4()))
+
+    assert bell.counts.errors == 1
+    assert bell.ping() is False
+
+
+def test_counts_hold_when_threads_ring_together(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+
+    def ring(_: int) -> None:
+        bell.ring("run_job", (TENANT, uuid4()))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ring, range(400)))
+
+    assert bell.counts.rings == bell.counts.messages == 400
+    assert own_valkey.client.llen("dramatiq:jobs") == 400
+
+
+def test_the_roles_that_gave_a_sign_of_life_are_present(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    assert bell.presence() == {"worker": False, "scheduler": False}
+
+    heartbeats.beat(own_valkey.client, "worker", threads=32)
+
+    assert bell.presence() == {"worker": True, "scheduler": False}
+    assert 10_000 < own_valkey.client.pttl(heartbeats.key("worker")) <= 15_000
+
+
+def test_an_encrypted_address_is_dialled_encrypted() -> None:
+    client = connect("rediss://:secret@redis.example.com:6380/0", 0.5)
+
+    assert client.connection_pool.connection_class is redis.SSLConnection
+
+
+def test_a_uuid_and_its_text_are_rung_alike(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    job = UUID("01927f5e-0000-7000-8000-000000000001")
+
+    bell.ring_many("run_job", [(TENANT, job), (str(TENANT), str(job))])
+
+    first, second = messages(own_valkey.client, "jobs")
+    assert first.args == second.args

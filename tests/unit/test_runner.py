@@ -1,0 +1,287 @@
+"""The runner, on real processes: what it starts again, how it stops, and that nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.dev import keeper, locks, procfile
+from app.dev.refusal import CannotStart
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Runs the Procfile it is given; a lock, if given too, is held while anything of it lives.
+RUNNER = """
+import os, sys
+from pathlib import Path
+from app.dev import keeper, locks, procfile
+from app.dev.output import Output
+from app.dev.runner import Runner
+from app.dev.stop_request import StopRequest
+
+lines = procfile.read(Path(sys.argv[1]))
+lock = locks.take(Path(sys.argv[1] + ".lock"), 0)
+runner = Runner(Output(sys.stdout), StopRequest())
+for name, command in lines.items():
+    def spawn(name=name, command=command):
+        argv = ["/bin/sh", "-c", command]
+        return keeper.spawn(name, argv, env=os.environ, output=-1, hold=[lock])
+    runner.watch(name, spawn)
+runner.run(lambda: None)
+runner.stop(*lines)
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+class Run:
+    """A runner at work in a folder, with what it has written so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+
+    @property
+    def said(self) -> list[str]:
+        return (self.folder / "said").read_text().splitlines()
+
+    def pid(self, name: str) -> int:
+        """Return the process id that a line wrote into a file of that name."""
+        file = self.folder / name
+        until(lambda: file.exists() and file.read_text().endswith("\n"))
+        return int(file.read_text())
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
+    """Return a function that starts a runner on a Procfile; it is stopped after the test."""
+    started: list[Run] = []
+
+    def start_runner(text: str) -> Run:
+        file = tmp_path / "Procfile"
+        file.write_text(text)
+        with (tmp_path / "said").open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-c", RUNNER, str(file)],
+                stdout=said,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "HERE": str(tmp_path)},
+                start_new_session=True,
+            )
+        started.append(Run(process, tmp_path))
+        return started[-1]
+
+    yield start_runner
+    for run in started:
+        run.process.kill()
+        run.process.wait()
+
+
+def test_a_procfile_gives_each_process_its_command_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "Procfile"
+    file.write_text("# what runs\nweb: serve --port $PORT\n\nworker:   work a: b\n")
+    assert list(procfile.read(file).items()) == [
+        ("web", "serve --port $PORT"),
+        ("worker", "work a: b"),
+    ]
+
+
+@pytest.mark.parametrize("line", ["web", "web:", ": serve", "we b: serve"])
+def test_a_line_that_is_no_process_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "Procfile"
+    file.write_text(f"web: serve\n{line}\n")
+    with pytest.raises(CannotStart, match="line 2"):
+        procfile.read(file)
+
+
+def test_whoever_dies_is_started_again_after_a_doubling_pause(start: Callable[[str], Run]) -> None:
+    run = start("frail: echo here; exit 3\n")
+    until(lambda: sum("starting again" in line for line in run.said) >= 3)
+    assert run.said[:6] == [
+        "frail     | here",
+        "frail     | ended with exit code 3; starting again in 0.2 s",
+        "frail     | here",
+        "frail     | ended with exit code 3; starting again in 0.4 s",
+        "frail     | here",
+        "frail     | ended with exit code 3; starting again in 0.8 s",
+    ]
+    assert run.stop() == 0
+
+
+def test_a_killed_process_is_named_by_its_signal(start: Callable[[str], Run]) -> None:
+    run = start("web: echo $$ > $HERE/web; exec sleep 60\n")
+    os.kill(run.pid("web"), signal.SIGKILL)
+    until(lambda: bool(run.said))
+    assert run.said == ["web       | was killed by SIGKILL; starting again in 0.2 s"]
+
+
+def test_sigterm_goes_to_the_leader_alone(start: Callable[[str], Run]) -> None:
+    # The child says what it hears; the leader waits for it, and is the only one to be told.
+    run = start(
+        "web: (trap 'echo child was told' TERM; echo $$ > $HERE/up; "
+        "while ! [ -e $HERE/end ]; do sleep 0.05; done) & "
+        "trap 'echo leader was told; touch $HERE/end' TERM; wait; wait\n"
+    )
+    run.pid("up")
+    assert run.stop() == 0
+    assert run.said == ["web       | leader was told"]
+
+
+def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[[str], Run]) -> None:
+    run = start(
+        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
+        "sleep 61 & echo $! > $HERE/near; while ! [ -s $HERE/far ]; do sleep 0.02; done; "
+        "mv $HERE/far $HERE/first_far; mv $HERE/near $HERE/first_near; exit 1\n"
+    )
+    far, near = run.pid("first_far"), run.pid("first_near")
+    until(lambda: any("starting again" in line for line in run.said))
+    assert not alive(far)
+    assert not alive(near)
+
+
+def test_a_runner_that_is_killed_leaves_nobody(start: Callable[[str], Run]) -> None:
+    run = start(
+        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
+        "sleep 61 & echo $! > $HERE/near; echo $$ > $HERE/leader; exec sleep 62\n"
+    )
+    pids = [run.pid(name) for name in ("far", "near", "leader")]
+    run.process.kill()
+    until(lambda: not any(map(alive, pids)))
+    # The lock goes with the last of them, and not before.
+    lock = locks.take(run.folder / "Procfile.lock", patience=5)
+    assert lock is not None
+    os.close(lock)
+
+
+def test_the_lock_is_held_while_anything_of_a_killed_run_lives(tmp_path: Path) -> None:
+    lock = locks.take(tmp_path / "lock", patience=0)
+    assert lock is not None
+    process = keeper.spawn("held", ["sleep", "60"], env=dict(os.environ), hold=[lock])
+    os.close(lock)
+    assert locks.take(tmp_path / "lock", patience=0) is None
+    process.terminate()
+    process.wait(10)
+    lock = locks.take(tmp_path / "lock", patience=0)
+    assert lock is not None
+    os.close(lock)
+
+
+def test_a_killed_keeper_takes_its_command_along_and_is_replaced(
+    start: Callable[[str], Run],
+) -> None:
+    run = start(
+        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
+        "echo $$ > $HERE/leader; exec sleep 61\n"
+    )
+    far, leader = run.pid("far"), run.pid("leader")
+    stat = Path(f"/proc/{leader}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    until(lambda: not alive(far) and not alive(leader))
+    until(lambda: alive(run.pid("leader")))
+    assert run.said == ["web       | was killed by SIGKILL; starting again in 0.2 s"]
+
+
+def test_a_leader_that_does_not_heed_is_killed_in_the_end() -> None:
+    process = keeper.spawn(
+        "deaf",
+        ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"],
+        env=dict(os.environ),
+        output=subprocess.PIPE,
+        grace=0.5,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(10) == 128 + signal.SIGKILL
+    assert 0.4 < time.monotonic() - began < 5
+    process.stdout.close()
+
+
+def test_the_same_request_heard_twice_is_not_force(start: Callable[[str], Run]) -> None:
+    run = start(
+        "web: trap 'sleep 1.5; echo drained; exit' TERM; echo $$ > $HERE/up; "
+        "while :; do sleep 0.1; done\n"
+    )
+    run.pid("up")
+    run.process.terminate()
+    run.process.send_signal(signal.SIGINT)
+    run.process.terminate()
+    assert run.process.wait(10) == 0
+    assert run.said == ["web       | drained"]
+
+
+def test_a_second_request_after_a_second_ends_it_at_once(start: Callable[[str], Run]) -> None:
+    run = start("web: trap '' TERM; echo $$ > $HERE/up; while :; do sleep 0.1; done\n")
+    pid = run.pid("up")
+    began = time.monotonic()
+    run.process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.process.wait(1.2)
+    run.process.terminate()
+    assert run.process.wait(10) == 0
+    assert time.monotonic() - began < 5
+    assert not alive(pid)
+
+
+def test_lines_come_whole_and_behind_their_names(start: Callable[[str], Run]) -> None:
+    run = start(
+        "one: for i in $(seq 200); do printf 'left-'; printf 'right\\n'; done; "
+        "printf 'no newline'; exec sleep 60\n"
+        "two: for i in $(seq 200); do printf 'up-'; printf 'down\\n' >&2; done; sleep 60\n"
+    )
+    until(lambda: sum("up-down" in line for line in run.said) == 200)
+    until(lambda: sum("left-right" in line for line in run.said) == 200)
+    assert run.stop() == 0
+    assert set(run.said) == {
+        "one       | left-right",
+        "one       | no newline",
+        "two       | up-down",
+    }
+
+
+def test_a_line_without_end_is_passed_on_in_pieces(start: Callable[[str], Run]) -> None:
+    run = start("web: head -c 300000 /dev/zero | tr '\\0' x; echo; sleep 60\n")
+    until(lambda: sum(line.count("x") for line in run.said) == 300_000)
+    assert 1 < len(run.said) <= 300_000 // 65_536 + 2
+
+
+def test_a_reader_that_goes_away_does_not_end_the_service(tmp_path: Path) -> None:
+    file = tmp_path / "Procfile"
+    file.write_text("web: while :; do echo noise; echo $$ > $HERE/beat; sleep 0.05; done\n")
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(file)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HERE": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"web       | noise\n"
+    process.stdout.close()
+    beat = tmp_path / "beat"
+    for _ in range(3):
+        beat.unlink(missing_ok=True)
+        until(beat.exists)
+    process.terminate()
+    assert process.wait(10) == 0

@@ -1,0 +1,157 @@
+"""Sealing at rest: what opens, what does not, and what never shows."""
+
+import base64
+import copy
+import pickle
+from collections.abc import Callable
+from hashlib import sha256
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.lib.sealing import CannotOpen, MasterKeys
+
+OLD = MasterKeys.generate()
+NEW = MasterKeys.generate()
+ROW = "webhooks/ten_1/whk_1/secret"
+
+
+@given(st.binary(max_size=300), st.text(max_size=50))
+def test_what_is_sealed_opens_for_its_own_row(plaintext: bytes, identity: str) -> None:
+    keys = MasterKeys.parse(NEW)
+    assert keys.open(keys.seal(plaintext, identity), identity) == plaintext
+
+
+def test_the_sealed_bytes_are_as_documented() -> None:
+    sealed = MasterKeys.parse(NEW).seal(b"secret", ROW)
+    key = base64.urlsafe_b64decode(NEW)
+    version, key_id, nonce, ciphertext = sealed[:1], sealed[1:5], sealed[5:17], sealed[17:]
+    assert version == b"\x01"
+    assert key_id.hex() == sha256(key).hexdigest()[:8]
+    assert AESGCM(key).decrypt(nonce, ciphertext, version + key_id + ROW.encode()) == b"secret"
+
+
+def test_the_same_secret_is_sealed_differently_each_time() -> None:
+    keys = MasterKeys.parse(NEW)
+    assert len({keys.seal(b"secret", ROW) for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("identity", ["", "webhooks/ten_1/whk_2/secret", ROW + " ", ROW.upper()])
+def test_it_does_not_open_for_another_row(identity: str) -> None:
+    keys = MasterKeys.parse(NEW)
+    with pytest.raises(CannotOpen, match="another row"):
+        keys.open(keys.seal(b"secret", ROW), identity)
+
+
+def test_every_flipped_bit_is_found() -> None:
+    keys = MasterKeys.parse(f"{NEW},{OLD}")
+    sealed = keys.seal(b"secret", ROW)
+    for bit in range(len(sealed) * 8):
+        changed = bytearray(sealed)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CannotOpen):
+            keys.open(bytes(changed), ROW)
+
+
+def test_every_truncation_is_found() -> None:
+    keys = MasterKeys.parse(NEW)
+    sealed = keys.seal(b"secret", ROW)
+    for length in range(len(sealed)):
+        with pytest.raises(CannotOpen):
+            keys.open(sealed[:length], ROW)
+
+
+def test_appended_bytes_are_found() -> None:
+    keys = MasterKeys.parse(NEW)
+    with pytest.raises(CannotOpen):
+        keys.open(keys.seal(b"secret", ROW) + b"\x00", ROW)
+
+
+def test_an_unknown_key_is_named_by_its_id_and_not_shown() -> None:
+    sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
+    key_id = sha256(base64.urlsafe_b64decode(OLD)).hexdigest()[:8]
+    with pytest.raises(CannotOpen, match=key_id) as refusal:
+        MasterKeys.parse(NEW).open(sealed, ROW)
+    assert OLD not in str(refusal.value)
+
+
+def test_after_a_rotation_old_seals_open_and_wait_to_be_sealed_again() -> None:
+    sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
+    rotated = MasterKeys.parse(f"{NEW},{OLD}")
+    assert not rotated.is_current(sealed)
+    again = rotated.seal(rotated.open(sealed, ROW), ROW)
+    assert rotated.is_current(again)
+    assert MasterKeys.parse(NEW).open(again, ROW) == b"secret"
+
+
+def test_bytes_that_were_never_sealed_are_not_current() -> None:
+    assert not MasterKeys.parse(NEW).is_current(b"")
+    assert not MasterKeys.parse(NEW).is_current(b"\x01")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda key: base64.b64encode(key).decode(),
+        lambda key: base64.urlsafe_b64encode(key).decode(),
+        lambda key: base64.b64encode(key).decode().rstrip("="),
+        lambda key: f"  {base64.b64encode(key).decode()}\n",
+    ],
+    ids=["base64", "base64url", "unpadded", "white space around"],
+)
+def test_a_key_may_be_written_in_either_base64(write: Callable[[bytes], str]) -> None:
+    key = bytes(range(240, 256)) * 2
+    sealed = MasterKeys([key]).seal(b"secret", ROW)
+    assert MasterKeys.parse(write(key)).open(sealed, ROW) == b"secret"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "Master key 1"),
+        ("hunter2", "Master key 1"),
+        (f"{NEW},", "Master key 2"),
+        (f"{NEW},{OLD[:-8]}", "Master key 2"),
+        (f"{NEW} {OLD}", "Master key 1"),
+        (f"{NEW[:20]} {NEW[20:]}", "Master key 1"),
+        (f"{NEW},{OLD},{NEW}", "twice"),
+        (base64.b64encode(bytes(33)).decode(), "Master key 1"),
+        (base64.b64encode(bytes(16)).decode(), "Master key 1"),
+        ("é" * 43, "Master key 1"),
+        ("ab" * 32, "Master key 1"),
+    ],
+)
+def test_a_bad_setting_says_which_entry_and_does_not_quote_it(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as refusal:
+        MasterKeys.parse(text)
+    for secret in filter(None, [text, NEW, OLD, "hunter2"]):
+        assert secret not in str(refusal.value)
+    assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
+
+
+def test_no_keys_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="no master key"):
+        MasterKeys([])
+
+
+def test_nothing_that_prints_keys_prints_a_key() -> None:
+    keys = MasterKeys.parse(f"{NEW},{OLD}")
+    raw = base64.urlsafe_b64decode(NEW)
+    for shown in (repr(keys), str(keys), f"{keys}", repr(vars(keys))):
+        assert NEW not in shown
+        assert repr(raw)[2:-1] not in shown
+        assert raw.hex() not in shown
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
+def test_the_keys_cannot_leave_the_process_by_accident(
+    duplicate: Callable[[object], object],
+) -> None:
+    with pytest.raises(TypeError):
+        duplicate(MasterKeys.parse(NEW))
+
+
+def test_generated_keys_differ() -> None:
+    assert len({MasterKeys.generate() for _ in range(100)}) == 100
