@@ -35,6 +35,11 @@ def earliest_at(moment: datetime) -> UUID:
     return UUID(int=min(max(_milliseconds(moment), 0), 2**48 - 1) << 80)
 
 
+def latest_at(moment: datetime) -> UUID:
+    """Return the largest id that could have been made at `moment` (ids know its millisecond)."""
+    return UUID(int=earliest_at(moment).int | (1 << 80) - 1)
+
+
 def made_at(identifier: UUID) -> datetime:
     """Return the moment (to the millisecond) that is written into a version 7 UUID."""
     return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC)

@@ -1,26 +1,29 @@
-"""Operators' commands: `python -m app.manage migrate | tenant create NAME | tenant list`."""
+"""Operators' commands: `python -m app.manage --help` lists them."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from app import ids, migrations
 from app.core import tenants
 from app.database import Database
 from app.errors import ServiceError
-from app.settings import SettingError, Settings, load
+from app.lib import api_keys
+from app.lib.sealing import MasterKeys
+from app.settings import Settings, SettingError, load
+
+_GENERATORS: Mapping[str, Callable[[], str]] = {
+    "master-key": MasterKeys.generate,
+    "root-admin-key": api_keys.new,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, or 1 with one line on standard error."""
     arguments = _parser().parse_args(argv)
     try:
-        settings = load()
-        database = Database(settings.database_url, pool_size=1, application="record-service manage")
-        try:
-            arguments.run(settings, database, arguments)
-        finally:
-            database.close()
+        arguments.run(arguments)
     except (SettingError, ServiceError, migrations.MigrationError) as error:
         print(f"manage: {error}", file=sys.stderr)
         return 1
@@ -36,6 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     migrate.set_defaults(run=_migrate)
 
+    generate = commands.add_parser(
+        "generate", help="print a fresh value for the setting MASTER_KEYS or ROOT_ADMIN_KEY"
+    )
+    generate.add_argument("what", choices=sorted(_GENERATORS))
+    generate.set_defaults(run=_generate)
+
     tenant = commands.add_parser("tenant", help="make and list tenants").add_subparsers(
         required=True, metavar="COMMAND"
     )
@@ -46,22 +55,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _migrate(settings: Settings, database: Database, _: argparse.Namespace) -> None:
-    done = migrations.migrate(settings.database_admin_url, app_url=settings.database_url)
-    print(done)
-    if settings.root_admin_key and tenants.seed(database, settings.root_admin_key):
-        print("made the tenant `default` with the key in ROOT_ADMIN_KEY")
+def _migrate(_: argparse.Namespace) -> None:
+    with _service() as (settings, database):
+        print(migrations.migrate(settings.database_admin_url, app_url=settings.database_url))
+        if settings.root_admin_key and tenants.seed(database, settings.root_admin_key):
+            print("made the tenant `default` with the key in ROOT_ADMIN_KEY")
 
 
-def _create_tenant(_: Settings, database: Database, arguments: argparse.Namespace) -> None:
-    tenant_id, key = tenants.create(database, arguments.name)
+def _generate(arguments: argparse.Namespace) -> None:
+    print(_GENERATORS[arguments.what]())
+
+
+def _create_tenant(arguments: argparse.Namespace) -> None:
+    with _service() as (_, database):
+        tenant_id, key = tenants.create(database, arguments.name)
     print(f"tenant: {ids.text('ten', tenant_id)}\nkey: {key}")
 
 
-def _list_tenants(_: Settings, database: Database, _arguments: argparse.Namespace) -> None:
-    with database.across_tenants() as session:
+def _list_tenants(_: argparse.Namespace) -> None:
+    with _service() as (_settings, database), database.across_tenants() as session:
         for tenant in tenants.rows(session):
             print(f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {tenant.name}")
+
+
+@contextmanager
+def _service() -> Iterator[tuple[Settings, Database]]:
+    settings = load()
+    database = Database(settings.database_url, pool_size=1, application="record-service manage")
+    try:
+        yield settings, database
+    finally:
+        database.close()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 
 VERSION = "0.1.0"
@@ -81,7 +82,7 @@ class Settings:
             redis_url=_read(environ, "REDIS_URL", _redis_url, None),
             master_keys=_read(environ, "MASTER_KEYS", MasterKeys.parse),
             base_url=_read(environ, "BASE_URL", _base_url),
-            root_admin_key=environ.get("ROOT_ADMIN_KEY") or None,
+            root_admin_key=_read(environ, "ROOT_ADMIN_KEY", _api_key, None),
             webhook_allowed_networks=_read(environ, "WEBHOOK_ALLOWED_NETWORKS", _networks, ()),
             webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", _existing_file, None),
             retry_schedule=_read(environ, "RETRY_SCHEDULE", _schedule, RETRY_SCHEDULE),
@@ -153,6 +154,12 @@ def _database_url(text: str) -> str:
 def _redis_url(text: str) -> str:
     if urlsplit(text).scheme not in ("redis", "rediss", "unix"):
         raise ValueError("use redis://… or rediss://…")
+    return text
+
+
+def _api_key(text: str) -> str:
+    if not api_keys.well_formed(text):
+        raise ValueError("make one with `python -m app.manage generate root-admin-key`")
     return text
 
 

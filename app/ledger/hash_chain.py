@@ -156,7 +156,7 @@ class _Walk:
         self._tenant_id = tenant_id
         self._tenant_json = canonical_json.dumps(tenant_id)
         self._end = end
-        ends = [] if end is None or end.seq < after.seq else [end]
+        ends = [] if end is None else [end]
         self._heads = heapq.merge(known, ends, key=lambda head: head.seq)
         self._next_head = next(self._heads, None)
 

@@ -39,6 +39,9 @@ class Leashed(socket.socket):
         view = memoryview(buffer)
         count = super().recv_into(view, attempt.room(nbytes or len(view)), flags)
         attempt.received(count)
+        if count == 0 and attempt.stage is Stage.WAITING:
+            # http.client would take headers that break off for headers that are complete.
+            raise ConnectionResetError
         return count
 
     def send(self, data: "ReadableBuffer", flags: int = 0) -> int:

@@ -156,11 +156,13 @@ def _read_body(answer: HTTPResponse, attempt: Attempt) -> tuple[bytes, str | Non
     A body that ended leaves its connection to the next request; any other closes it.
     """
     kept = bytearray()
+    left = MAX_BODY_BYTES
     error = None
     try:
         # What comes after a 101 is no HTTP.
-        while answer.status >= 200 and (piece := answer.read1(MAX_BODY_BYTES)):
+        while left and answer.status >= 200 and (piece := answer.read1(left)):
             kept += piece[: KEPT_BODY_BYTES - len(kept)]
+            left -= len(piece)
     except AnswerTooLong:
         pass  # more is there than is read
     except Exception as caught:  # noqa: BLE001 - as above

@@ -98,6 +98,7 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
 CREATE INDEX sessions_principal ON sessions (tenant_id, principal, id);
+CREATE INDEX sessions_status ON sessions (tenant_id, status, id);
 
 CREATE TABLE findings (
     tenant_id  uuid NOT NULL,

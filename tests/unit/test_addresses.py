@@ -135,7 +135,7 @@ ADDRESS_FORMS = {
     "no brackets": "::1",
     "percent-encoded": "127.0.0.%31",
     "percent-encoded name": "loc%61lhost",
-    "full-width digits": "１２７.0.0.1",
+    "full-width digits": "\uff11\uff12\uff17.0.0.1",
     "ideographic full stops": "127。0。0。1",
     "circled digits": "①②⑦.0.0.1",
 }

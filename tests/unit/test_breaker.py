@@ -26,7 +26,9 @@ def test_one_of_many_callers_is_let_through_to_look() -> None:
     until(breaker.admits)
 
     with ThreadPoolExecutor(16) as threads:
-        admitted = [future.result() for future in [threads.submit(breaker.admits) for _ in range(16)]]
+        admitted = [
+            future.result() for future in [threads.submit(breaker.admits) for _ in range(16)]
+        ]
 
     assert not any(admitted)
 

@@ -222,6 +222,20 @@ def test_what_cannot_be_signed_is_refused_with_its_place(
     assert 0 < len(refusal.detail.encode("utf-8")) < 200
 
 
+def test_a_refusal_says_what_to_change() -> None:
+    says = {
+        b"\xef\xbb\xbf{}": "byte-order mark: send it without",
+        b'{"a":"\xff"}': "byte 7 cannot be decoded",
+        b"[1,\n 2 3]": "line 2, column 4",
+        b"[NaN]": "NaN is not a JSON number",
+        b"9007199254740993": "send it as a string",
+    }
+    for raw, advice in says.items():
+        refusal = refusal_of(raw)
+        assert refusal is not None
+        assert advice in refusal.detail
+
+
 @pytest.mark.parametrize(
     ("raw", "value"),
     [
@@ -358,6 +372,7 @@ COSTLY = {
     "open brackets": b"[" * MEBIBYTE,
     "open objects": b'{"a":' * (MEBIBYTE // 5),
     "open strings": b'"' + b'\\"' * (MEBIBYTE // 2),
+    "open strings and a backslash": b'"' + b'\\"' * (MEBIBYTE // 2) + b"\\",
     "quotes": b'"' * MEBIBYTE,
     "backslashes": b'"' + b"\\" * MEBIBYTE,
     "digits": b"1" * MEBIBYTE,

@@ -1,0 +1,50 @@
+# The commands of this project. `make help` lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test lint bench now
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.data)
+	@exec $(BIN)/python -m app.dev.up --tied
+
+demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
+	@exec $(BIN)/python -m app.dev.demo
+
+test: $(INSTALLED) ## run every test, on servers of its own
+	@$(BIN)/pytest -n 2 -m "not serial"
+	@$(BIN)/pytest -m serial
+
+lint: $(INSTALLED) ## check style, types, import contracts, security and dependencies
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app jobs scheduler
+	@$(BIN)/deptry .
+
+bench: $(INSTALLED) ## measure this machine
+	@exec $(BIN)/python -m bench
+
+now: $(INSTALLED) ## ring one entry of the timetable at once: make now NAME=sweep
+	@exec $(BIN)/python -m scheduler now "$(NAME)"
+
+# Done again only when what is to be installed has changed.
+$(INSTALLED): pyproject.toml uv.lock
+	@for python in "$(PYTHON)" python3.13 python3.12 python3.11 python3.14; do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+	  python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "make: no Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	[ -x $(BIN)/python ] || "$$python" -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv sync --quiet --locked --python $(BIN)/python --no-python-downloads
+	@touch $@

@@ -1,0 +1,1 @@
+"""JSON over HTTP: one blueprint a resource, with its schemas; the rest is what they share."""

@@ -1,0 +1,181 @@
+"""The audit chain over HTTP: in pages, as a whole, and verified."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Response, request
+from marshmallow import ValidationError, validate, validates_schema
+
+from app.api import fields, parsing
+from app.api.answers import answer
+from app.api.auth import caller, requires
+from app.api.feeds import filters
+from app.api.paging import PageArgs, page
+from app.api.parsing import Blueprint
+from app.api.services import services
+from app.api.transactions import transaction
+from app.core import audit_export, audit_verification, audit_view
+from app.core.callers import Caller, Role
+from app.database import Database
+from app.errors import FieldError, Invalid
+from app.ledger.hash_chain import Head
+from app.lib.canonical_json import MAX_INTEGER
+
+blp = Blueprint(
+    "audit",
+    __name__,
+    url_prefix="/v1/audit",
+    description="Who did what: a chain of entries, each holding the hash of the one before.",
+)
+
+NDJSON = "application/x-ndjson"
+
+_HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
+_WHOLE = (
+    "Query parameter: an export is the whole chain; leave this out, or ask for application/json."
+)
+
+
+class AuditArgs(PageArgs):
+    """Filters of the audit chain; all that are given must hold."""
+
+    order = fields.Choice(audit_view.Order, load_default=audit_view.Order.DESCENDING)
+    action = fields.Text(100, metadata={"example": "webhook.create"})
+    since = fields.Time(metadata={"description": "Appended at this moment or later."})
+    until = fields.Time(metadata={"description": "Appended before this moment."})
+
+
+class KeptHeadArgs(fields.Schema):
+    """A head that the caller kept: both members or none."""
+
+    seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
+    hash = fields.Text(
+        64,
+        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        metadata={"description": "`head.hash` of then.", **_HASH},
+    )
+
+    @validates_schema
+    def _both(self, data: dict[str, Any], **_: Any) -> None:
+        for given, missing in (("seq", "hash"), ("hash", "seq")):
+            if given in data and missing not in data:
+                raise ValidationError(f"Send it together with {given}.", missing)
+
+
+class ActorSchema(fields.Schema):
+    """Who did it."""
+
+    type = fields.Text(50, required=True)
+    id = fields.Text(200, required=True)
+    role = fields.Choice(Role)
+
+
+class TargetSchema(fields.Schema):
+    """What it was done to."""
+
+    type = fields.Text(50, required=True)
+    id = fields.Text(200, required=True)
+
+
+class EntrySchema(fields.Schema):
+    """One entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    at = fields.Time(required=True)
+    tenant_id = fields.Id("ten", required=True)
+    actor = fields.Object(ActorSchema, required=True)
+    action = fields.Text(100, required=True)
+    target = fields.Object(TargetSchema, required=True)
+    details = fields.JsonObject(parsing.MAX_BODY, required=True)
+    request_id = fields.Text(128, required=True, allow_none=True)
+    prev_hash = fields.Text(64, required=True, metadata=_HASH)
+    hash = fields.Text(64, required=True, metadata=_HASH)
+
+
+class EntryPageSchema(fields.Schema):
+    """One page of the chain."""
+
+    data = fields.Items(fields.Object(EntrySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+class HeadSchema(fields.Schema):
+    """The newest entry of a chain."""
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    hash = fields.Text(64, required=True, metadata=_HASH)
+
+
+class AnchorsSchema(fields.Schema):
+    """What the chain was held against outside itself."""
+
+    checked = fields.Integer(0, MAX_INTEGER, required=True)
+
+
+class VerificationSchema(fields.Schema):
+    """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
+
+    status = fields.Text(30, required=True, metadata={"example": "intact"})
+    entries = fields.Integer(1, MAX_INTEGER, required=True)
+    head = fields.Object(HeadSchema, required=True)
+    anchored_through = fields.Integer(1, MAX_INTEGER, required=True, allow_none=True)
+    unanchored_entries = fields.Integer(0, MAX_INTEGER, required=True)
+    anchors = fields.Object(AnchorsSchema, required=True)
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(AuditArgs, location="query")
+@blp.response(200, EntryPageSchema)
+@blp.alt_response(409, "CONFLICT")
+@blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
+def list_entries(args: dict[str, Any]) -> Response:
+    """List the audit chain, or export it
+
+    Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
+    streams, oldest first, one entry a line; it ends with the entry that records this export and
+    then a line of `type` `trailer`. Without that line an export is incomplete.
+    """
+    if request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON:
+        return _export()
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: audit_view.rows(session, caller(), filters(args), *where),
+            audit_view.represent,
+            position=lambda entry: entry.seq,
+        )
+
+
+@blp.route("/verify", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(KeptHeadArgs, location="query")
+@blp.response(200, VerificationSchema)
+@blp.alt_response(409, "CONFLICT")
+def verify(args: dict[str, Any]) -> Response:
+    """Verify the audit chain
+
+    Recomputes every hash and link in one snapshot. With `seq` and `hash` of a head that you kept,
+    the chain must lead through it too. A broken chain is answered 409 with the first bad `seq`,
+    what was expected and what was found.
+    """
+    kept = Head(**args) if args else None
+    with transaction(snapshot=True) as session:
+        return answer(audit_verification.verify(session, caller(), kept))
+
+
+def _export() -> Response:
+    if request.args:
+        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
+    # Its own entry is committed before the first byte leaves: no export without one.
+    with transaction() as session:
+        end = audit_export.begin(session, caller())
+    return Response(_lines(services().database, caller(), end), content_type=NDJSON)
+
+
+def _lines(database: Database, reader: Caller, end: Head) -> Iterator[bytes]:
+    for after in range(0, end.seq, audit_export.PART):
+        with database.transaction(reader.tenant_id) as session:
+            entries = audit_export.part(session, reader, after, end)
+        yield b"".join(map(audit_export.line, entries))
+    yield audit_export.trailer(end)

@@ -1,0 +1,75 @@
+"""What happens around every request: size limits, headers, its line in the log, its metrics."""
+
+import time
+from typing import Any
+
+import structlog
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import RequestHeaderFieldsTooLarge, RequestURITooLarge
+
+from app import ids, metrics
+from app.api import limits
+from app.api.request_ids import HEADER, request_id
+from app.settings import Settings
+
+MAX_HEADERS = 16 * 1024
+MAX_URL = 8 * 1024
+
+_log = structlog.get_logger("access")
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_TWO_YEARS = 63_072_000
+
+
+def register(app: Flask, settings: Settings) -> None:
+    """Put the edge around every request of this application."""
+    fixed = dict(_HEADERS)
+    if settings.base_url.startswith("https:"):
+        fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"
+
+    def leave(response: Response) -> Response:
+        for name, value in fixed.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("Cache-Control", "no-store")
+        response.headers[HEADER] = request_id()
+        _record(response)
+        return limits.add_headers(response)
+
+    app.before_request(_enter)
+    app.after_request(leave)
+
+
+def _enter() -> None:
+    g.began = time.perf_counter()
+    if sum(len(name) + len(value) for name, value in _header_items()) > MAX_HEADERS:
+        raise RequestHeaderFieldsTooLarge
+    if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
+        raise RequestURITooLarge
+
+
+def _header_items() -> list[tuple[str, str]]:
+    environ: dict[str, Any] = request.environ
+    return [(name, value) for name, value in environ.items() if name.startswith("HTTP_")]
+
+
+def _record(response: Response) -> None:
+    """Count the request and log one line: the route and never the URL, which may hold a token."""
+    seconds = time.perf_counter() - g.began
+    route = request.url_rule.rule if request.url_rule else "(none)"
+    metrics.observe(request.method, route, response.status_code, seconds)
+    caller = g.get("caller")
+    _log.info(
+        "request",
+        request_id=request_id(),
+        method=request.method,
+        route=route,
+        status=response.status_code,
+        problem=g.get("problem"),
+        duration_ms=round(seconds * 1000, 2),
+        key_id=ids.text("key", caller.key_id) if caller else None,
+    )

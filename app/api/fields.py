@@ -1,0 +1,248 @@
+"""The types of input, read strictly: nothing is converted, trimmed or guessed.
+
+`"30"`, `true` and `1.5` are no integers, `"true"` and `1` no booleans, and null passes only where a
+field names it (`allow_none=True`). A query string knows only text, so it has its own integers and
+booleans, which take the canonical spelling and no other.
+"""
+
+import enum
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import marshmallow
+from marshmallow import ValidationError, fields
+
+from app import ids
+from app.lib import canonical_json
+
+# Stands for every id that cannot exist. It is never given out, so whoever looks it up finds nothing
+# and answers what is answered for any unknown id.
+NOWHERE = UUID(int=0)
+
+_REQUIRED = "This field is required."
+_NULL = "null is not allowed here."
+_UNKNOWN = "Unknown field."
+
+
+class Schema(marshmallow.Schema):
+    """An object of known fields; any other is refused."""
+
+    error_messages = {  # noqa: RUF012  # marshmallow's own spelling
+        "unknown": _UNKNOWN,
+        "type": "Send a JSON object.",
+    }
+
+    class Meta:
+        """marshmallow's options."""
+
+        unknown = marshmallow.RAISE
+
+
+class Strict(fields.Field[Any]):
+    """What all of these share: their words, and a description of themselves."""
+
+    default_error_messages = {"required": _REQUIRED, "null": _NULL}  # noqa: RUF012  # as above
+
+    #: The JSON Schema of the values that pass, null aside.
+    json_schema: Mapping[str, Any] = MappingProxyType({})
+
+
+class Text(Strict):
+    """A string of `min_length` to `max_length` characters, without U+0000.
+
+    PostgreSQL's text has no room for that one.
+    """
+
+    def __init__(self, max_length: int, *, min_length: int = 1, **options: Any) -> None:
+        super().__init__(**options)
+        self.min_length = min_length
+        self.max_length = max_length
+        self.json_schema = {"type": "string", "minLength": min_length, "maxLength": max_length}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+        text = _text(value)
+        if "\0" in text:
+            raise ValidationError("U+0000 is not allowed here.")
+        if len(text) > self.max_length:
+            raise ValidationError(f"At most {self.max_length} characters; this has {len(text)}.")
+        if len(text) < self.min_length:
+            raise ValidationError(f"Too short; send at least {self.min_length} in length.")
+        return text
+
+
+class Integer(Strict):
+    """A JSON integer from `minimum` to `maximum`."""
+
+    def __init__(self, minimum: int, maximum: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.minimum = minimum
+        self.maximum = maximum
+        self.json_schema = {"type": "integer", "minimum": minimum, "maximum": maximum}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+        number = self._read(value)
+        if number is None or not self.minimum <= number <= self.maximum:
+            raise ValidationError(f"Send an integer from {self.minimum} to {self.maximum}.")
+        return number
+
+    def _read(self, value: Any) -> int | None:
+        return value if type(value) is int else None
+
+
+class QueryInteger(Integer):
+    """An integer in a query string: `30`, and not `030`, `+3` or `1e2`."""
+
+    _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+    def _read(self, value: Any) -> int | None:
+        return int(value) if self._CANONICAL.fullmatch(value) else None
+
+
+class Boolean(Strict):
+    """JSON's true or false."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType({"type": "boolean"})
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if value is not True and value is not False:
+            raise ValidationError("Send true or false.")
+        return value
+
+
+class QueryBoolean(Strict):
+    """`true` or `false` in a query string."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType({"type": "boolean"})
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if value not in ("true", "false"):
+            raise ValidationError("Write true or false.")
+        return bool(value == "true")
+
+
+class Choice(Strict):
+    """One of the values of a string enumeration."""
+
+    def __init__(self, choices: type[enum.StrEnum], **options: Any) -> None:
+        super().__init__(**options)
+        self.choices = choices
+        self.json_schema = {"type": "string", "enum": [str(choice) for choice in choices]}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> enum.StrEnum:
+        for choice in self.choices:
+            if type(value) is str and value == choice.value:
+                return choice
+        raise ValidationError(f"Send one of: {', '.join(self.choices)}.")
+
+
+class Id(Strict):
+    """An id with this prefix, as a UUID.
+
+    A text that cannot be an id becomes `NOWHERE`, so that it is treated as unknown ids are.
+    """
+
+    def __init__(self, prefix: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.prefix = prefix
+        self.json_schema = {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> UUID:
+        return ids.parse(self.prefix, _text(value)) or NOWHERE
+
+
+class Time(Strict):
+    """RFC 3339 with its offset, as an aware moment in UTC.
+
+    At most microseconds, no leap second, and within the years 1 to 9999 in UTC too: all of it is
+    stored as it was sent.
+    """
+
+    json_schema: Mapping[str, Any] = MappingProxyType({"type": "string", "format": "date-time"})
+
+    _RFC3339 = re.compile(
+        r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
+        text = _text(value)
+        try:
+            if self._RFC3339.fullmatch(text) is None:
+                raise ValueError(text)
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise ValidationError(
+                "Send an RFC 3339 time with its offset, such as 2026-01-31T12:00:00Z "
+                "(at most 6 decimals; in a URL write + as %2B)."
+            ) from None
+
+
+class JsonValue(Strict):
+    """Any JSON (the body's reader has checked it); at most `max_bytes` in canonical form."""
+
+    def __init__(self, max_bytes: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.max_bytes = max_bytes
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> canonical_json.JSON:
+        size = len(canonical_json.dumps(value))
+        if size > self.max_bytes:
+            raise ValidationError(f"At most {self.max_bytes} bytes of JSON; this has {size}.")
+        return value  # type: ignore[no-any-return]
+
+
+class JsonObject(JsonValue):
+    """Any JSON object; at most `max_bytes` in canonical form."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType({"type": "object"})
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> canonical_json.JSON:
+        if not isinstance(value, dict):
+            raise ValidationError("Send a JSON object.")
+        return super()._deserialize(value, *arguments, **options)
+
+
+class Object(fields.Nested):
+    """An object with a schema of its own."""
+
+    default_error_messages = {  # noqa: RUF012  # as above
+        "required": _REQUIRED,
+        "null": _NULL,
+        "type": "Send a JSON object.",
+    }
+
+
+class Items(fields.List[Any]):
+    """An array of `min_items` to `max_items` of one type."""
+
+    default_error_messages = {  # noqa: RUF012  # as above
+        "required": _REQUIRED,
+        "null": _NULL,
+        "invalid": "Send an array.",
+    }
+
+    def __init__(
+        self, item: fields.Field[Any], *, max_items: int, min_items: int = 0, **options: Any
+    ) -> None:
+        super().__init__(item, **options)
+        self.min_items = min_items
+        self.max_items = max_items
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        # Counted first: a million items are refused without reading one.
+        if isinstance(value, list) and not self.min_items <= len(value) <= self.max_items:
+            raise ValidationError(
+                f"Send {self.min_items} to {self.max_items} items; this has {len(value)}."
+            )
+        if not isinstance(value, list):
+            raise self.make_error("invalid")
+        return super()._deserialize(value, *arguments, **options)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValidationError("Send a string.")
+    return value

@@ -1,0 +1,246 @@
+"""The one place where errors become HTTP: problem details (RFC 9457), and a page for each kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from flask import Flask, Response, g
+from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug.exceptions import HTTPException
+
+from app import errors
+from app.api.answers import encode
+from app.api.limits import RateLimited
+from app.api.request_ids import request_id
+from app.api.services import services
+
+MEDIA_TYPE = "application/problem+json"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of problem: its status, its title, and what its page tells the reader to do."""
+
+    status: int
+    title: str
+    advice: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "malformed-body": Kind(
+        400,
+        "The body is not JSON",
+        "Send one JSON text (RFC 8259) in UTF-8, without a byte-order mark. NaN and Infinity are "
+        "not JSON.",
+    ),
+    "bad-request": Kind(
+        400, "The request cannot be read", "Look at the detail; the request is not valid HTTP."
+    ),
+    "unauthenticated": Kind(
+        401,
+        "No valid API key",
+        "Send Authorization: Bearer with a key, or x-api-key. A key that was revoked, has expired "
+        "or never existed is answered alike; ask an administrator of your tenant for a new one.",
+    ),
+    "forbidden": Kind(403, "Not allowed", "The key is good and may not do this."),
+    "insufficient-role": Kind(
+        403,
+        "The key's role is too low",
+        "Keys have one role: read, write or admin, each including the ones before it. The detail "
+        "names the role needed. A key mints no role above its own.",
+    ),
+    "pinned-key": Kind(
+        403,
+        "A pinned key cannot do this",
+        "The key is pinned to one agent and principal, and what was asked belongs to the whole "
+        "tenant. Use a key without a pin.",
+    ),
+    "wider-than-pin": Kind(
+        403,
+        "The pin would be wider",
+        "A pinned key mints only keys with exactly its own pin.",
+    ),
+    "not-found": Kind(
+        404,
+        "Not found",
+        "There is no such thing, or none that this key may see: the two are answered alike.",
+    ),
+    "method-not-allowed": Kind(
+        405, "The method does not exist here", "The Allow header names the methods that do."
+    ),
+    "conflict": Kind(409, "Not in this state", "Read the thing again and decide anew."),
+    "session-completed": Kind(
+        409,
+        "The session is completed",
+        "A session is completed once and takes nothing after that. Open a new one.",
+    ),
+    "webhook-disabled": Kind(
+        409, "The webhook is disabled", "Enable it with PATCH {'status': 'enabled'} first."
+    ),
+    "too-many-webhooks": Kind(
+        409, "Too many webhooks", "A tenant has at most 100. Delete one that is no longer used."
+    ),
+    "cannot-revoke-own-key": Kind(
+        409, "A key cannot revoke itself", "Revoke it with another admin key of the tenant."
+    ),
+    "job-state": Kind(
+        409,
+        "The job is not in that state",
+        "Read the job: its status says what can be done with it.",
+    ),
+    "audit-chain-broken": Kind(
+        409,
+        "The audit chain is broken",
+        "An entry of the audit chain is not what was written. The answer names the first such "
+        "entry, what was expected and what was found. Keep the database as it is and investigate.",
+    ),
+    "idempotency-key-in-use": Kind(
+        409,
+        "The first request is still running",
+        "A request with the same Idempotency-Key has not been answered yet. Repeat this one later: "
+        "it will get the first one's answer.",
+    ),
+    "history-pruned": Kind(
+        410,
+        "Older than what is kept",
+        "History is kept for a limited time. first_available is where it begins now.",
+    ),
+    "body-too-large": Kind(413, "The body is too large", "A body is at most 1 MiB."),
+    "uri-too-long": Kind(414, "The URL is too long", "A URL is at most 8 KiB."),
+    "unsupported-media-type": Kind(
+        415, "The body is not declared as JSON", "Send Content-Type: application/json."
+    ),
+    "validation-failed": Kind(
+        422,
+        "Some fields were refused",
+        "errors names each: pointer (RFC 6901) is the place in the body, or the name of a query "
+        'parameter or header, and detail says what to send. Types are strict: "30" is no number. '
+        "Fields that do not exist are refused.",
+    ),
+    "idempotency-key-reused": Kind(
+        422,
+        "The Idempotency-Key was used before",
+        "An Idempotency-Key belongs to one body for 24 hours. Use a new key for a new request.",
+    ),
+    "rate-limited": Kind(
+        429, "Too many requests", "Come back after the seconds that Retry-After names."
+    ),
+    "headers-too-large": Kind(
+        431, "The headers are too large", "Headers are at most 16 KiB in all."
+    ),
+    "internal-error": Kind(
+        500,
+        "Something went wrong here",
+        "It is our fault and it was logged. Quote request_id when you ask about it.",
+    ),
+    "unavailable": Kind(
+        503,
+        "The database does not answer",
+        "Repeat the request after the seconds that Retry-After names; if it creates something, "
+        "with an Idempotency-Key, for the first one may have been carried out.",
+    ),
+}
+
+_HTTP_SLUGS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "body-too-large",
+    414: "uri-too-long",
+    415: "unsupported-media-type",
+    429: "rate-limited",
+    431: "headers-too-large",
+}
+
+_UNAVAILABLE = "The database does not answer now. Repeat the request."
+_INTERNAL = "The service failed while it answered this request."
+
+
+def problem(
+    slug: str,
+    detail: str,
+    *,
+    members: Mapping[str, Any] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """Write one problem (RFC 9457 section 3) as the answer; `members` are added to it."""
+    kind = KINDS[slug]
+    body = {
+        "type": f"{services().settings.base_url}/problems/{slug}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "request_id": request_id(),
+        **members,
+    }
+    g.problem = slug
+    return Response(encode(body), kind.status, dict(headers), content_type=MEDIA_TYPE)
+
+
+def register(app: Flask) -> None:
+    """Answer every error of this application as a problem."""
+    app.register_error_handler(errors.ServiceError, _service_error)
+    app.register_error_handler(errors.Invalid, _invalid)
+    app.register_error_handler(errors.Unauthenticated, _unauthenticated)
+    app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
+    app.register_error_handler(errors.Gone, _gone)
+    app.register_error_handler(RateLimited, _rate_limited)
+    for away in (OperationalError, InterfaceError, DisconnectionError, PoolTimeout):
+        app.register_error_handler(away, _database_away)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def _service_error(error: errors.ServiceError) -> Response:
+    return problem(error.slug, error.detail)
+
+
+def _invalid(error: errors.Invalid) -> Response:
+    fields = [{"pointer": field.pointer, "detail": field.detail} for field in error.fields]
+    return problem(error.slug, error.detail, members={"errors": fields} if fields else {})
+
+
+def _unauthenticated(error: errors.Unauthenticated) -> Response:
+    return problem(error.slug, error.detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
+    return problem(error.slug, error.detail, members=error.report)
+
+
+def _gone(error: errors.Gone) -> Response:
+    return problem(error.slug, error.detail, members={"first_available": error.first_available})
+
+
+def _rate_limited(error: RateLimited) -> Response:
+    spent = error.spent
+    return problem(
+        "rate-limited",
+        f"More than {spent.rate.limit} requests in {spent.rate.seconds} seconds; "
+        f"come back in {spent.resets_in} seconds.",
+        headers={"Retry-After": str(spent.resets_in), **spent.headers()},
+    )
+
+
+def _database_away(error: Exception) -> Response:
+    _log.warning("database_away", error=type(error).__name__, exc_info=error)
+    return problem("unavailable", _UNAVAILABLE, headers={"Retry-After": "2"})
+
+
+def _http(error: HTTPException) -> Response:
+    """Answer werkzeug's own refusals, with what they add to the headers (Allow, for one)."""
+    if error.code is not None and 300 <= error.code < 400:
+        return error.get_response()  # type: ignore[return-value]  # a redirect is no problem
+    slug = _HTTP_SLUGS.get(error.code or 500, "internal-error")
+    headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
+    return problem(slug, f"{KINDS[slug].title}. {KINDS[slug].advice}", headers=headers)
+
+
+def _unexpected(error: Exception) -> Response:
+    _log.error("unexpected_error", exc_info=error)
+    return problem("internal-error", _INTERNAL)

@@ -1,0 +1,128 @@
+"""The pages for people: the API's documentation and what each kind of problem means.
+
+No script or style comes from elsewhere or stands inside a page, so they work offline and under a
+strict Content-Security-Policy.
+"""
+
+import html
+from pathlib import Path
+
+import flask_swagger_ui
+from flask import Blueprint, Response, abort, current_app, redirect, send_from_directory
+from werkzeug.wrappers import Response as AnyResponse
+
+from app.api.answers import answer
+from app.api.auth import public
+from app.api.problems import KINDS
+
+blp = Blueprint("site", __name__)
+
+_DIST = Path(flask_swagger_ui.__file__).parent / "dist"
+_ASSETS = frozenset(("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"))
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+_DOCS = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>record-service: API</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" href="docs/favicon-32x32.png">
+<script src="docs/swagger-ui-bundle.js" defer></script>
+<script src="docs/start.js" defer></script>
+</head>
+<body><main id="api">The API's documentation needs JavaScript; without it, read
+<a href="openapi.json">openapi.json</a>.</main></body>
+</html>
+"""
+_START = """\
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#api",
+  deepLinking: true,
+  validatorUrl: null,
+});
+"""
+_PROBLEM = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+</head>
+<body><main>
+<h1>{title}</h1>
+<p><code>{slug}</code>, HTTP status {status}</p>
+<p>{advice}</p>
+<p><a href="../docs">The API's documentation</a></p>
+</main></body>
+</html>
+"""
+
+
+@blp.get("/")
+@public
+def home() -> AnyResponse:
+    """Lead to the documentation."""
+    return redirect("/docs")
+
+
+@blp.get("/openapi.json")
+@public
+def openapi() -> Response:
+    """Serve the OpenAPI document."""
+    return answer(current_app.extensions["flask-smorest"]["apis"][""]["ext_obj"].spec.to_dict())
+
+
+@blp.get("/docs")
+@public
+def docs() -> Response:
+    """Serve the page that shows the OpenAPI document."""
+    return _page(_DOCS)
+
+
+@blp.get("/docs/start.js")
+@public
+def start() -> Response:
+    """Serve the few lines that start the page."""
+    return Response(_START, content_type="text/javascript; charset=utf-8")
+
+
+@blp.get("/docs/<name>")
+@public
+def asset(name: str) -> Response:
+    """Serve one of the page's files."""
+    if name not in _ASSETS:
+        abort(404)
+    return send_from_directory(_DIST, name, max_age=3600)
+
+
+@blp.get("/problems/<slug>")
+@public
+def explain(slug: str) -> Response:
+    """Explain one kind of problem: the page that its `type` names."""
+    kind = KINDS.get(slug)
+    if kind is None:
+        abort(404)
+    return _page(
+        _PROBLEM.format(
+            slug=slug,
+            title=html.escape(kind.title),
+            status=kind.status,
+            advice=html.escape(kind.advice),
+        )
+    )
+
+
+def _page(text: str) -> Response:
+    return Response(
+        text,
+        content_type="text/html; charset=utf-8",
+        headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"},
+    )

@@ -1,0 +1,99 @@
+"""What operators and their tools ask: is it alive, is it ready, how is it doing."""
+
+import hmac
+from typing import Any
+
+from flask import Response, abort, request
+from marshmallow import fields as plain
+from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import metrics, migrations
+from app.api import fields
+from app.api.answers import answer
+from app.api.auth import public
+from app.api.parsing import Blueprint
+from app.api.services import services
+from app.errors import Unauthenticated
+
+blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
+
+_MIGRATE = "behind this release: run `python -m app.manage migrate`"
+
+
+class AliveSchema(fields.Schema):
+    """The process answers."""
+
+    status = fields.Text(10, required=True, metadata={"example": "ok"})
+
+
+class ReadinessSchema(fields.Schema):
+    """Whether requests can be served, and what is missing besides."""
+
+    status = fields.Text(20, required=True, metadata={"example": "ready"})
+    degraded = fields.Items(fields.Text(20), required=True, max_items=10)
+    parts = plain.Dict(keys=plain.String(), values=plain.String(), required=True)
+
+
+@blp.route("/healthz", methods=["GET"])
+@public
+@blp.response(200, AliveSchema)
+def healthz() -> Response:
+    """Say that the process answers."""
+    return answer({"status": "ok"})
+
+
+@blp.route("/readyz", methods=["GET"])
+@public
+@blp.response(200, ReadinessSchema)
+@blp.alt_response(503, schema=ReadinessSchema)
+def readyz() -> Response:
+    """Say whether requests can be served.
+
+    Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
+    `worker` or `scheduler` everything is accepted and kept, and its effects wait.
+    """
+    database = _database_state()
+    parts = {"database": database, **_others()}
+    missing = [name for name, state in parts.items() if name != "database" and state != "up"]
+    ready = database == "up"
+    body: dict[str, Any] = {
+        "status": "ready" if ready else "unavailable",
+        "degraded": missing,
+        "parts": parts,
+    }
+    return answer(body, 200 if ready else 503, {} if ready else {"Retry-After": "2"})
+
+
+@blp.route("/metrics", methods=["GET"])
+@public
+@blp.response(200, {"type": "string"}, content_type="text/plain")
+@blp.alt_response(401, "UNAUTHORIZED")
+@blp.alt_response(404, "NOT_FOUND")
+def read_metrics() -> Response:
+    """Read this process's metrics, in Prometheus's text format.
+
+    Needs `Authorization: Bearer` with the operator's METRICS_TOKEN; 404 where none is set.
+    """
+    token = services().settings.metrics_token
+    if token is None:
+        abort(404)
+    sent = request.headers.get("Authorization", "")
+    if not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+        raise Unauthenticated("Send Authorization: Bearer with the METRICS_TOKEN.")
+    return Response(metrics.exposition(services().bell), content_type=CONTENT_TYPE_LATEST)
+
+
+def _database_state() -> str:
+    try:
+        with services().database.across_tenants() as session:
+            return "up" if migrations.is_current(session.connection()) else _MIGRATE
+    except SQLAlchemyError:
+        return "away"
+
+
+def _others() -> dict[str, str]:
+    presence = services().bell.presence()
+    if presence is None:
+        return {"redis": "away", "worker": "unknown", "scheduler": "unknown"}
+    return {"redis": "up"} | {str(role): "up" if up else "away" for role, up in presence.items()}

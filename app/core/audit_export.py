@@ -1,0 +1,79 @@
+"""The whole audit chain, for a reader who does not trust us.
+
+The chain only grows, so all entries up to one head are one snapshot of it, whenever they are read:
+an export takes its head once and then reads part by part, each in a short transaction of its own. A
+slow reader holds no connection and no old rows, and memory does not grow with the chain.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit, audit_view
+from app.core.callers import Caller
+from app.ledger.hash_chain import Head
+from app.lib import canonical_json
+from app.models import AuditEntry, AuditHead
+
+PART = 500
+
+
+def begin(session: Session, caller: Caller) -> Head:
+    """Append `audit.export` and return the head where the export ends: that entry itself."""
+    audit.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        "audit.export",
+        target=("tenant", ids.text("ten", caller.tenant_id)),
+        request_id=caller.request_id,
+    )
+    # Still locked by the append, so it is the entry just made.
+    head = session.get_one(AuditHead, caller.tenant_id)
+    return Head(head.seq, head.hash.hex())
+
+
+def part(session: Session, caller: Caller, after: int, end: Head) -> Sequence[AuditEntry]:
+    """Return up to `PART` entries behind the number `after`, oldest first, none beyond `end`.
+
+    Raises `AuditChainBroken` when one of them is missing.
+    """
+    entries = session.scalars(
+        select(AuditEntry)
+        .where(
+            AuditEntry.tenant_id == caller.tenant_id,
+            AuditEntry.seq > after,
+            AuditEntry.seq <= min(after + PART, end.seq),
+        )
+        .order_by(AuditEntry.seq)
+    ).all()
+    wanted = range(after + 1, min(after + PART, end.seq) + 1)
+    for seq, entry in zip(wanted, [*entries, None], strict=False):
+        if entry is None or entry.seq != seq:
+            raise audit_view.broken(seq, "missing", f"entry {seq}", "none")
+    return entries
+
+
+def line(entry: AuditEntry) -> bytes:
+    """Return an entry's line of NDJSON: its canonical JSON, `hash` included.
+
+    Raises `AuditChainBroken` when the stored bytes are no JSON object.
+    """
+    return canonical_json.dumps(audit_view.represent(entry)) + b"\n"
+
+
+def trailer(end: Head) -> bytes:
+    """Return the last line of an export, without which it is incomplete."""
+    return (
+        canonical_json.dumps(
+            {
+                "type": "trailer",
+                "entries": end.seq,
+                "head": {"seq": end.seq, "hash": end.hash},
+                "anchors": [],
+            }
+        )
+        + b"\n"
+    )

@@ -1,0 +1,150 @@
+"""Claiming deliveries, handing them back, and recording what became of each.
+
+A claim is one conditional UPDATE that adds 1 to `claim_no` and leases the row; `next_attempt_at` is
+then the end of the lease, so a row whose worker died is due again by itself. Every later write
+names its `claim_no`: a worker that wakes up after its lease was taken over changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.core.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.lanes import Lane
+from app.database import cursor
+
+LEASE = timedelta(seconds=30)
+# What a worker that dies takes with it, again and again, is given up as `worker_lost`.
+CLAIMS_LOST_AT_MOST = 5
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A delivery that this worker alone may send, until the lease ends."""
+
+    id: UUID
+    event_id: UUID
+    kind: str
+    priority: int
+    sequence: int | None
+    attempts: int
+    claim_no: int
+    claims_lost: int
+    payload: bytes
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt about to be made, from 1."""
+        return self.attempts + 1
+
+
+_CLAIM = f"""
+WITH due AS MATERIALIZED (
+    SELECT picked.id
+      FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
+     CROSS JOIN LATERAL (
+        SELECT d.id FROM deliveries AS d
+         WHERE d.tenant_id = %(tenant)s AND d.webhook_id = %(webhook)s
+           AND d.priority = level.priority AND d.finished_at IS NULL
+           AND d.next_attempt_at <= clock_timestamp()
+           AND (d.sequence IS NOT NULL OR d.kind <> 'event')
+         ORDER BY d.next_attempt_at LIMIT %(limit)s
+           FOR NO KEY UPDATE SKIP LOCKED) AS picked
+     WHERE level.priority <= %(least)s
+     LIMIT %(limit)s
+)
+SELECT id FROM due
+"""
+
+_LEASE = """
+UPDATE deliveries AS d
+   SET claims_lost = claims_lost + (d.status = 'sending')::int, status = 'sending',
+       claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + %(lease)s
+  FROM events AS e
+ WHERE d.tenant_id = %(tenant)s AND d.id = ANY (%(ids)s)
+   AND e.tenant_id = d.tenant_id AND e.id = d.event_id
+RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.claim_no, d.claims_lost, e.payload
+"""
+
+
+def claim(session: Session, lane: Lane, limit: int) -> list[Claimed]:
+    """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
+
+    What is claimed together is returned in the order of its sequence. A paused lane gives only what
+    is urgent. Rows must have been numbered before.
+    """
+    cur = cursor(session, class_row(_Id))
+    cur.execute(
+        _CLAIM,
+        {
+            "tenant": lane.tenant_id,
+            "webhook": lane.webhook_id,
+            "limit": limit,
+            "least": PRIORITY_URGENT if lane.paused else PRIORITY_BULK,
+        },
+    )
+    due = [row.id for row in cur.fetchall()]
+    if not due:
+        return []
+    leased = cursor(session, class_row(Claimed)).execute(
+        _LEASE, {"tenant": lane.tenant_id, "ids": due, "lease": LEASE}
+    )
+    return sorted(leased.fetchall(), key=lambda row: (row.priority, row.sequence or 0))
+
+
+@dataclass(frozen=True)
+class _Id:
+    id: UUID
+
+
+_HAND_BACK = """
+UPDATE deliveries AS d
+   SET status = CASE WHEN attempts = 0 THEN 'pending' ELSE 'retrying' END,
+       next_attempt_at = clock_timestamp()
+  FROM unnest(%(ids)s::uuid[], %(claims)s::bigint[]) AS mine (id, claim_no)
+ WHERE d.tenant_id = %(tenant)s AND d.id = mine.id AND d.id = ANY (%(ids)s)
+   AND d.claim_no = mine.claim_no AND d.status = 'sending'
+"""
+
+
+def hand_back(session: Session, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
+    """Give back rows that were claimed and not sent, due at once; return how many were ours."""
+    if not unsent:
+        return 0
+    return (
+        cursor(session)
+        .execute(
+            _HAND_BACK,
+            {
+                "tenant": tenant_id,
+                "ids": [row.id for row in unsent],
+                "claims": [row.claim_no for row in unsent],
+            },
+        )
+        .rowcount
+    )
+
+
+def hold_for_probe(session: Session, lane: Lane, until: timedelta) -> None:
+    """Keep everyone else out of a lane whose probe is on its way."""
+    cursor(session).execute(
+        "UPDATE lanes SET paused_until = clock_timestamp() + %s"
+        " WHERE tenant_id = %s AND webhook_id = %s",
+        (until, lane.tenant_id, lane.webhook_id),
+    )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The database's time carried on by this process's steady clock between two looks at it."""
+
+    database: datetime
+    monotonic: float
+
+    def at(self, monotonic: float) -> datetime:
+        """Return the database's time at a reading of `time.monotonic()`, in seconds."""
+        return self.database + timedelta(seconds=monotonic - self.monotonic)

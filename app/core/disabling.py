@@ -1,0 +1,59 @@
+"""Disabling a webhook because its receiver said so, or has only failed for days."""
+
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import audit, events, lanes
+from app.core.callers import SYSTEM
+from app.core.events import NewEvent
+from app.models import Webhook
+
+REASONS = {
+    "gone": "The receiver answered 410 Gone.",
+    "failing": "Every attempt failed for days.",
+}
+
+
+def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: str) -> bool:
+    """Disable a webhook, cancel what is open, tell the tenant's other webhooks, and audit it.
+
+    `reason` is a key of `REASONS`. Returns False when it was disabled or deleted already.
+    """
+    # The lane is locked before the webhook, here as everywhere.
+    lanes.look(session, tenant_id, webhook_id)
+    changed = session.execute(
+        update(Webhook)
+        .where(
+            Webhook.tenant_id == tenant_id,
+            Webhook.id == webhook_id,
+            Webhook.status == "enabled",
+            Webhook.deleted_at.is_(None),
+        )
+        .values(status="disabled", disabled_reason=reason, updated_at=func.clock_timestamp())
+    )
+    if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
+        return False
+    cancelled = lanes.cancel_open(session, tenant_id, webhook_id)
+    now = session.scalar(select(func.clock_timestamp()))
+    webhook = ids.text("whk", webhook_id)
+    data = {
+        "webhook_id": webhook,
+        "reason": reason,
+        "detail": REASONS[reason],
+        "cancelled_deliveries": cancelled,
+        "disabled_at": rfc3339(now),
+    }
+    events.emit(session, tenant_id, [NewEvent("webhook.disabled", data, now)], not_to=webhook_id)
+    audit.append(
+        session,
+        tenant_id,
+        SYSTEM,
+        "webhook.disable",
+        target=("webhook", webhook),
+        details={"reason": reason, "cancelled_deliveries": cancelled},
+    )
+    return True

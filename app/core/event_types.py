@@ -1,0 +1,186 @@
+"""The catalogue of event types: what each means, and the shape of its `data`.
+
+The schemas name every field that is sent today. Fields may be added later, so they allow others,
+and receivers should ignore what they do not know.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class EventType(enum.StrEnum):
+    """What a webhook can be told of."""
+
+    FINDING_CREATED = "finding.created"
+    SESSION_COMPLETED = "session.completed"
+    WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_DISABLED = "webhook.disabled"
+    AUDIT_CHAIN_BROKEN = "audit.chain_broken"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the catalogue says of one type: `example` is a `data` that fits the schema."""
+
+    description: str
+    data_schema: Mapping[str, Any]
+    example: Mapping[str, Any]
+
+
+_TEXT = {"type": "string"}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_TIME = {"type": "string", "format": "date-time"}
+_COUNT = {"type": "integer", "minimum": 0}
+
+
+def _id(prefix: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+    }
+
+
+_FINDING = Entry(
+    "An agent did something that somebody must know about. `data` is the finding.",
+    _object(
+        {
+            "id": _id("fnd"),
+            "session_id": _id("ses"),
+            "record_id": {"type": ["string", "null"], "pattern": "^rec_[0-9a-f]{32}$"},
+            "agent_id": _id("agt"),
+            "principal": _TEXT,
+            "rule": _TEXT,
+            "severity": {"enum": ["info", "low", "medium", "high", "critical"]},
+            "title": _TEXT,
+            "detail": _TEXT_OR_NULL,
+            "data": {"description": "Whatever JSON the finding's author attached, or null."},
+            "created_at": _TIME,
+        }
+    ),
+    {
+        "id": "fnd_019a0b7c5d2e7f3a8b4c5d6e7f8091a2",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "record_id": None,
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "rule": "payment-above-limit",
+        "severity": "high",
+        "title": "A payment of 12,400 EUR was approved without a second person",
+        "detail": "The limit for a single approver is 10,000 EUR.",
+        "data": {"amount": 12400, "currency": "EUR"},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+
+_SESSION = Entry(
+    "A run of an agent ended. `data` is the session with its outcome.",
+    _object(
+        {
+            "id": _id("ses"),
+            "agent_id": _id("agt"),
+            "principal": _TEXT,
+            "title": _TEXT_OR_NULL,
+            "metadata": {"type": ["object", "null"]},
+            "status": {"const": "completed"},
+            "outcome": {"enum": ["succeeded", "failed", "cancelled"]},
+            "summary": _TEXT_OR_NULL,
+            "created_at": _TIME,
+            "completed_at": _TIME,
+        }
+    ),
+    {
+        "id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "title": "Pay the open invoices of January",
+        "metadata": {"ticket": "FIN-2041"},
+        "status": "completed",
+        "outcome": "succeeded",
+        "summary": "7 invoices paid, 1 set aside for a second person.",
+        "created_at": "2026-01-31T11:58:02.000211Z",
+        "completed_at": "2026-01-31T12:04:40.718830Z",
+    },
+)
+
+_TEST = Entry(
+    "Somebody asked for a test delivery. It goes to that webhook alone, whatever its event_types "
+    "say.",
+    _object({"webhook_id": _id("whk"), "message": _TEXT}),
+    {
+        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
+        "message": "This is a test delivery. Nothing has happened.",
+    },
+)
+
+_DISABLED = Entry(
+    "A webhook was disabled because its receiver said that it is gone, or had only failed for "
+    "days. The tenant's other webhooks are told.",
+    _object(
+        {
+            "webhook_id": _id("whk"),
+            "reason": {"enum": ["gone", "failing"]},
+            "detail": _TEXT,
+            "cancelled_deliveries": _COUNT,
+            "disabled_at": _TIME,
+        }
+    ),
+    {
+        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
+        "reason": "gone",
+        "detail": "The receiver answered 410 Gone.",
+        "cancelled_deliveries": 12,
+        "disabled_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+
+_CHAIN_BROKEN = Entry(
+    "The audit chain does not verify: an entry was changed, cut out or put in. Told once for each "
+    "distinct break.",
+    _object(
+        {
+            "seq": {
+                "type": "integer",
+                "minimum": 1,
+                "description": "The first entry that is wrong.",
+            },
+            "reason": _TEXT,
+            "expected": _TEXT,
+            "found": _TEXT,
+            "detected_at": _TIME,
+        }
+    ),
+    {
+        "seq": 4711,
+        "reason": "bad_hash",
+        "expected": "1f3b5a0c9e7d42b68a1f03c5d7e9b2461f3b5a0c9e7d42b68a1f03c5d7e9b246",
+        "found": "9c0d8e2f4a6b1c3d5e7f90a2b4c6d8e09c0d8e2f4a6b1c3d5e7f90a2b4c6d8e0",
+        "detected_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+
+CATALOGUE: Mapping[EventType, Entry] = {
+    EventType.FINDING_CREATED: _FINDING,
+    EventType.SESSION_COMPLETED: _SESSION,
+    EventType.WEBHOOK_TEST: _TEST,
+    EventType.WEBHOOK_DISABLED: _DISABLED,
+    EventType.AUDIT_CHAIN_BROKEN: _CHAIN_BROKEN,
+}
+
+
+def represent(name: EventType) -> dict[str, Any]:
+    """Return one type as the catalogue answers it."""
+    entry = CATALOGUE[name]
+    return {
+        "type": str(name),
+        "description": entry.description,
+        "data_schema": dict(entry.data_schema),
+        "example": dict(entry.example),
+    }

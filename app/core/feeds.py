@@ -1,0 +1,63 @@
+"""What the feeds of sessions and findings share: the caller's view of them, and their time.
+
+Both tables carry `tenant_id`, `agent_id`, `principal` and an id whose first bits are its
+`created_at`, so one statement serves both, and every filter has an index that ends in `id`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, select
+
+from app import ids
+from app.core.callers import Caller
+from app.models import AgentSession, Finding
+
+_Row = TypeVar("_Row", AgentSession, Finding)
+
+
+def visible(model: type[AgentSession] | type[Finding], caller: Caller) -> list[ColumnElement[bool]]:
+    """Return the conditions that hold for every row the caller may see: tenant, then pin."""
+    conditions = [model.tenant_id == caller.tenant_id]
+    if caller.pin is not None:
+        conditions += [
+            model.agent_id == caller.pin.agent_id,
+            model.principal == caller.pin.principal,
+        ]
+    return conditions
+
+
+def newest(
+    model: type[_Row],
+    caller: Caller,
+    filters: Mapping[str, object],
+    before: UUID | None,
+    limit: int,
+) -> Select[_Row]:
+    """Return the statement for one page of a feed, newest first, of what the caller may see.
+
+    `filters` names columns with the value each must equal, and `since` (included) and `until` (not
+    included), aware moments that `created_at` is held against; one that is None holds nothing back.
+    `before` is the id where the page before ended.
+    """
+    conditions = visible(model, caller)
+    for name, value in filters.items():
+        if value is not None:
+            conditions += _conditions(model, name, value)
+    if before is not None:
+        conditions.append(model.id < before)
+    return select(model).where(*conditions).order_by(model.id.desc()).limit(limit)
+
+
+def _conditions(
+    model: type[AgentSession] | type[Finding], name: str, value: object
+) -> list[ColumnElement[bool]]:
+    # An id knows its millisecond only: it bounds the walk along the index, created_at decides.
+    if name == "since" and isinstance(value, datetime):
+        return [model.created_at >= value, model.id >= ids.earliest_at(value)]
+    if name == "until" and isinstance(value, datetime):
+        return [model.created_at < value, model.id <= ids.latest_at(value)]
+    column: ColumnElement[object] = getattr(model, name)
+    return [column == value]

@@ -1,0 +1,89 @@
+"""Repeated requests: the first answer is kept for a day and given again.
+
+The answer is stored in the transaction of what it tells of, so it exists if and only if that
+happened. It may hold a secret that is shown once (a key, a webhook's secret), so it is sealed.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.callers import Caller
+from app.database import cursor
+from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused
+from app.lib.sealing import MasterKeys
+
+_LOCK = "SELECT pg_try_advisory_xact_lock(%s)"
+_FIND = """
+SELECT body_sha256, status, sealed_answer FROM idempotency_keys
+ WHERE tenant_id = %s AND api_key_id = %s AND scope = %s
+   AND created_at > clock_timestamp() - interval '24 hours'
+"""
+_KEEP = """
+INSERT INTO idempotency_keys (tenant_id, api_key_id, scope, body_sha256, status, sealed_answer)
+VALUES (%(tenant)s, %(key)s, %(scope)s, %(body)s, %(status)s, %(answer)s)
+ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
+   SET body_sha256 = excluded.body_sha256, status = excluded.status,
+       sealed_answer = excluded.sealed_answer, created_at = clock_timestamp()
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that may be repeated: whose, for what, with which body (both as SHA-256)."""
+
+    tenant_id: UUID
+    api_key_id: UUID
+    scope: bytes
+    body_sha256: bytes
+
+    @classmethod
+    def of(cls, caller: Caller, key: str, method: str, path: str, body: bytes) -> "Request":
+        """Describe a request; its Idempotency-Key counts for this API key, method and path only."""
+        scope = sha256(f"{method} {path}\n{key}".encode()).digest()
+        return cls(caller.tenant_id, caller.key_id, scope, sha256(body).digest())
+
+    @property
+    def _lock(self) -> int:
+        name = self.tenant_id.bytes + self.api_key_id.bytes + self.scope
+        return int.from_bytes(sha256(name).digest()[:8], "big", signed=True)
+
+    @property
+    def _identity(self) -> str:
+        return f"idempotency_keys/{self.tenant_id}/{self.api_key_id}/{self.scope.hex()}/answer"
+
+    def find(self, session: Session, master_keys: MasterKeys) -> tuple[int, bytes] | None:
+        """Return the kept (status, answer) of this request, or None if it has not been made yet.
+
+        Until the transaction ends nobody else can make it. Raises `IdempotencyKeyInUse` when
+        somebody is making it now, and `IdempotencyKeyReused` when it had another body.
+        """
+        cur = cursor(session)
+        if cur.execute(_LOCK, (self._lock,)).fetchone() == (False,):
+            raise IdempotencyKeyInUse(
+                "The first request with this Idempotency-Key is still running; repeat it later."
+            )
+        kept = cur.execute(_FIND, (self.tenant_id, self.api_key_id, self.scope)).fetchone()
+        if kept is None:
+            return None
+        body_sha256, status, sealed = kept
+        if body_sha256 != self.body_sha256:
+            raise IdempotencyKeyReused(
+                detail="This Idempotency-Key was used with another body; use a new one."
+            )
+        return status, master_keys.open(sealed, self._identity)
+
+    def keep(self, session: Session, master_keys: MasterKeys, status: int, answer: bytes) -> None:
+        """Keep the answer to this request for 24 hours."""
+        values: dict[str, Any] = {
+            "tenant": self.tenant_id,
+            "key": self.api_key_id,
+            "scope": self.scope,
+            "body": self.body_sha256,
+            "status": status,
+            "answer": master_keys.seal(answer, self._identity),
+        }
+        cursor(session).execute(_KEEP, values)

@@ -1,0 +1,270 @@
+"""Durable jobs: rows that say what is to be done, how far it has come, and how it ended.
+
+A job is enqueued in the transaction of the change that asks for it, claimed under a lease, and
+worked on in steps. Each step commits its effect and the job's new `cursor` together, so a job that
+is killed goes on where it was. A job that fails is tried again with growing waits, then it is
+`dead`: it stays, is shown, and can be retried.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.bells import ring_job
+from app.errors import NotFound, NotResumable
+from app.lib import canonical_json
+from app.models import NO_TENANT, Job
+
+LEASE = timedelta(seconds=30)
+# Seconds before each further try of a job that failed; after the last it is dead.
+RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
+
+_NOW = func.clock_timestamp()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of a job did: where to go on (None: it is done), and what to show meanwhile."""
+
+    cursor: str | None
+    progress: Mapping[str, Any]
+    wait: timedelta = timedelta(0)
+
+
+class JobFailed(Exception):
+    """The job cannot succeed, however often it is tried; the text is shown to its owner."""
+
+
+def enqueue(
+    session: Session,
+    tenant_id: UUID | None,
+    *,
+    kind: str,
+    args: Mapping[str, Any],
+    dedupe_key: str | None = None,
+    progress: Mapping[str, Any] | None = None,
+) -> Job:
+    """Add a job and ring it after the commit; None as tenant means the service's own.
+
+    With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
+    another.
+    """
+    owner = tenant_id or NO_TENANT
+    if dedupe_key is not None:
+        # Two who enqueue the same at once: the second waits here and then finds the first's row.
+        session.execute(
+            text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"),
+            {"key": f"{owner}:{kind}:{dedupe_key}"},
+        )
+        open_job = session.scalar(
+            select(Job).where(
+                Job.tenant_id == owner,
+                Job.kind == kind,
+                Job.dedupe_key == dedupe_key,
+                Job.finished_at.is_(None),
+            )
+        )
+        if open_job is not None:
+            return open_job
+    job = Job(
+        tenant_id=owner,
+        id=ids.new(),
+        kind=kind,
+        args=canonical_json.dumps(args).decode(),
+        dedupe_key=dedupe_key,
+        status="queued",
+        attempts=0,
+        claim_no=0,
+        progress=_dump(progress),
+    )
+    session.add(job)
+    session.flush()
+    ring_job(session, owner, job.id)
+    return job
+
+
+def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
+    """Lease a due job for one step; None when it is not due, finished, or somebody else's."""
+    statement = (
+        update(Job)
+        .where(
+            Job.tenant_id == tenant_id,
+            Job.id == job_id,
+            Job.finished_at.is_(None),
+            Job.run_at <= _NOW,
+            (Job.locked_until.is_(None)) | (Job.locked_until < _NOW),
+        )
+        .values(status="running", claim_no=Job.claim_no + 1, locked_until=_NOW + LEASE)
+        .returning(Job)
+        .execution_options(populate_existing=True)
+    )
+    return session.scalar(statement)
+
+
+def advance(session: Session, job: Job, step: Step) -> bool:
+    """Write what a step did, in the step's own transaction.
+
+    False when the claim was taken over or the job was cancelled meanwhile: the caller must then
+    roll its effect back.
+    """
+    if step.cursor is None:
+        values: dict[str, Any] = {"status": "succeeded", "finished_at": _NOW}
+    else:
+        values = {"status": "running", "cursor": step.cursor, "run_at": _NOW + step.wait}
+    return _write(
+        session,
+        job,
+        attempts=0,
+        locked_until=None,
+        ring_at=None,
+        error=None,
+        progress=_dump(step.progress),
+        **values,
+    )
+
+
+def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> bool:
+    """Write that a step failed: try again later, or never if `for_good` or tried too often."""
+    if for_good or job.attempts >= len(RETRY_WAITS):
+        return _write(
+            session,
+            job,
+            status="dead",
+            attempts=job.attempts + 1,
+            locked_until=None,
+            error=error,
+            finished_at=_NOW,
+        )
+    return _write(
+        session,
+        job,
+        status="retrying",
+        attempts=job.attempts + 1,
+        locked_until=None,
+        ring_at=None,
+        error=error,
+        run_at=_NOW + timedelta(seconds=RETRY_WAITS[job.attempts]),
+    )
+
+
+def get(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Return one of the tenant's jobs. Raises `NotFound`."""
+    job = session.get(Job, (tenant_id, job_id)) if job_id else None
+    if job is None:
+        raise NotFound("There is no such job.")
+    return job
+
+
+def find(
+    session: Session,
+    tenant_id: UUID,
+    *,
+    before: UUID | None,
+    limit: int,
+    kind: str | None = None,
+    status: str | None = None,
+) -> list[Job]:
+    """Return the tenant's jobs, newest first, older than the id `before`."""
+    query = select(Job).where(Job.tenant_id == tenant_id)
+    if before is not None:
+        query = query.where(Job.id < before)
+    if kind is not None:
+        query = query.where(Job.kind == kind)
+    if status is not None:
+        query = query.where(Job.status == status)
+    return list(session.scalars(query.order_by(Job.id.desc()).limit(limit)))
+
+
+def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """End an open job where it is. Raises `NotFound`, or `NotResumable` when it has ended."""
+    job = _locked(session, tenant_id, job_id)
+    if job.finished_at is not None:
+        raise NotResumable(f"The job is {job.status} already.")
+    job.finished_at = _now(session)
+    job.status = "cancelled"
+    job.locked_until = None
+    session.flush()
+    return job
+
+
+def retry(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Try a dead job again from where it was. Raises `NotFound`, or `NotResumable` if not dead."""
+    return _again(session, tenant_id, job_id, "dead")
+
+
+def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Go on with a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
+    return _again(session, tenant_id, job_id, "cancelled")
+
+
+def args_of(job: Job) -> dict[str, Any]:
+    """Return a job's arguments."""
+    return dict(json.loads(job.args))
+
+
+def represent(job: Job) -> dict[str, Any]:
+    """Return a job as its GET answers it."""
+    return {
+        "id": ids.text("job", job.id),
+        "kind": job.kind,
+        "args": args_of(job),
+        "status": job.status,
+        "attempts": job.attempts,
+        "run_at": rfc3339(job.run_at),
+        "progress": json.loads(job.progress) if job.progress else None,
+        "error": job.error,
+        "created_at": rfc3339(job.created_at),
+        "finished_at": rfc3339(job.finished_at) if job.finished_at else None,
+    }
+
+
+def _locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    get(session, tenant_id, job_id)
+    return session.get_one(Job, (tenant_id, job_id), with_for_update=True, populate_existing=True)
+
+
+def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) -> Job:
+    job = _locked(session, tenant_id, job_id)
+    if job.status != status:
+        raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
+    job.run_at = _now(session)
+    job.status = "queued"
+    job.attempts = 0
+    job.error = None
+    job.ring_at = None
+    job.finished_at = None
+    session.flush()
+    ring_job(session, tenant_id, job.id)
+    return job
+
+
+def _now(session: Session) -> datetime:
+    return session.execute(select(_NOW)).scalar_one()
+
+
+def _write(session: Session, job: Job, **values: Any) -> bool:
+    """Change a job that is still ours by `claim_no`; say whether it was."""
+    changed = session.execute(
+        update(Job)
+        .where(
+            Job.tenant_id == job.tenant_id,
+            Job.id == job.id,
+            Job.claim_no == job.claim_no,
+            Job.finished_at.is_(None),
+        )
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+    return changed.rowcount == 1  # type: ignore[attr-defined,no-any-return]  # an UPDATE has it
+
+
+def _dump(progress: Mapping[str, Any] | None) -> str | None:
+    return None if progress is None else canonical_json.dumps(progress).decode()

@@ -1,0 +1,199 @@
+"""API keys: who may call, as what, and for whom; minted once, shown once, ended at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, select, text
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import audit
+from app.core.callers import Caller, Pin, Role
+from app.database import Database, cursor
+from app.errors import (
+    CannotRevokeOwnKey,
+    FieldError,
+    InsufficientRole,
+    Invalid,
+    NotFound,
+    Unauthenticated,
+    WiderThanPin,
+)
+from app.lib import api_keys
+from app.models import Agent, ApiKey
+
+_LOOKUP = """
+SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM api_keys
+ WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+"""
+_DATABASE_NOW = text("SELECT clock_timestamp()")
+
+# One text for a key that is unknown, revoked or expired: nobody learns which it was.
+_NO_KEY = "Send an API key: Authorization: Bearer <key>."
+_BAD_KEY = "This API key is not known, was revoked or has expired."
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """What a key is to be; `expires_at` is aware, None for never."""
+
+    name: str
+    role: Role
+    pin: Pin | None = None
+    expires_at: datetime | None = None
+
+
+def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
+    """Return the caller whose key this is, as the key stands at this moment.
+
+    Raises `Unauthenticated`. A text that cannot be a key costs no query.
+    """
+    if not key_text:
+        raise Unauthenticated(_NO_KEY)
+    if not api_keys.well_formed(key_text):
+        raise Unauthenticated(_BAD_KEY)
+    with database.across_tenants() as session:
+        row = cursor(session).execute(_LOOKUP, (api_keys.digest(key_text),)).fetchone()
+    if row is None:
+        raise Unauthenticated(_BAD_KEY)
+    tenant_id, key_id, role, agent_id, principal = row
+    pin = None if agent_id is None else Pin(agent_id, principal)
+    return Caller(tenant_id, key_id, Role(role), pin, request_id)
+
+
+def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
+    """Make a key and return it as its GET answers it, with its text as `key`, this once.
+
+    Raises `InsufficientRole` for a role above the caller's own, `WiderThanPin` when a pinned caller
+    wants another pin, `Invalid` for an agent that does not exist or a time that has passed.
+    """
+    _refuse_wider(caller, wanted)
+    if wanted.pin is not None:
+        _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
+    _require_future(session, wanted.expires_at)
+    key_text = api_keys.new()
+    row = ApiKey(
+        tenant_id=caller.tenant_id,
+        id=ids.new(),
+        name=wanted.name,
+        role=wanted.role,
+        pin_agent_id=wanted.pin and wanted.pin.agent_id,
+        pin_principal=wanted.pin and wanted.pin.principal,
+        digest=api_keys.digest(key_text),
+        created_by=caller.key_id,
+        expires_at=wanted.expires_at,
+    )
+    session.add(row)
+    session.flush()
+    made = represent(row)
+    _record(session, caller, "key.mint", row, {name: made[name] for name in _AUDITED})
+    return {**made, "key": key_text}
+
+
+def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[ApiKey]:
+    """Return the keys that the caller may see, newest first, from those made before `before`."""
+    query = select(ApiKey).where(*_visible_to(caller)).order_by(ApiKey.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(ApiKey.id < before)
+    return session.scalars(query).all()
+
+
+def own(session: Session, caller: Caller) -> ApiKey:
+    """Return the key that the caller used."""
+    return _find(session, caller, caller.key_id)
+
+
+def revoke(session: Session, caller: Caller, key_id: UUID | None) -> None:
+    """End a key, at once and for good; a key that was ended before stays as it is.
+
+    Raises `NotFound`, and `CannotRevokeOwnKey` for the key in use.
+    """
+    row = _find(session, caller, key_id, lock=True)
+    if row.id == caller.key_id:
+        raise CannotRevokeOwnKey("The key in use cannot revoke itself; use another admin key.")
+    if row.revoked_at is not None:
+        return
+    row.revoked_at = session.scalar(_DATABASE_NOW)
+    _record(session, caller, "key.revoke", row, {"name": row.name})
+
+
+def represent(row: ApiKey) -> dict[str, Any]:
+    """Return a key as callers see it: everything but its text."""
+    return {
+        "id": ids.text("key", row.id),
+        "name": row.name,
+        "role": row.role,
+        "pin": _represent_pin(row),
+        "expires_at": row.expires_at and rfc3339(row.expires_at),
+        "created_at": rfc3339(row.created_at),
+        "created_by": row.created_by and ids.text("key", row.created_by),
+        "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
+    }
+
+
+_AUDITED = ("name", "role", "pin", "expires_at")
+
+
+def _represent_pin(row: ApiKey) -> dict[str, str | None] | None:
+    if row.pin_agent_id is None:
+        return None
+    return {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
+
+
+def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
+    if not caller.role.allows(wanted.role):
+        raise InsufficientRole(
+            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
+            f"this needs the role {wanted.role}."
+        )
+    if caller.pin is not None and wanted.pin != caller.pin:
+        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
+
+
+def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
+    if session.get(Agent, (tenant_id, agent_id)) is None:
+        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
+
+
+def _require_future(session: Session, expires_at: datetime | None) -> None:
+    now = session.scalar(_DATABASE_NOW)
+    if expires_at is not None and expires_at <= now:
+        raise Invalid(FieldError("/expires_at", "Send a time in the future."))
+
+
+def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
+    """A pinned key sees itself and the keys with its pin, which are the same condition."""
+    tenant = ApiKey.tenant_id == caller.tenant_id
+    if caller.pin is None:
+        return [tenant]
+    return [
+        tenant,
+        ApiKey.pin_agent_id == caller.pin.agent_id,
+        ApiKey.pin_principal == caller.pin.principal,
+    ]
+
+
+def _find(session: Session, caller: Caller, key_id: UUID | None, *, lock: bool = False) -> ApiKey:
+    query = select(ApiKey).where(*_visible_to(caller), ApiKey.id == key_id)
+    row = session.scalar(query.with_for_update() if lock else query)
+    if row is None:
+        raise NotFound("There is no such key.")
+    return row
+
+
+def _record(
+    session: Session, caller: Caller, action: str, row: ApiKey, details: dict[str, Any]
+) -> None:
+    audit.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        action,
+        target=("key", ids.text("key", row.id)),
+        details=details,
+        request_id=caller.request_id,
+    )

@@ -1,0 +1,239 @@
+"""A lane is one webhook's way out: its numbers, its slots, its pause and when it is due again.
+
+Whoever changes any of these holds the lane's row lock first (`look`), so a sequence has no gap, a
+slot no two holders and a pause one probe. `lanes.due_at` is when the lane next needs a worker; it
+is computed anew, under the lock, whenever a worker leaves, and lowered by whoever makes a row due.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.core.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.database import cursor
+
+NUMBER_AT_ONCE = 500
+SLOT_LEASE = timedelta(seconds=30)
+PROVEN_FOR = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane and its webhook as they were when the lane was locked, at the database's `now`."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    now: datetime
+    url: str
+    sealed_secrets: bytes
+    max_in_flight: int
+    sends: bool
+    paused_until: datetime | None
+    pause_level: int
+    consecutive_failures: int
+    failing_since: datetime | None
+    last_success_at: datetime | None
+    slow_at: datetime | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether the receiver answered well in the last ten minutes and is not hanging now."""
+        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
+        return recent and self.slow_at is None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the lane waits before its next probe."""
+        return self.paused_until is not None and self.paused_until > self.now
+
+
+_LOOK = """
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
+       w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
+       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.last_success_at,
+       l.slow_at
+  FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+ WHERE l.tenant_id = %s AND l.webhook_id = %s
+"""
+
+
+def look(session: Session, tenant_id: UUID, webhook_id: UUID, *, lock: bool = True) -> Lane | None:
+    """Return the lane as it is now, locked until the transaction ends unless told otherwise."""
+    cur = cursor(session, class_row(Lane))
+    query = _LOOK + ("FOR NO KEY UPDATE OF l" if lock else "")
+    return cur.execute(query, (tenant_id, webhook_id)).fetchone()
+
+
+_UNNUMBERED = """
+SELECT id FROM deliveries
+ WHERE tenant_id = %s AND webhook_id = %s AND sequence IS NULL AND kind = 'event'
+ ORDER BY id LIMIT %s
+"""
+
+_NUMBER = """
+UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
+  FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS fresh (id, place), lanes AS l
+ WHERE d.tenant_id = %(tenant)s AND d.id = fresh.id AND d.id = ANY (%(ids)s)
+   AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+"""
+
+_ADVANCE = """
+UPDATE lanes SET next_sequence = next_sequence + %s WHERE tenant_id = %s AND webhook_id = %s
+"""
+
+
+def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Give the next sequence numbers to up to 500 rows that have none; return how many.
+
+    Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
+    once would leave gaps.
+    """
+    cur = cursor(session)
+    cur.execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
+        (tenant_id, webhook_id),
+    )
+    cur.execute(_UNNUMBERED, (tenant_id, webhook_id, NUMBER_AT_ONCE))
+    fresh = [row[0] for row in cur.fetchall()]
+    if fresh:
+        cur.execute(_NUMBER, {"ids": fresh, "tenant": tenant_id, "webhook": webhook_id})
+        cur.execute(_ADVANCE, (len(fresh), tenant_id, webhook_id))
+    return len(fresh)
+
+
+_TAKE_SLOT = """
+UPDATE lane_slots SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND slot = (
+    SELECT slot FROM lane_slots
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND slot < %(slots)s
+       AND (holder IS NULL OR lease_until < clock_timestamp())
+     ORDER BY slot LIMIT 1)
+RETURNING slot
+"""
+
+
+def take_slot(session: Session, lane: Lane, holder: UUID) -> bool:
+    """Take a free slot of a locked lane for `holder`; False when there is none.
+
+    An unproven lane has one slot, whatever `max_in_flight` says.
+    """
+    taken = cursor(session).execute(
+        _TAKE_SLOT,
+        {
+            "holder": holder,
+            "lease": SLOT_LEASE,
+            "tenant": lane.tenant_id,
+            "webhook": lane.webhook_id,
+            "slots": lane.max_in_flight if lane.proven else 1,
+        },
+    )
+    return taken.fetchone() is not None
+
+
+def keep_slot(session: Session, lane: Lane, holder: UUID) -> bool:
+    """Renew the lease of the holder's slot; False when it was lost meanwhile."""
+    kept = cursor(session).execute(
+        "UPDATE lane_slots SET lease_until = clock_timestamp() + %s"
+        " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
+        (SLOT_LEASE, lane.tenant_id, lane.webhook_id, holder),
+    )
+    return kept.rowcount == 1
+
+
+def free_slot(session: Session, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
+    """Give the holder's slot back."""
+    cursor(session).execute(
+        "UPDATE lane_slots SET holder = NULL, lease_until = NULL"
+        " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
+        (tenant_id, webhook_id, holder),
+    )
+
+
+def set_slots(session: Session, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
+    """Make the lane have exactly `slots` slots; one in use ends when its holder leaves."""
+    cur = cursor(session)
+    cur.execute(
+        "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
+        " SELECT %s, %s, generate_series(0, %s - 1) ON CONFLICT DO NOTHING",
+        (tenant_id, webhook_id, slots),
+    )
+    cur.execute(
+        "DELETE FROM lane_slots WHERE tenant_id = %s AND webhook_id = %s AND slot >= %s",
+        (tenant_id, webhook_id, slots),
+    )
+
+
+_RESCHEDULE = f"""
+WITH open AS (
+    SELECT (SELECT min(next_attempt_at) FROM deliveries
+             WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+               AND priority = {PRIORITY_URGENT} AND finished_at IS NULL) AS urgent,
+           least((SELECT min(next_attempt_at) FROM deliveries
+                   WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+                     AND priority = {PRIORITY_LIVE} AND finished_at IS NULL),
+                 (SELECT min(next_attempt_at) FROM deliveries
+                   WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+                     AND priority = {PRIORITY_BULK} AND finished_at IS NULL)) AS patient
+)
+UPDATE lanes SET due_at = least(
+           open.urgent,
+           CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
+  FROM open
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING coalesce(due_at <= clock_timestamp(), false)
+"""
+
+
+def reschedule(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+    """Compute when a locked lane is due next; return whether it is due already."""
+    row = (
+        cursor(session)
+        .execute(_RESCHEDULE, {"tenant": tenant_id, "webhook": webhook_id})
+        .fetchone()
+    )
+    return row is not None and bool(row[0])
+
+
+def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Say that the lane has something to send at once."""
+    cursor(session).execute(
+        "UPDATE lanes SET due_at = least(due_at, clock_timestamp())"
+        " WHERE tenant_id = %s AND webhook_id = %s",
+        (tenant_id, webhook_id),
+    )
+
+
+_CANCEL = """
+WITH cancelled AS (
+    UPDATE deliveries
+       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND finished_at IS NULL
+    RETURNING kind
+), totals AS (
+    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
+           count(*) FILTER (WHERE kind = 'replay') AS replays,
+           count(*) FILTER (WHERE kind = 'test') AS tests
+      FROM cancelled
+)
+UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
+                 replays_cancelled = replays_cancelled + totals.replays,
+                 tests_cancelled = tests_cancelled + totals.tests,
+                 due_at = NULL
+  FROM totals
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING totals.events + totals.replays + totals.tests
+"""
+
+
+def cancel_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Cancel every open row of a webhook that sends no more; return how many.
+
+    All rows are numbered first: a cancelled event keeps its place in the sequence.
+    """
+    while number(session, tenant_id, webhook_id):
+        pass
+    row = cursor(session).execute(_CANCEL, {"tenant": tenant_id, "webhook": webhook_id}).fetchone()
+    return int(row[0]) if row else 0

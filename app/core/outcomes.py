@@ -1,0 +1,278 @@
+"""Recording what became of attempts: many in one transaction, each at most once.
+
+The deliveries, the history, the totals and the health of the lanes change together. Lanes are
+locked first, in one order, so two workers that record at once wait and do not deadlock.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import lane_health
+from app.core.lane_health import Health
+from app.core.retries import Verdict
+from app.database import cursor
+
+LaneKey = tuple[UUID, UUID]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One attempt that was made, and what it means; times are the database's."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    delivery_id: UUID
+    kind: str
+    claim_no: int
+    number: int
+    probe: bool
+    verdict: Verdict
+    outcome: str
+    started_at: datetime
+    ended_at: datetime
+    dns_ms: float | None = None
+    connect_ms: float | None = None
+    tls_ms: float | None = None
+    first_byte_ms: float | None = None
+    total_ms: float | None = None
+    status_code: int | None = None
+    response_headers: str | None = None
+    response_body: bytes | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Outcomes written, outcomes whose claim was taken over, and webhooks to disable."""
+
+    written: int
+    fenced: int
+    to_disable: dict[LaneKey, str]
+
+
+def record(
+    session: Session,
+    outcomes: Sequence[Outcome],
+    *,
+    first_pause: timedelta,
+    disable_after: timedelta,
+    slow: Sequence[LaneKey] = (),
+) -> Recorded:
+    """Write outcomes of any tenants' attempts, in a session that sees them all.
+
+    `slow` names lanes that have a POST out for over a second. An outcome whose claim was taken over
+    changes nothing; one whose delivery was cancelled meanwhile is kept as history.
+    """
+    by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_lane[outcome.tenant_id, outcome.webhook_id].append(outcome)
+    lanes = _lock(session, sorted({*by_lane, *slow}))
+    done = _write(session, outcomes) if outcomes else {}
+    changes = []
+    to_disable: dict[LaneKey, str] = {}
+    for key, state in lanes.items():
+        mine = [each for each in by_lane[key] if each.delivery_id in done]
+        change = _fold(state, mine, done, first_pause=first_pause)
+        if key in slow and not mine:
+            change.slow_at = state.now
+        changes.append(change)
+        if reason := _why_disable(change, mine, disable_after):
+            to_disable[key] = reason
+    _update(session, changes)
+    return Recorded(len(done), len(outcomes) - len(done), to_disable)
+
+
+@dataclass(frozen=True)
+class _LaneState:
+    tenant_id: UUID
+    webhook_id: UUID
+    now: datetime
+    paused_until: datetime | None
+    pause_level: int
+    consecutive_failures: int
+    failing_since: datetime | None
+    last_success_at: datetime | None
+    slow_at: datetime | None
+
+
+_LOCK = """
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, l.paused_until, l.pause_level,
+       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at
+  FROM lanes AS l
+  JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
+    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+ ORDER BY l.tenant_id, l.webhook_id
+   FOR NO KEY UPDATE OF l
+"""
+
+
+def _lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, _LaneState]:
+    tenants, webhooks = [key[0] for key in keys], [key[1] for key in keys]
+    states = cursor(session, class_row(_LaneState)).execute(_LOCK, (tenants, webhooks)).fetchall()
+    return {(state.tenant_id, state.webhook_id): state for state in states}
+
+
+_WRITE = """
+WITH outcome AS (
+    SELECT * FROM unnest(
+        %(tenant_id)s::uuid[], %(attempt_id)s::uuid[], %(delivery_id)s::uuid[],
+        %(claim_no)s::bigint[], %(number)s::smallint[], %(status)s::text[],
+        %(wait)s::interval[], %(outcome)s::text[], %(started_at)s::timestamptz[],
+        %(ended_at)s::timestamptz[], %(dns_ms)s::real[], %(connect_ms)s::real[],
+        %(tls_ms)s::real[], %(first_byte_ms)s::real[], %(total_ms)s::real[],
+        %(status_code)s::smallint[], %(response_headers)s::text[], %(response_body)s::bytea[],
+        %(error)s::text[])
+    AS o (tenant_id, attempt_id, delivery_id, claim_no, number, status, wait, outcome, started_at,
+          ended_at, dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status_code,
+          response_headers, response_body, error)
+), done AS (
+    UPDATE deliveries AS d
+       SET attempts = o.number, claims_lost = 0,
+           status = CASE WHEN d.finished_at IS NULL THEN o.status ELSE d.status END,
+           priority = CASE WHEN d.priority = 0 THEN 1 ELSE d.priority END,
+           next_attempt_at = CASE WHEN d.finished_at IS NULL THEN o.ended_at + o.wait END,
+           finished_at = CASE WHEN d.finished_at IS NULL AND o.wait IS NULL
+                              THEN clock_timestamp() ELSE d.finished_at END
+      FROM outcome AS o
+     WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.id = ANY (%(delivery_id)s)
+       AND d.claim_no = o.claim_no AND d.attempts = o.number - 1
+       AND d.status IN ('sending', 'cancelled')
+    RETURNING d.id, d.status, d.next_attempt_at
+), history AS (
+    INSERT INTO delivery_attempts
+           (tenant_id, id, delivery_id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
+            first_byte_ms, total_ms, status_code, response_headers, response_body, error)
+    SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at, o.dns_ms,
+           o.connect_ms, o.tls_ms, o.first_byte_ms, o.total_ms, o.status_code, o.response_headers,
+           o.response_body, o.error
+      FROM outcome AS o JOIN done ON done.id = o.delivery_id
+)
+SELECT id, status, next_attempt_at FROM done
+"""
+
+_COLUMNS = (
+    *("tenant_id", "delivery_id", "claim_no", "number", "outcome", "started_at", "ended_at"),
+    *("dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms", "status_code"),
+    *("response_headers", "response_body", "error"),
+)
+
+
+@dataclass(frozen=True)
+class _Done:
+    id: UUID
+    status: str
+    next_attempt_at: datetime | None
+
+
+def _write(session: Session, outcomes: Sequence[Outcome]) -> dict[UUID, _Done]:
+    columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
+    columns["attempt_id"] = [ids.new() for _ in outcomes]
+    columns["status"] = [each.verdict.status for each in outcomes]
+    columns["wait"] = [each.verdict.wait for each in outcomes]
+    written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
+    return {each.id: each for each in written}
+
+
+@dataclass
+class _LaneChange:
+    tenant_id: UUID
+    webhook_id: UUID
+    paused_until: datetime | None
+    pause_level: int
+    consecutive_failures: int
+    failing_since: datetime | None
+    last_success_at: datetime | None
+    slow_at: datetime | None
+    due_at: datetime | None = None
+    events_succeeded: int = 0
+    events_failed: int = 0
+    replays_succeeded: int = 0
+    replays_failed: int = 0
+    tests_succeeded: int = 0
+    tests_failed: int = 0
+
+
+def _fold(
+    state: _LaneState,
+    outcomes: Sequence[Outcome],
+    done: dict[UUID, _Done],
+    *,
+    first_pause: timedelta,
+) -> _LaneChange:
+    health = Health(
+        paused_until=state.paused_until,
+        pause_level=state.pause_level,
+        consecutive_failures=state.consecutive_failures,
+        failing_since=state.failing_since,
+        last_success_at=state.last_success_at,
+        slow_at=state.slow_at,
+    )
+    for each in outcomes:
+        health = lane_health.after(
+            health,
+            each.verdict,
+            each.status_code,
+            each.ended_at,
+            probe=each.probe,
+            quick=(each.total_ms or 0) < 1000,
+            first_pause=first_pause,
+        )
+    change = _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
+    for each in outcomes:
+        _count(change, each, done[each.delivery_id])
+    return change
+
+
+def _count(change: _LaneChange, outcome: Outcome, done: _Done) -> None:
+    """Add one outcome to the lane's totals, or to what it must wake up for."""
+    if done.next_attempt_at is not None:
+        change.due_at = min(change.due_at or done.next_attempt_at, done.next_attempt_at)
+    elif done.status in ("succeeded", "failed"):
+        total = f"{outcome.kind}s_{done.status}"
+        setattr(change, total, getattr(change, total) + 1)
+
+
+def _why_disable(
+    change: _LaneChange, outcomes: Sequence[Outcome], disable_after: timedelta
+) -> str | None:
+    if any(each.verdict.gone for each in outcomes):
+        return "gone"
+    if not outcomes or change.failing_since is None:
+        return None
+    return "failing" if outcomes[-1].ended_at - change.failing_since >= disable_after else None
+
+
+_UPDATE = """
+UPDATE lanes AS l
+   SET paused_until = c.paused_until, pause_level = c.pause_level,
+       consecutive_failures = c.consecutive_failures, failing_since = c.failing_since,
+       last_success_at = c.last_success_at, slow_at = c.slow_at,
+       due_at = least(l.due_at,
+                      CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END),
+       events_succeeded = l.events_succeeded + c.events_succeeded,
+       events_failed = l.events_failed + c.events_failed,
+       replays_succeeded = l.replays_succeeded + c.replays_succeeded,
+       replays_failed = l.replays_failed + c.replays_failed,
+       tests_succeeded = l.tests_succeeded + c.tests_succeeded,
+       tests_failed = l.tests_failed + c.tests_failed
+  FROM unnest(%s::uuid[], %s::uuid[], %s::timestamptz[], %s::smallint[], %s::bigint[],
+              %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
+              %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    AS c (tenant_id, webhook_id, paused_until, pause_level, consecutive_failures, failing_since,
+          last_success_at, slow_at, due_at, events_succeeded, events_failed, replays_succeeded,
+          replays_failed, tests_succeeded, tests_failed)
+ WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
+"""
+
+
+def _update(session: Session, changes: Sequence[_LaneChange]) -> None:
+    if changes:
+        columns = [list(column) for column in zip(*map(astuple, changes), strict=True)]
+        cursor(session).execute(_UPDATE, columns)

@@ -1,0 +1,88 @@
+"""Sending one delivery again: a new delivery of the same event, with the same bytes and number.
+
+It goes before live events, even to a paused lane, whose probe it then is. A replay of a replay or
+of a test is a replay too: `replay_of` names the delivery that was asked for.
+"""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit, bells, delivery_history, lanes, webhooks
+from app.core.callers import Caller
+from app.core.delivery_history import Listed
+from app.core.events import PRIORITY_URGENT
+from app.database import cursor
+from app.errors import Conflict
+
+_AGAIN = f"""
+WITH again AS (
+    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                            sequence, replay_of, next_attempt_at)
+    SELECT d.tenant_id, %(id)s, d.webhook_id, d.event_id, d.event_type, 'replay', {PRIORITY_URGENT},
+           d.sequence, d.id, clock_timestamp()
+      FROM deliveries AS d JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id
+     WHERE d.tenant_id = %(tenant)s AND d.id = %(delivery)s
+    RETURNING id
+)
+UPDATE lanes SET replays_accepted = replays_accepted + 1
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND EXISTS (SELECT 1 FROM again)
+"""
+
+
+def replay(
+    session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
+) -> Listed:
+    """Send a delivery's event again; return the new delivery.
+
+    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when there is nothing to send again: the
+    delivery still waits for its first attempt, or its event is older than the history kept.
+    """
+    tenant_id = caller.tenant_id
+    webhook = webhooks.lock(session, tenant_id, webhook_id)
+    original = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
+    webhooks.require_enabled(webhook)
+    _require_number(session, tenant_id, original)
+    again = ids.new()
+    made = cursor(session).execute(
+        _AGAIN, {"tenant": tenant_id, "webhook": webhook.id, "delivery": original.id, "id": again}
+    )
+    if made.rowcount == 0:
+        raise Conflict("The event of this delivery is older than the history kept.")
+    lanes.due_now(session, tenant_id, webhook.id)
+    bells.ring_lanes(session, [(tenant_id, webhook.id)])
+    _audit(session, caller, original, again)
+    return delivery_history.find(session, tenant_id, webhook.id, again)
+
+
+def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None:
+    """Make sure that an event has its sequence number, which the replay repeats.
+
+    A row without one was never sent. One round of numbering reaches it, unless hundreds wait
+    before it.
+    """
+    row = original.row
+    if row.kind != "event" or row.sequence is not None:
+        return
+    lanes.number(session, tenant_id, row.webhook_id)
+    if delivery_history.find(session, tenant_id, row.webhook_id, row.id).row.sequence is None:
+        raise Conflict(
+            "This delivery still waits for its first attempt; there is nothing to repeat."
+        )
+
+
+def _audit(session: Session, caller: Caller, original: Listed, again: UUID) -> None:
+    audit.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        "delivery.replay",
+        target=("delivery", ids.text("dlv", original.id)),
+        details={
+            "webhook_id": ids.text("whk", original.row.webhook_id),
+            "event_id": ids.text("evt", original.row.event_id),
+            "replay_id": ids.text("dlv", again),
+        },
+        request_id=caller.request_id,
+    )

@@ -1,0 +1,103 @@
+"""What follows from one attempt: pure decisions, taken from the answer and the schedule.
+
+Whose fault it was decides who waits. Connection, TLS, timeouts, 429 and 5xx are the endpoint's: all
+of its deliveries would meet the same. Any other refusal is that delivery's own.
+"""
+
+import enum
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+JITTER = 0.2
+LONGEST_RETRY_AFTER = timedelta(hours=24)
+SLOW_DOWN = frozenset({429, 502, 503, 504})
+GONE = 410
+
+
+class Blame(enum.StrEnum):
+    """Whose failure it was; `NOBODY` is a success, `US` is never held against the receiver."""
+
+    NOBODY = "nobody"
+    US = "us"
+    ENDPOINT = "endpoint"
+    DELIVERY = "delivery"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an attempt means for its delivery and its lane.
+
+    `wait` is until the next attempt, None when this was the last. `lane_wait` asks the whole lane
+    to hold back that long. `gone` means that the receiver wants nothing more, ever.
+    """
+
+    status: str
+    blame: Blame
+    wait: timedelta | None = None
+    lane_wait: timedelta | None = None
+    gone: bool = False
+
+
+def judge(
+    status_code: int | None,
+    retry_after: str | None,
+    *,
+    attempt: int,
+    schedule: Sequence[float],
+    now: datetime,
+    ours: bool = False,
+) -> Verdict:
+    """Decide what follows from an attempt.
+
+    `status_code` is None when no answer came; `ours` says that none could, because a worker was
+    lost. `attempt` counts from 1; `schedule` holds the seconds before each attempt, so the wait
+    after attempt n is its element n. 2xx alone is success.
+    """
+    if status_code is not None and 200 <= status_code < 300:
+        return Verdict("succeeded", Blame.NOBODY)
+    blame = Blame.US if ours else _blame(status_code)
+    if status_code == GONE:
+        return Verdict("failed", blame, gone=True)
+    asked = _asked_to_wait(status_code, retry_after, now)
+    if attempt >= len(schedule):
+        return Verdict("failed", blame, lane_wait=asked)
+    wait = _with_jitter(schedule[attempt])
+    return Verdict("retrying", blame, wait=max(wait, asked or wait), lane_wait=asked)
+
+
+def parse_retry_after(value: str, now: datetime) -> timedelta | None:
+    """Read a Retry-After header, seconds or HTTP date (RFC 9110 section 10.2.3); None if neither.
+
+    Never negative and never over 24 hours.
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        wait = timedelta(seconds=min(int(text[:10]), 10**7))
+    else:
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
+    return min(max(wait, timedelta(0)), LONGEST_RETRY_AFTER)
+
+
+def _blame(status_code: int | None) -> Blame:
+    endpoint = status_code is None or status_code == 429 or status_code >= 500
+    return Blame.ENDPOINT if endpoint else Blame.DELIVERY
+
+
+def _asked_to_wait(
+    status_code: int | None, retry_after: str | None, now: datetime
+) -> timedelta | None:
+    if status_code not in SLOW_DOWN or retry_after is None:
+        return None
+    return parse_retry_after(retry_after, now)
+
+
+def _with_jitter(seconds: float) -> timedelta:
+    # Spreads what failed together; nothing secret hangs on it.
+    return timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311

@@ -1,0 +1,147 @@
+"""Sessions: one run of an agent for a principal, opened once and completed once."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import documents, events, feeds
+from app.core.callers import Caller
+from app.errors import NotFound, SessionCompleted
+from app.models import Agent, AgentSession
+
+
+class Status(enum.StrEnum):
+    """Where a session stands."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+
+
+class Outcome(enum.StrEnum):
+    """How a session ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+def create(
+    session: Session,
+    caller: Caller,
+    *,
+    agent_id: UUID,
+    principal: str,
+    title: str | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> AgentSession:
+    """Open a session of an agent on behalf of a principal.
+
+    Raises `NotFound`, in the same words, when there is no such agent and when agent or principal
+    are outside the caller's pin.
+    """
+    now = session.scalar(
+        select(func.clock_timestamp()).where(
+            Agent.tenant_id == caller.tenant_id, Agent.id == agent_id
+        )
+    )
+    if now is None or not caller.may_touch(agent_id, principal):
+        raise NotFound("There is no agent with this id that the key used may act for here.")
+    opened = AgentSession(
+        tenant_id=caller.tenant_id,
+        id=ids.new(now),
+        agent_id=agent_id,
+        principal=principal,
+        title=title,
+        metadata_json=documents.to_text(metadata),
+        status=Status.OPEN,
+        created_at=now,
+    )
+    session.add(opened)
+    session.flush()
+    return opened
+
+
+def rows(
+    session: Session, caller: Caller, filters: Mapping[str, object], before: UUID | None, limit: int
+) -> Sequence[AgentSession]:
+    """Return one page of the sessions that the caller may see (see `feeds.newest`)."""
+    return session.scalars(feeds.newest(AgentSession, caller, filters, before, limit)).all()
+
+
+def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSession:
+    """Return one session; raises `NotFound` when there is none that the caller may see."""
+    found = session.scalars(
+        select(AgentSession).where(
+            *feeds.visible(AgentSession, caller), AgentSession.id == session_id
+        )
+    ).one_or_none()
+    if found is None:
+        raise NotFound("There is no session with this id.")
+    return found
+
+
+def complete(
+    session: Session,
+    caller: Caller,
+    session_id: UUID | None,
+    *,
+    outcome: Outcome,
+    summary: str | None = None,
+) -> AgentSession:
+    """Complete a session with its outcome and emit `session.completed`.
+
+    Of any number of callers at once exactly one succeeds. Raises `SessionCompleted` for the others,
+    and `NotFound` when there is no such session that the caller may see.
+    """
+    completed = session.scalars(
+        update(AgentSession)
+        .where(
+            *feeds.visible(AgentSession, caller),
+            AgentSession.id == session_id,
+            AgentSession.status == Status.OPEN,
+        )
+        .values(
+            status=Status.COMPLETED,
+            outcome=outcome,
+            summary=summary,
+            completed_at=func.clock_timestamp(),
+        )
+        .returning(AgentSession)
+    ).one_or_none()
+    if completed is None or completed.completed_at is None:
+        raise _refusal(find(session, caller, session_id))
+    events.emit(
+        session,
+        caller.tenant_id,
+        [events.NewEvent("session.completed", represent(completed), completed.completed_at)],
+    )
+    return completed
+
+
+def represent(row: AgentSession) -> dict[str, Any]:
+    """Return a session as its GET answers it, and as `session.completed` carries it."""
+    return {
+        "id": ids.text("ses", row.id),
+        "agent_id": ids.text("agt", row.agent_id),
+        "principal": row.principal,
+        "title": row.title,
+        "metadata": documents.from_text(row.metadata_json),
+        "status": row.status,
+        "outcome": row.outcome,
+        "summary": row.summary,
+        "created_at": rfc3339(row.created_at),
+        "completed_at": None if row.completed_at is None else rfc3339(row.completed_at),
+    }
+
+
+def _refusal(found: AgentSession) -> SessionCompleted:
+    return SessionCompleted(
+        f"This session is completed already; its outcome is {found.outcome}. "
+        "A session is completed once."
+    )

@@ -1,0 +1,66 @@
+"""The four settings that a tenant's owner rules; each change is an entry of the audit chain."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit
+from app.core.callers import Caller
+from app.models import Tenant
+
+NAMES = (
+    "bundle_visibility",
+    "bundle_retention_days",
+    "anchoring_enabled",
+    "notification_email",
+)
+
+
+def read(session: Session, tenant_id: UUID) -> Tenant:
+    """Return the tenant, whose row holds the settings."""
+    return session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
+
+
+def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenant:
+    """Set what `wanted` names and leave the rest; return the tenant.
+
+    Values are valid ones for their columns. What changes nothing is no action and leaves no entry.
+    """
+    # The row stays locked until the commit: the old values in the entry are those replaced.
+    locked = select(Tenant).where(Tenant.id == caller.tenant_id).with_for_update(key_share=True)
+    tenant = session.scalars(locked).one()
+    before = represent(tenant)
+    changed = {name: value for name, value in wanted.items() if value != before[name]}
+    if not changed:
+        return tenant
+    for name, value in changed.items():
+        setattr(tenant, name, value)
+    session.flush()
+    audit.append(
+        session,
+        tenant.id,
+        caller.actor(),
+        "settings.update",
+        target=("tenant", ids.text("ten", tenant.id)),
+        details={name: _change(name, before[name], value) for name, value in changed.items()},
+        request_id=caller.request_id,
+    )
+    return tenant
+
+
+def represent(tenant: Tenant) -> dict[str, Any]:
+    """Return the settings as their GET answers them."""
+    return {name: getattr(tenant, name) for name in NAMES}
+
+
+def _change(name: str, old: Any, new: Any) -> dict[str, Any]:
+    """Return what the chain says of one change; of the address only that there was one."""
+    if name != "notification_email":
+        return {"old": old, "new": new}
+    if new is None:
+        return {"change": "cleared"}
+    return {"change": "set" if old is None else "changed"}

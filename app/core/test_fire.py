@@ -1,0 +1,63 @@
+"""A test delivery: one event for one webhook, sent whatever its `event_types` say.
+
+It goes before everything else, even to a paused lane, whose probe it then is. It has no sequence
+number and stands on a line of its own in the books: a test is not news.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import bells, decisions, delivery_history, events, lanes, webhooks
+from app.core.callers import Caller
+from app.core.delivery_history import Listed
+from app.core.event_types import EventType
+from app.core.events import PRIORITY_URGENT, NewEvent
+from app.database import cursor
+
+MESSAGE = "This is a test delivery. Nothing has happened."
+
+_STORE = f"""
+WITH stored AS (
+    INSERT INTO events (tenant_id, id, type, payload, decisions, created_at)
+    VALUES (%(tenant)s, %(event)s, %(type)s, %(payload)s, %(decisions)s, %(at)s)
+), accepted AS (
+    UPDATE lanes SET tests_accepted = tests_accepted + 1
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+)
+INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                        next_attempt_at)
+VALUES (%(tenant)s, id_beside(%(event)s), %(webhook)s, %(event)s, %(type)s, 'test',
+        {PRIORITY_URGENT}, clock_timestamp())
+RETURNING id
+"""
+
+
+def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
+    """Send a test event to one webhook; return its delivery.
+
+    Raises `NotFound` and `WebhookDisabled`.
+    """
+    webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
+    webhooks.require_enabled(webhook)
+    at = session.execute(select(func.clock_timestamp())).scalar_one()
+    event_id = ids.new()
+    data = {"webhook_id": ids.text("whk", webhook.id), "message": MESSAGE}
+    stored = cursor(session).execute(
+        _STORE,
+        {
+            "tenant": caller.tenant_id,
+            "webhook": webhook.id,
+            "event": event_id,
+            "type": EventType.WEBHOOK_TEST.value,
+            "payload": events.payload(event_id, NewEvent(EventType.WEBHOOK_TEST.value, data, at)),
+            "decisions": decisions.pack({webhook.id: decisions.MATCHED}),
+            "at": at,
+        },
+    )
+    (delivery_id,) = stored.fetchone() or ()
+    lanes.due_now(session, caller.tenant_id, webhook.id)
+    bells.ring_lanes(session, [(caller.tenant_id, webhook.id)])
+    return delivery_history.find(session, caller.tenant_id, webhook.id, delivery_id)

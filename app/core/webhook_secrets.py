@@ -1,0 +1,73 @@
+"""The secrets that sign a webhook's deliveries: sealed at rest, and several during a rotation.
+
+The newest secret has no end. Each older one keeps the end that its own rotation gave it, and signs
+beside the newest until then, so a receiver can change over without losing a delivery.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.clock import rfc3339
+from app.lib.sealing import MasterKeys
+
+
+@dataclass(frozen=True)
+class Secret:
+    """One secret: its text, and when it stops signing (None: the newest, which does not)."""
+
+    text: str
+    until: datetime | None = None
+
+
+def seal(
+    master_keys: MasterKeys, tenant_id: UUID, webhook_id: UUID, secrets: Sequence[Secret]
+) -> bytes:
+    """Seal a webhook's secrets, newest first, for its own row and no other."""
+    plain = [
+        {"secret": secret.text, "until": None if secret.until is None else rfc3339(secret.until)}
+        for secret in secrets
+    ]
+    return master_keys.seal(json.dumps(plain).encode(), _identity(tenant_id, webhook_id))
+
+
+def open_sealed(
+    master_keys: MasterKeys, sealed: bytes, tenant_id: UUID, webhook_id: UUID, at: datetime
+) -> list[Secret]:
+    """Return the secrets that sign at the moment `at` (aware), newest first.
+
+    Raises `app.lib.sealing.CannotOpen` when the bytes are not this webhook's or the key is unknown.
+    """
+    opened = json.loads(master_keys.open(sealed, _identity(tenant_id, webhook_id)))
+    secrets = [
+        Secret(each["secret"], each["until"] and datetime.fromisoformat(each["until"]))
+        for each in opened
+    ]
+    return [secret for secret in secrets if secret.until is None or secret.until > at]
+
+
+def open_secrets(
+    master_keys: MasterKeys, sealed: bytes, tenant_id: UUID, webhook_id: UUID, at: datetime
+) -> list[str]:
+    """Return the texts of the secrets that sign at the moment `at`, newest first, for the sender.
+
+    Raises `app.lib.sealing.CannotOpen` as `open_sealed` does.
+    """
+    return [secret.text for secret in open_sealed(master_keys, sealed, tenant_id, webhook_id, at)]
+
+
+def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedelta) -> list[Secret]:
+    """Put a fresh secret before those in force at `at`; without an overlap it stands alone.
+
+    The secret that was newest ends after the overlap; older ones keep the end they have.
+    """
+    newest = Secret(fresh)
+    if not overlap:
+        return [newest]
+    return [newest, *(replace(old, until=old.until or at + overlap) for old in secrets)]
+
+
+def _identity(tenant_id: UUID, webhook_id: UUID) -> str:
+    return f"webhooks/{tenant_id}/{webhook_id}/secrets"

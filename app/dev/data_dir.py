@@ -1,0 +1,77 @@
+"""The folder in which `make up` keeps what it must remember, for one run at a time."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.dev import env_file, locks
+from app.dev.refusal import CannotStart
+from app.lib import api_keys
+from app.lib.sealing import MasterKeys
+
+# How long what is left of a killed run may take to go.
+_DYING_SECONDS = 2.0
+
+
+class DataDir:
+    """`DATA_DIR`, in use from the beginning of the `with` to its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.lock = -1
+
+    def __enter__(self) -> Self:
+        """Make the folder if need be, and take its lock.
+
+        Raises `CannotStart` when it cannot be written to, or another run is using it.
+        """
+        try:
+            self._make()
+            lock = locks.take(self.path / "lock", _DYING_SECONDS)
+        except OSError as error:
+            raise CannotStart(
+                f"cannot write to {error.filename or self.path} ({error.strerror}): "
+                "set DATA_DIR to a folder of your own"
+            ) from error
+        if lock is None:
+            holder = (self.path / "lock").read_text().strip()
+            raise CannotStart(f"{self.path} is in use by another `make up` (process {holder})")
+        self.lock = lock
+        self.withdraw()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.withdraw()
+        os.close(self.lock)
+
+    def secrets(self) -> dict[str, str]:
+        """Return the keys made at the first run: `MASTER_KEYS`, and the `ROOT_ADMIN_KEY`."""
+        return env_file.keep(
+            self.path / "secrets", MASTER_KEYS=MasterKeys.generate, ROOT_ADMIN_KEY=api_keys.new
+        )
+
+    def announce(self, values: Mapping[str, str]) -> Path:
+        """Write `env`, the sign that all is up, and return its path."""
+        env_file.write(self._env, values)
+        return self._env
+
+    def withdraw(self) -> None:
+        """Remove `env`: nothing is up yet, or any more."""
+        self._env.unlink(missing_ok=True)
+
+    @property
+    def _env(self) -> Path:
+        return self.path / "env"
+
+    def _make(self) -> None:
+        if not self.path.exists():
+            self.path.mkdir(parents=True)
+            # Root's PostgreSQL runs as another user, who must pass; secrets are closed themselves.
+            self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)

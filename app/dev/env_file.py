@@ -1,0 +1,65 @@
+"""Small files of `NAME=value` lines that a shell can source and that only their owner can read."""
+
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from app.dev.refusal import CannotStart
+
+
+def read(path: Path) -> dict[str, str]:
+    """Return the file's values by name; nothing when there is no file.
+
+    Raises `CannotStart` when a line is not what `write` would have written.
+    """
+    if not path.exists():
+        return {}
+    values = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        name, separator, quoted = line.partition("=")
+        value = _unquoted(quoted)
+        if not separator or value is None:
+            raise CannotStart(f"{path}, line {number}: this is not NAME=value")
+        values[name] = value
+    return values
+
+
+def _unquoted(text: str) -> str | None:
+    """Return the one word that a shell would read, or None."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    return "".join(words) if len(words) < 2 else None
+
+
+def write(path: Path, values: Mapping[str, str]) -> None:
+    """Replace the file at once, with mode 600: a reader finds the old one or the new one, whole.
+
+    It belongs to whoever owns its folder, so that root leaves nothing a user cannot read later.
+    """
+    text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+    folder = path.parent.stat()
+    descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if os.geteuid() == 0:
+                os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+            os.fsync(file.fileno())
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink()
+        raise
+
+
+def keep(path: Path, **fresh: Callable[[], str]) -> dict[str, str]:
+    """Return the file's values, after adding those of `fresh` that it lacks, each made once."""
+    kept = read(path)
+    missing = {name: make() for name, make in fresh.items() if name not in kept}
+    if missing:
+        write(path, kept | missing)
+    return kept | missing

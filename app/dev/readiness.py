@@ -1,0 +1,52 @@
+"""When the service that was started is all there."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable
+
+_ASK_SECONDS = 0.2
+_ANSWER_SECONDS = 2.0
+_REMIND_SECONDS = 15.0
+
+
+class Readiness:
+    """Asks `/readyz` now and then, until it misses nothing."""
+
+    def __init__(
+        self, host: str, port: int, *, ready: Callable[[], None], remind: Callable[[str], None]
+    ) -> None:
+        """`ready` is called once; `remind` every 15 s until then, with what is still missing."""
+        self._host, self._port = host, port
+        self._ready, self._remind = ready, remind
+        self._done = False
+        self._ask_at = 0.0
+        self._remind_at = time.monotonic() + _REMIND_SECONDS
+
+    def look(self) -> None:
+        """Ask once more, if it is time to."""
+        now = time.monotonic()
+        if self._done or now < self._ask_at:
+            return
+        self._ask_at = now + _ASK_SECONDS
+        missing = self._missing()
+        if not missing:
+            self._done = True
+            self._ready()
+        elif now >= self._remind_at:
+            self._remind_at = now + _REMIND_SECONDS
+            self._remind(", ".join(missing))
+
+    def _missing(self) -> list[str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException):
+            return ["web"]
+        finally:
+            connection.close()
+        if answer.status != http.HTTPStatus.OK:
+            return ["database"]
+        return [str(name) for name in json.loads(body)["degraded"]]

@@ -1,0 +1,191 @@
+"""`make up`: the whole service on one machine, in the foreground, until Ctrl-C or SIGTERM.
+
+The stores start first, then the Procfile's `release`, then its other lines; they stop in the other
+order. What must be remembered is under `DATA_DIR`; `$DATA_DIR/env` is there while all is up.
+"""
+
+import argparse
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import redis
+
+from app import heartbeats
+from app.dev import keeper, procfile
+from app.dev.data_dir import DataDir
+from app.dev.output import Output
+from app.dev.postgres import EmbeddedPostgres
+from app.dev.readiness import Readiness
+from app.dev.refusal import CannotStart
+from app.dev.runner import Runner, Spawn
+from app.dev.stop_request import StopRequest
+from app.dev.valkey import EmbeddedValkey
+from app.settings import SettingError, Settings, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+
+# What only the release process is told: the others work with the rights of the service's own role.
+_FOR_RELEASE = ("DATABASE_ADMIN_URL", "ROOT_ADMIN_KEY")
+# Stand-ins for the addresses of stores that have not started, for the check of all other settings.
+_NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
+
+
+def main() -> int:
+    """Run until asked to stop; return 0, or 1 after one line that says what is in the way."""
+    parser = argparse.ArgumentParser(prog="python -m app.dev.up", description=__doc__)
+    parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
+    if parser.parse_args().tied:
+        keeper.tie_to_parent(signal.SIGKILL)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        return _up(environment(), Output(sys.stdout), StopRequest())
+    except (CannotStart, SettingError) as error:
+        print(f"make up: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"make up: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
+    return 1
+
+
+def _up(environ: Mapping[str, str], output: Output, stop: StopRequest) -> int:
+    lines = procfile.read(ROOT / "Procfile")
+    port = _port(environ)
+    with DataDir(Path(environ.get("DATA_DIR") or ".data")) as home, ExitStack() as stores:
+        _refuse_taken(port)
+        settings = _settings(environ, home, port)
+        Settings.from_environ(_NOT_YET | settings)
+        runner = Runner(output, stop)
+        settings |= _start_stores(settings, home, runner, stores)
+        code = runner.once("release", _line("release", lines.pop("release"), settings, home))
+        if code != 0 or stop:
+            return 0 if stop else code
+        _serve(lines, settings, home, runner, output)
+    output.say("up", "stopped")
+    return 0
+
+
+def _serve(
+    lines: Mapping[str, str],
+    settings: Mapping[str, str],
+    home: DataDir,
+    runner: Runner,
+    output: Output,
+) -> None:
+    """Keep the lines running until asked to stop, and announce the moment when all is up."""
+    own = {name: value for name, value in settings.items() if name not in _FOR_RELEASE}
+    for name, command in lines.items():
+        runner.watch(name, _line(name, command, own, home))
+
+    def announce() -> None:
+        env = home.announce(_announcement(settings))
+        output.say("up", f"ready at {settings['BASE_URL']} (documentation: /docs)")
+        output.say("up", f"`. {env}` tells a shell the address and the root admin key")
+
+    readiness = Readiness(
+        HOST,
+        int(settings["PORT"]),
+        ready=announce,
+        remind=lambda missing: output.say("up", f"still waiting for: {missing}"),
+    )
+    runner.run(readiness.look)
+    output.say("up", "stopping")
+    home.withdraw()
+    runner.stop(*lines)
+
+
+def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
+    """Choose what callers and operators need."""
+    return {
+        "BASE_URL": settings["BASE_URL"],
+        "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
+        "DATABASE_URL": settings["DATABASE_URL"],
+        "REDIS_URL": settings["REDIS_URL"],
+        "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],
+    }
+
+
+def _line(name: str, command: str, env: Mapping[str, str], home: DataDir) -> Spawn:
+    """Return what starts a line of the Procfile, as written."""
+    return lambda: keeper.spawn(
+        name,
+        ["/bin/sh", "-c", command],
+        env=env,
+        cwd=ROOT,
+        output=subprocess.PIPE,
+        hold=[home.lock],
+    )
+
+
+def _start_stores(
+    settings: Mapping[str, str], home: DataDir, runner: Runner, stores: ExitStack
+) -> dict[str, str]:
+    """Start the stores for which the settings have no address; return the addresses."""
+    addresses = {}
+    hold = [home.lock]
+    if not settings.get("DATABASE_URL"):
+        folder = home.path / "postgres"
+        postgres = EmbeddedPostgres(folder, sudo_user=settings.get("SUDO_USER"), hold=hold)
+        stores.enter_context(postgres)
+        runner.watch(postgres.name, postgres.spawn, postgres.process)
+        addresses["DATABASE_URL"] = postgres.url
+        addresses["DATABASE_ADMIN_URL"] = postgres.admin_url
+    if not settings.get("REDIS_URL"):
+        valkey = stores.enter_context(EmbeddedValkey(home.path / "valkey", hold=hold))
+        _forget_earlier_life(valkey.url)
+        runner.watch(valkey.name, valkey.spawn, valkey.process)
+        addresses["REDIS_URL"] = valkey.url
+    return addresses
+
+
+def _forget_earlier_life(redis_url: str) -> None:
+    """Forget who was alive in a run that was killed: they would count as up for some seconds."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.delete(*(heartbeats.key(role) for role in heartbeats.ROLES))
+
+
+def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str, str]:
+    """Return the environment of the processes, but for the addresses of embedded stores."""
+    unless_set = {"BASE_URL": f"http://{HOST}:{port}", **home.secrets()}
+    settings = {
+        **environ,
+        **{name: environ.get(name) or value for name, value in unless_set.items()},
+        "DATA_DIR": str(home.path),
+        "HOST": HOST,
+        "PORT": str(port),
+        "TZ": "UTC",
+        "PYTHONUNBUFFERED": "1",
+        "PATH": f"{Path(sys.executable).parent}:{environ.get('PATH') or os.defpath}",
+    }
+    if not (environ.get("DATABASE_URL") and environ.get("REDIS_URL")):
+        settings.setdefault("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.0/8,::1/128")
+    return settings
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    text = environ.get("PORT") or "8000"
+    if not (text.isdecimal() and 0 < int(text) < 65536):
+        raise CannotStart(f"PORT is wrong: {text!r} is not a number from 1 to 65535")
+    return int(text)
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        # As a server would: what an earlier run's connections left behind is no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise CannotStart(f"port {port} is taken: set PORT to a free one") from error
+            raise CannotStart(f"port {port} cannot be used: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

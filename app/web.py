@@ -1,0 +1,81 @@
+"""The web application: what a WSGI server starts, and what the tests call.
+
+Either `granian --interface wsgi --factory app.web:create_app` or `gunicorn 'app.web:create_app()'`.
+"""
+
+from datetime import timedelta
+
+from flask import Flask
+
+from app import logs
+from app.api import (
+    agents,
+    audit,
+    deliveries,
+    documentation,
+    edge,
+    events,
+    findings,
+    jobs,
+    keys,
+    limits,
+    problems,
+    sessions,
+    site,
+    system,
+    tenant,
+    webhooks,
+)
+from app.api.services import EXTENSION, Services
+from app.database import Database
+from app.queue import Bell
+from app.settings import Settings, load
+
+RESOURCES = (
+    keys,
+    tenant,
+    agents,
+    sessions,
+    findings,
+    webhooks,
+    deliveries,
+    events,
+    jobs,
+    audit,
+    system,
+)
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """Put the application together; nothing is connected before the first request.
+
+    Without `settings` they are read from the environment. Raises `SettingError`.
+    """
+    settings = settings or load()
+    logs.configure(settings)
+    app = Flask(__name__, static_folder=None)
+    app.url_map.merge_slashes = False
+    app.extensions[EXTENSION] = _services(settings)
+    app.extensions[limits.EXTENSION] = limits.Limits(
+        limits.Counter(limits.Rate.parse(settings.rate_limit))
+    )
+    edge.register(app, settings)
+    problems.register(app)
+    documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
+    documentation.complete(documented)
+    for resource in RESOURCES:
+        documented.register_blueprint(resource.blp)
+    app.register_blueprint(site.blp)
+    return app
+
+
+def _services(settings: Settings) -> Services:
+    bell = Bell(settings.redis_url)
+    database = Database(
+        settings.database_url,
+        pool_size=settings.database_pool_size,
+        application="record-service web",
+        bell=bell,
+        first_wait=timedelta(seconds=settings.retry_schedule[0]),
+    )
+    return Services(settings, database, bell)

@@ -1,0 +1,29 @@
+"""The actors by name: what each name in `app.queue.ACTORS` does."""
+
+from collections.abc import Callable, Mapping
+
+import dramatiq
+
+from app.queue import ACTORS
+from jobs.broker import BellBroker
+from jobs.deliver import deliver
+from jobs.prune_history import prune_history
+from jobs.run_job import run_job
+from jobs.sweep import sweep
+
+FUNCTIONS: Mapping[str, Callable[..., None]] = {
+    "deliver": deliver,
+    "run_job": run_job,
+    "sweep": sweep,
+    "prune_history": prune_history,
+}
+
+# Milliseconds; a turn at a lane or a job is seconds, and each socket has its own timeout.
+TIME_LIMITS = {"prune_history": 3_600_000}
+
+
+def declare(broker: BellBroker) -> None:
+    """Declare every actor on the broker; the row is the retry, so Dramatiq retries nothing."""
+    for name, function in FUNCTIONS.items():
+        options = {"time_limit": TIME_LIMITS[name]} if name in TIME_LIMITS else {}
+        dramatiq.actor(function, actor_name=name, queue_name=ACTORS[name], broker=broker, **options)

@@ -1,0 +1,89 @@
+"""The broker that the worker's actors are declared on, with its middleware written out.
+
+Redis carries rings and nothing else: no delayed messages, no retries, no results. What must happen
+later or again is a row with a time, which the sweep rings. So there is no delay queue, and asking
+for a delay is an error instead of a message that lives in a worker's memory.
+
+Ticks go before jobs and jobs before deliveries, so that a backlog of deliveries never keeps the
+sweep waiting. Priority decides which fetched message a free thread takes next; it interrupts
+nothing, so whoever can fill all threads must leave some free (`jobs/deliver.py` does).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dramatiq import Actor, Message, Middleware
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.middleware import AgeLimit, TimeLimit
+
+from app.queue import ACTORS, connect
+from jobs.consumer import BellConsumer
+from jobs.middleware import MessageLog, SignOfLife
+from jobs.shutdown import GracefulStop
+from jobs.wake import WakeListener
+
+# Smaller goes first.
+PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
+
+# A frozen Redis holds a thread this long, once.
+_TIMEOUT_SECONDS = 2.0
+_TIME_LIMIT_MS = 300_000
+# Each of Dramatiq's own fetches, rare here, also takes back the messages of dead workers.
+_MAINTENANCE_CHANCE = 1_000_000
+_DEAD_AFTER_MS = 60_000
+
+
+class BellBroker(RedisBroker):
+    """Dramatiq's Redis broker, woken by the bell instead of polling."""
+
+    def __init__(self, redis_url: str, middleware: Sequence[Middleware] = ()) -> None:
+        """Connect nothing yet; `middleware` is added to that of every worker."""
+        super().__init__(
+            client=connect(redis_url, _TIMEOUT_SECONDS),
+            middleware=[
+                GracefulStop(),
+                MessageLog(),
+                AgeLimit(),
+                TimeLimit(time_limit=_TIME_LIMIT_MS, interval=1_000),
+                SignOfLife(connect(redis_url, _TIMEOUT_SECONDS)),
+                *middleware,
+            ],
+            maintenance_chance=_MAINTENANCE_CHANCE,
+            heartbeat_timeout=_DEAD_AFTER_MS,
+        )
+        self.listener = WakeListener(connect(redis_url, _TIMEOUT_SECONDS))
+
+    @property
+    def consumer_class(self) -> type[BellConsumer]:
+        """What a worker's threads take messages from."""
+        return BellConsumer
+
+    def declare_actor(self, actor: "Actor[..., Any]") -> None:
+        """Take an actor, with its queue's priority.
+
+        Raises `ValueError` for an actor that `app.queue` does not ring, or rings on another queue.
+        """
+        rung_on = ACTORS.get(actor.actor_name)
+        if rung_on != actor.queue_name:
+            raise ValueError(
+                f"actor {actor.actor_name!r} listens to {actor.queue_name!r}, but app.queue.ACTORS "
+                f"says {rung_on!r}: make the two agree"
+            )
+        actor.priority = PRIORITIES[actor.queue_name]
+        super().declare_actor(actor)
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Take a queue, without the delay queue that Dramatiq would add."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues.add(queue_name)
+            self.emit_after("declare_queue", queue_name)
+
+    def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
+        """Refuse: a message sent from here would bypass the bell."""
+        raise TypeError(f"ring {message.actor_name!r} through app.queue.Bell, not by sending it")
+
+    def close(self) -> None:
+        """Stop listening and close the connections."""
+        self.listener.stop()
+        self.client.close()

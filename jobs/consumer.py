@@ -1,0 +1,197 @@
+"""How a worker takes messages off a queue: Dramatiq's consumer, woken instead of polling.
+
+Three things differ from Dramatiq's own. It waits for the bell (`jobs/wake.py`) and asks Redis
+unbidden only now and then. A lost or frozen Redis is waited out here: neither the threads that work
+nor the consumer itself end or hang because of it. And a failed message is never kept as a dead
+letter: the row it named is due again, and a log line says what happened.
+
+The keys are Dramatiq's, which names them in `dramatiq/brokers/redis/dispatch.lua`. Its script also
+gives a sign of life and looks for dead workers each time; here that is done now and then, and what
+happens often takes the fewest commands.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import redis
+import structlog
+from dramatiq import Message, MessageProxy
+from dramatiq.brokers.redis import _RedisConsumer
+from dramatiq.errors import ConnectionClosed, DecodeError
+
+from app.queue import WAKE_CHANNEL, queue_key
+
+if TYPE_CHECKING:
+    from jobs.broker import BellBroker
+
+_log = structlog.get_logger(__name__)
+
+# Dramatiq's threads look at their own stop flag this often.
+_LONGEST_WAIT_SECONDS = 0.5
+# How often Dramatiq's own fetch runs: a process silent for 60 s has its messages given to others.
+_UNBIDDEN_SECONDS = 20.0
+_DEAF_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+
+# Lua cannot unpack more than some thousands.
+_MOST_A_FETCH = 1_000
+# Moves ids from the queue (1) to this worker's unacknowledged ones (2); returns their messages (3).
+_TAKE = """
+local ids = redis.call("lpop", KEYS[1], ARGV[1])
+if not ids then return {} end
+redis.call("sadd", KEYS[2], unpack(ids))
+return redis.call("hmget", KEYS[3], unpack(ids))
+"""
+
+
+class BellConsumer(_RedisConsumer):
+    """The messages of one queue for one worker process."""
+
+    def __init__(self, broker: "BellBroker", queue_name: str, prefetch: int, timeout: int) -> None:
+        super().__init__(broker, queue_name, prefetch, timeout)
+        self._listener = broker.listener
+        self._wake = broker.listener.event(queue_name)
+        self._queue_key = queue_key(queue_name)
+        self._messages_key = f"{self._queue_key}.msgs"
+        self._taken_key = f"{broker.namespace}:__acks__.{broker.broker_id}.{queue_name}"
+        self._take = broker.client.register_script(_TAKE)
+        # One message at a time would cost a round trip each.
+        self._batch = max(1, prefetch // 4)
+        self._fetch_at = 0.0
+        self._unbidden_at = 0.0
+        self._full = False
+        self._away = False
+        self._unsettled: deque[str] = deque()
+
+    def __next__(self) -> MessageProxy | None:
+        """Return a message, or None after half a second without one."""
+        if not self.message_cache:
+            self._refill()
+        while self.message_cache:
+            message = _read(self.message_cache.pop(0), self.queue_name)
+            if message is not None:
+                self.queued_message_ids.add(message.message_id)
+                return MessageProxy(message)
+        return None
+
+    def ack(self, message: MessageProxy) -> None:
+        """Forget a message, now or when Redis is back; the thread that worked goes on at once."""
+        self._settle(message.options["redis_message_id"])
+        self.queued_message_ids.discard(message.message_id)
+        if self._full and self._room() >= self._batch:
+            self._wake.set()
+
+    nack = ack
+
+    def requeue(self, messages: Iterable[MessageProxy | Message[None]]) -> None:
+        """Give messages back for another worker to take, and wake it.
+
+        Raises `ConnectionClosed` when Redis is away: its messages come back a minute later.
+        """
+        try:
+            super().requeue(messages)
+            self.broker.client.publish(WAKE_CHANNEL, self.queue_name)
+        except redis.RedisError as error:
+            raise ConnectionClosed(error) from None
+
+    def close(self) -> None:
+        """Give back what was fetched and not yet handed on."""
+        read = [_read(data, self.queue_name) for data in self.message_cache]
+        self.message_cache = []
+        self.requeue([message for message in read if message is not None])
+
+    def _refill(self) -> None:
+        """Fetch once the bell rang, room was made, or it is time to ask unbidden."""
+        until_unbidden = max(self._fetch_at - time.monotonic(), 0.0)
+        woken = self._wake.wait(min(until_unbidden, _LONGEST_WAIT_SECONDS))
+        if not woken and time.monotonic() < self._fetch_at:
+            return
+        # In this order no ring and no room is missed: both set the event after what they tell of.
+        self._wake.clear()
+        self._full = True
+        room = self._room()
+        self._fetch_at = time.monotonic() + (
+            _UNBIDDEN_SECONDS if self._listener.heard else _DEAF_SECONDS
+        )
+        if room >= self._batch:
+            self._full = False
+            self._fetch(min(room, _MOST_A_FETCH))
+
+    def _fetch(self, room: int) -> None:
+        try:
+            self._settle_late()
+            self.message_cache = self._messages(room)
+        except redis.RedisError as error:
+            self._lost(error)
+            self._fetch_at = time.monotonic() + _RETRY_SECONDS
+            return
+        if self._away:
+            self._away = False
+            _log.info("queue_back", queue=self.queue_name)
+        if len(self.message_cache) == room:
+            self._wake.set()
+
+    def _messages(self, room: int) -> list[bytes | None]:
+        if time.monotonic() < self._unbidden_at:
+            keys = [self._queue_key, self._taken_key, self._messages_key]
+            return list(self._take(keys=keys, args=[room]))
+        messages = list(self.broker.do_fetch(self.queue_name, room))
+        self._unbidden_at = time.monotonic() + _UNBIDDEN_SECONDS
+        return messages
+
+    def _room(self) -> int:
+        return int(self.prefetch - self.outstanding_message_count)
+
+    def _settle(self, redis_message_id: str) -> None:
+        if self._away:
+            self._unsettled.append(redis_message_id)
+            return
+        try:
+            self._forget(redis_message_id)
+        except redis.RedisError as error:
+            self._unsettled.append(redis_message_id)
+            self._lost(error)
+
+    def _settle_late(self) -> None:
+        while self._unsettled:
+            self._forget(self._unsettled[0])
+            self._unsettled.popleft()
+
+    def _forget(self, redis_message_id: str) -> None:
+        # In this order a half-done one leaves an id without a message, which Dramatiq drops.
+        with self.broker.client.pipeline(transaction=False) as pipe:
+            pipe.hdel(self._messages_key, redis_message_id)
+            pipe.srem(self._taken_key, redis_message_id)
+            pipe.execute()
+
+    def _lost(self, error: redis.RedisError) -> None:
+        if not self._away:
+            self._away = True
+            _log.warning("queue_away", queue=self.queue_name, error=type(error).__name__)
+
+
+def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
+    """Decode a message; None for one that was dropped meanwhile or that is not one of ours."""
+    if data is None:
+        return None
+    try:
+        message: Message[None] = Message.decode(data)
+    except DecodeError:
+        message = None
+    if message is None or not _is_ours(message, queue_name):
+        _log.error("message_unreadable", queue=queue_name)
+        return None
+    return message
+
+
+def _is_ours(message: Message[None], queue_name: str) -> bool:
+    """Say whether Dramatiq's threads survive the message: they trust what they take."""
+    options = message.options
+    return (
+        message.queue_name == queue_name
+        and isinstance(options, dict)
+        and isinstance(options.get("redis_message_id"), str)
+        and "eta" not in options
+    )

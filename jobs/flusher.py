@@ -1,0 +1,136 @@
+"""Writes the outcomes of a whole worker process, many in one transaction.
+
+A sender hands its outcome over and goes on to the next delivery; this thread writes what has
+gathered in a short window, also while a POST hangs. While the database is away outcomes wait here:
+their rows stay leased, and what is written after the lease was taken over changes nothing.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.core import disabling, outcomes
+from app.core.outcomes import LaneKey, Outcome, Recorded
+from app.database import Database
+from app.settings import Settings
+from jobs.middleware import kind
+
+_log = structlog.get_logger(__name__)
+
+WINDOW_SECONDS = 0.02
+AT_ONCE = 500
+_LONGEST_WAIT = 2.0
+
+
+@dataclass
+class _Waiting:
+    outcomes: list[Outcome] = field(default_factory=list)
+    slow: set[LaneKey] = field(default_factory=set)
+
+
+class Flusher:
+    """The one writer of outcomes in a process; start it once, stop it after the last sender."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._changed = threading.Condition()
+        self._waiting = _Waiting()
+        self._handed_over = 0
+        self._settled = 0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Write what is left, for at most `timeout` seconds, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(timeout)
+
+    def put(self, outcome: Outcome) -> int:
+        """Hand an outcome over; return the ticket that `wait` takes."""
+        with self._changed:
+            self._waiting.outcomes.append(outcome)
+            self._handed_over += 1
+            self._changed.notify_all()
+            return self._handed_over
+
+    def mark_slow(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        """Note that a POST of this lane has been out for over a second."""
+        with self._changed:
+            self._waiting.slow.add((tenant_id, webhook_id))
+            self._changed.notify_all()
+
+    def wait(self, ticket: int, timeout: float) -> bool:
+        """Wait until everything up to `ticket` is written; False if that took over `timeout` s."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            self._write(batch)
+            with self._changed:
+                self._settled += len(batch.outcomes)
+                self._changed.notify_all()
+
+    def _next(self) -> _Waiting | None:
+        """Wait for outcomes and let more gather; None once there are none and we are stopping."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._any() or self._stopping)
+            if not self._any():
+                return None
+            self._changed.wait_for(
+                lambda: len(self._waiting.outcomes) >= AT_ONCE or self._stopping, WINDOW_SECONDS
+            )
+            batch, self._waiting = self._waiting, _Waiting()
+            return batch
+
+    def _any(self) -> bool:
+        return bool(self._waiting.outcomes or self._waiting.slow)
+
+    def _write(self, batch: _Waiting) -> None:
+        """Write one batch, again and again while the database is away."""
+        recorded = self._insist(lambda: self._record(batch))
+        if recorded is None:
+            return
+        if recorded.fenced:
+            _log.warning("outcomes_fenced", count=recorded.fenced)
+        for (tenant_id, webhook_id), reason in recorded.to_disable.items():
+            self._insist(lambda t=tenant_id, w=webhook_id, r=reason: self._disable(t, w, r))  # type: ignore[misc]
+
+    def _record(self, batch: _Waiting) -> Recorded:
+        with self._database.across_tenants() as session:
+            return outcomes.record(
+                session,
+                batch.outcomes,
+                slow=sorted(batch.slow),
+                first_pause=self._settings.first_pause,
+                disable_after=self._settings.disable_after,
+            )
+
+    def _disable(self, tenant_id: UUID, webhook_id: UUID, reason: str) -> Recorded | None:
+        with self._database.transaction(tenant_id) as session:
+            disabling.disable(session, tenant_id, webhook_id, reason)
+        return None
+
+    def _insist(self, work: Callable[[], Recorded | None]) -> Recorded | None:
+        wait = 0.1
+        while True:
+            try:
+                return work()
+            except SQLAlchemyError as error:
+                _log.error("outcomes_not_written", error=kind(error), again_in=wait)
+            with self._changed:
+                if self._changed.wait_for(lambda: self._stopping, wait):
+                    # Told to stop and nothing can be written: the leases bring the rows back.
+                    return None
+            wait = min(wait * 2, _LONGEST_WAIT)

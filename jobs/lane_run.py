@@ -1,0 +1,307 @@
+"""One worker's turn at one lane: claim, send, record, and leave so that others get theirs.
+
+No database transaction is open while a POST is out. What was claimed and not sent is handed back.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import deliveries, lane_health, lanes, retries, webhook_secrets
+from app.core.deliveries import LEASE, Claimed, Moment
+from app.core.lanes import Lane
+from app.core.outcomes import Outcome
+from app.lib import canonical_json
+from app.lib.outbound import DEADLINE_SECONDS, Answer
+from app.lib.webhook_signing import Signer
+from app.settings import VERSION
+from jobs.room import Place
+from jobs.runtime import Runtime
+from jobs.shutdown import shutting_down
+
+_log = structlog.get_logger(__name__)
+
+CLAIM_AT_ONCE = 50
+# A receiver that nobody knows yet may hang: less is claimed, so less waits behind it.
+CLAIM_AT_ONCE_UNPROVEN = 10
+TURN_SECONDS = 5.0
+# A change to a webhook applies within a second and the attempt in flight.
+LOOK_AGAIN_SECONDS = 0.8
+# An attempt, and time to write what became of it, must fit into what is left of the lease.
+LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
+SETTLE_SECONDS = 5.0
+
+_USER_AGENT = f"record-service/{VERSION}"
+
+
+@dataclass(frozen=True)
+class _Batch:
+    lane: Lane
+    claimed: list[Claimed]
+    full: bool
+    signer: Signer
+    moment: Moment
+
+
+class LaneRun:
+    """One turn; `run` does it all."""
+
+    def __init__(self, runtime: Runtime, tenant_id: UUID, webhook_id: UUID) -> None:
+        self._runtime = runtime
+        self._key = (tenant_id, webhook_id)
+        self._holder = ids.new()
+        self._began = time.monotonic()
+        self._place: Place | None = None
+        self._has_slot = False
+        self._ticket = 0
+        self._sent = 0
+        self._failures_in_a_row = 0
+        self._stop = False
+
+    def run(self) -> None:
+        """Send what is due until the turn is over, the lane is empty, or it must not go on."""
+        # Before the rows are looked at: whoever commits one from here on rings anew.
+        self._runtime.bell.clear_flag(self._key[1])
+        try:
+            batch = self._claim(first=True)
+            while batch is not None and batch.claimed:
+                if batch.full:
+                    self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
+                self._send(batch)
+                if self._stop or self._turn_is_over():
+                    break
+                batch = self._claim(first=False)
+        finally:
+            self._leave()
+
+    def _claim(self, *, first: bool) -> _Batch | None:
+        """Take rows, and with the first of them a slot; None when this lane is not for us now."""
+        with self._runtime.database.transaction(self._key[0]) as session:
+            lane = lanes.look(session, *self._key)
+            if lane is None:
+                return None
+            if not lane.sends:
+                lanes.cancel_open(session, *self._key)
+                return None
+            if not (self._enter(session, lane) if first else self._stay(session, lane)):
+                return None
+            lanes.number(session, *self._key)
+            limit = self._limit(lane)
+            claimed = deliveries.claim(session, lane, limit)
+            if claimed and lane.pause_level > 0:
+                deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
+        secrets = webhook_secrets.open_secrets(
+            self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
+        )
+        return _Batch(
+            lane,
+            claimed,
+            len(claimed) == limit > 1,
+            Signer(secrets),
+            Moment(lane.now, time.monotonic()),
+        )
+
+    def _enter(self, session: Session, lane: Lane) -> bool:
+        self._place = self._runtime.room.enter(proven=lane.proven)
+        if self._place is not None:
+            self._has_slot = lanes.take_slot(session, lane, self._holder)
+        return self._has_slot
+
+    def _stay(self, session: Session, lane: Lane) -> bool:
+        return not lane.paused and lanes.keep_slot(session, lane, self._holder)
+
+    def _limit(self, lane: Lane) -> int:
+        if lane.pause_level > 0 or lane.paused:
+            return 1
+        return CLAIM_AT_ONCE if lane.proven else CLAIM_AT_ONCE_UNPROVEN
+
+    def _send(self, batch: _Batch) -> None:
+        looked = batch.moment.monotonic
+        for index, claimed in enumerate(batch.claimed):
+            if self._must_not_start(batch) or not self._unchanged_since(looked, batch.lane):
+                self._stop = True
+                self._hand_back(batch.claimed[index:])
+                return
+            if time.monotonic() - looked > LOOK_AGAIN_SECONDS:
+                looked = time.monotonic()
+            self._attempt(batch, claimed)
+
+    def _must_not_start(self, batch: _Batch) -> bool:
+        lease_left = LEASE.total_seconds() - (time.monotonic() - batch.moment.monotonic)
+        return (
+            self._stop
+            or shutting_down()
+            or lease_left < LEASE_NEEDED_SECONDS
+            or self._turn_is_over()
+        )
+
+    def _turn_is_over(self) -> bool:
+        return time.monotonic() - self._began > TURN_SECONDS
+
+    def _unchanged_since(self, looked: float, lane: Lane) -> bool:
+        """Look at the webhook again once a look is 0.8 s old; False if what we know is wrong."""
+        if time.monotonic() - looked <= LOOK_AGAIN_SECONDS:
+            return True
+        with self._runtime.database.transaction(self._key[0]) as session:
+            now = lanes.look(session, *self._key, lock=False)
+        return (
+            now is not None
+            and now.sends
+            and not now.paused
+            and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
+        )
+
+    def _attempt(self, batch: _Batch, claimed: Claimed) -> None:
+        started = time.monotonic()
+        if claimed.claims_lost >= deliveries.CLAIMS_LOST_AT_MOST:
+            answer = None
+        else:
+            answer = self._runtime.outbound.send(
+                batch.lane.url,
+                claimed.payload,
+                self._headers(batch, claimed, started),
+                on_slow=self._turned_slow,
+            )
+        outcome = self._outcome(batch, claimed, answer, started)
+        self._ticket = self._runtime.flusher.put(outcome)
+        self._sent += 1
+        self._note(outcome)
+        _log_attempt(outcome, claimed)
+
+    def _headers(self, batch: _Batch, claimed: Claimed, started: float) -> dict[str, str]:
+        timestamp = int(batch.moment.at(started).timestamp())
+        headers = batch.signer.headers(
+            ids.text("evt", claimed.event_id), timestamp, claimed.payload
+        )
+        headers["content-type"] = "application/json"
+        headers["user-agent"] = _USER_AGENT
+        headers["x-service-attempt"] = str(claimed.attempt)
+        if claimed.sequence is not None:
+            headers["x-service-sequence"] = str(claimed.sequence)
+        return headers
+
+    def _outcome(
+        self, batch: _Batch, claimed: Claimed, answer: Answer | None, started: float
+    ) -> Outcome:
+        ended_at = batch.moment.at(time.monotonic())
+        verdict = retries.judge(
+            answer.status if answer else None,
+            answer.retry_after if answer else None,
+            attempt=claimed.attempt,
+            schedule=self._runtime.settings.retry_schedule,
+            now=ended_at,
+            ours=answer is None,
+        )
+        common = Outcome(
+            *self._key,
+            delivery_id=claimed.id,
+            kind=claimed.kind,
+            claim_no=claimed.claim_no,
+            number=claimed.attempt,
+            probe=batch.lane.pause_level > 0,
+            verdict=verdict,
+            outcome="worker_lost",
+            started_at=batch.moment.at(started),
+            ended_at=ended_at,
+            error="five workers took this delivery and none came back",
+        )
+        return common if answer is None else _with_answer(common, answer)
+
+    def _note(self, outcome: Outcome) -> None:
+        """Leave a lane whose endpoint fails or asks for patience."""
+        if outcome.verdict.blame is retries.Blame.ENDPOINT:
+            self._failures_in_a_row += 1
+        else:
+            self._failures_in_a_row = 0
+        self._stop = (
+            self._failures_in_a_row >= lane_health.FAILURES_BEFORE_PAUSE
+            or outcome.status_code in retries.SLOW_DOWN
+            or outcome.verdict.gone
+            or outcome.probe
+        )
+
+    def _turned_slow(self) -> None:
+        if self._place is not None:
+            self._place.turned_slow()
+        self._runtime.flusher.mark_slow(*self._key)
+
+    def _hand_back(self, unsent: Sequence[Claimed]) -> None:
+        with self._runtime.database.transaction(self._key[0]) as session:
+            lanes.look(session, *self._key)
+            deliveries.hand_back(session, self._key[0], unsent)
+
+    def _leave(self) -> None:
+        """Free the slot once the outcomes are written, and look whether the lane is due again."""
+        due = False
+        try:
+            if self._has_slot:
+                self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
+                due = self._free_slot()
+        finally:
+            if self._place is not None:
+                self._place.leave()
+        # A turn that sent nothing does not ring for itself: the sweep does, once a second.
+        if due and self._sent:
+            self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
+
+    def _free_slot(self) -> bool:
+        with self._runtime.database.transaction(self._key[0]) as session:
+            lanes.look(session, *self._key)
+            lanes.free_slot(session, *self._key, self._holder)
+            return lanes.reschedule(session, *self._key)
+
+
+def _with_answer(common: Outcome, answer: Answer) -> Outcome:
+    if answer.succeeded:
+        outcome = "succeeded"
+    elif answer.failure is not None:
+        outcome = str(answer.failure)
+    else:
+        outcome = "refused"
+    return Outcome(
+        **{
+            **vars(common),
+            "outcome": outcome,
+            "dns_ms": answer.timings.dns,
+            "connect_ms": answer.timings.connect,
+            "tls_ms": answer.timings.tls,
+            "first_byte_ms": answer.timings.first_byte,
+            "total_ms": answer.timings.total,
+            "status_code": answer.status,
+            "response_headers": canonical_json.dumps(
+                [list(pair) for pair in answer.headers]
+            ).decode()
+            if answer.status is not None
+            else None,
+            "response_body": answer.body if answer.status is not None else None,
+            "error": answer.error,
+        }
+    )
+
+
+def _log_attempt(outcome: Outcome, claimed: Claimed) -> None:
+    """Write the one line that says all about an attempt."""
+    _log.info(
+        "attempt",
+        tenant_id=outcome.tenant_id.hex,
+        webhook_id=outcome.webhook_id.hex,
+        delivery_id=outcome.delivery_id.hex,
+        event_id=claimed.event_id.hex,
+        kind=outcome.kind,
+        sequence=claimed.sequence,
+        attempt=outcome.number,
+        claim=outcome.claim_no,
+        probe=outcome.probe,
+        outcome=outcome.outcome,
+        status_code=outcome.status_code,
+        status=outcome.verdict.status,
+        blame=str(outcome.verdict.blame),
+        retry_in=outcome.verdict.wait.total_seconds() if outcome.verdict.wait else None,
+        total_ms=outcome.total_ms,
+        error=outcome.error,
+    )

@@ -1,0 +1,126 @@
+"""What every worker does around its messages: a log line that says what failed, a sign of life, and
+what the process itself needs opened and closed."""
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+
+import redis
+import structlog
+from dramatiq import Broker, MessageProxy, Middleware, Worker
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+from app import heartbeats
+
+_log = structlog.get_logger(__name__)
+
+_FRAMES = 8
+
+
+class MessageLog(Middleware):
+    """Every log line of a message names it; a failure is one line, without anybody's data."""
+
+    def after_process_boot(self, broker: Broker) -> None:
+        """Silence what Dramatiq says of the same.
+
+        It prints an exception's text, which may quote a row, and a warning for each stale tick.
+        """
+        for name in ("worker.WorkerThread", "middleware.age_limit.AgeLimit"):
+            logging.getLogger(f"dramatiq.{name}").setLevel(logging.CRITICAL)
+
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
+        """Bind the actor and its arguments, which are ids."""
+        bind_contextvars(
+            actor=message.actor_name,
+            arguments=list(message.args),
+            message_id=message.message_id,
+        )
+
+    def after_process_message(
+        self,
+        broker: Broker,
+        message: MessageProxy,
+        *,
+        result: object = None,
+        exception: BaseException | None = None,
+    ) -> None:
+        """Say what failed and where."""
+        if exception is not None:
+            _log.error("message_failed", error=kind(exception), at=where(exception))
+        clear_contextvars()
+
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
+        """A message past its age is nobody's concern: the next tick does its work."""
+        _log.debug("message_too_old")
+        clear_contextvars()
+
+
+class SignOfLife(Middleware):
+    """Tells `/readyz` that this process works, from a thread of its own."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._stopping = threading.Event()
+
+    def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        """Begin to give signs of life, with the number of threads beside them."""
+        self._stopping.clear()
+        threading.Thread(
+            target=self._run, args=(worker.worker_threads,), name="sign-of-life", daemon=True
+        ).start()
+
+    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """A process that takes no more work gives no more signs of life."""
+        self._stopping.set()
+
+    def _run(self, threads: int) -> None:
+        away = False
+        while not self._stopping.is_set():
+            try:
+                heartbeats.beat(self._client, "worker", threads=threads)
+                away = False
+            except redis.RedisError as error:
+                if not away:
+                    _log.warning("sign_of_life_lost", error=type(error).__name__)
+                away = True
+            self._stopping.wait(heartbeats.EVERY_SECONDS)
+
+
+class Lifetime(Middleware):
+    """Opens what a worker process needs before its first message, and closes it after the last."""
+
+    def __init__(self, start: Callable[[int], None], stop: Callable[[], None]) -> None:
+        """`start` gets the number of the worker's threads; `stop` runs once all have ended."""
+        self._start = start
+        self._stop = stop
+
+    def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        """Start, or end the process: Dramatiq would log the error and run without."""
+        try:
+            self._start(worker.worker_threads)
+        except Exception as error:
+            _log.critical("worker_cannot_start", error=kind(error), at=where(error))
+            raise SystemExit(1) from error
+
+    def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Close everything."""
+        self._stop()
+
+
+def kind(error: BaseException) -> str:
+    """Name an exception and what caused it, such as `OperationalError < AdminShutdown`.
+
+    Never its text, which may quote a row or a statement's values.
+    """
+    names = [type(error).__name__]
+    while (cause := error.__cause__) is not None and len(names) < _FRAMES:
+        names.append(type(cause).__name__)
+        error = cause
+    return " < ".join(names)
+
+
+def where(error: BaseException) -> list[str]:
+    """Return the innermost frames of an exception as `file:line function`, outermost first."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,0 +1,38 @@
+"""The daily tick that makes room for what comes and drops what is older than the history kept."""
+
+import structlog
+from sqlalchemy.exc import OperationalError
+
+from app import clock
+from app.core import history, idempotency
+from app.core.history import Partition
+from app.database import Database
+from jobs.runtime import runtime
+
+_log = structlog.get_logger(__name__)
+
+
+def prune_history() -> None:
+    """Make the partitions ahead, drop the old ones, forget old Idempotency-Keys."""
+    here = runtime()
+    now = clock.now()
+    with here.database.across_tenants() as session:
+        made = history.make_partitions(session.connection(), now)
+        outlived = history.outlived(session, now, here.settings.history_days)
+    dropped, kept = [], []
+    for partition in outlived:
+        gone = _drop(here.database, partition)
+        (dropped if gone else kept).append(partition.name)
+    with here.database.across_tenants() as session:
+        forgotten = idempotency.forget_old(session)
+    _log.info("history_pruned", made=made, dropped=dropped, kept=kept, forgotten=forgotten)
+
+
+def _drop(database: Database, partition: Partition) -> bool:
+    """Drop one partition in a transaction of its own; a busy one stays until the next run."""
+    try:
+        with database.across_tenants() as session:
+            return history.drop(session, partition)
+    except OperationalError:
+        _log.warning("partition_busy", partition=partition.name)
+        return False

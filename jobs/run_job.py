@@ -1,0 +1,72 @@
+"""The actor that works on a durable job: step by step, each in its own transaction."""
+
+import time
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app.core import bulk_replay
+from app.core import jobs as durable
+from app.core.jobs import JobFailed, Step
+from app.models import Job
+from jobs.middleware import kind, where
+from jobs.runtime import Runtime, runtime
+from jobs.shutdown import shutting_down
+
+_log = structlog.get_logger(__name__)
+
+# What a step of each kind of job does, in the session of the step's transaction.
+KINDS: Mapping[str, Callable[[Session, UUID, Job], Step]] = {
+    bulk_replay.KIND: bulk_replay.step,
+}
+
+TURN_SECONDS = 5.0
+
+
+class _NotOurs(Exception):
+    """The job was cancelled or taken over while the step ran: its effect must not stay."""
+
+
+def run_job(tenant_id: str, job_id: str) -> None:
+    """Work on one job until it ends, must wait, or others should have a turn."""
+    here, tenant, job = runtime(), UUID(tenant_id), UUID(job_id)
+    until = time.monotonic() + TURN_SECONDS
+    while _one_step(here, tenant, job):
+        if shutting_down():
+            return
+        if time.monotonic() > until:
+            here.bell.ring("run_job", (tenant, job))
+            return
+
+
+def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
+    """Do one step; return whether the next is due at once."""
+    with here.database.transaction(tenant_id) as session:
+        job = durable.claim(session, tenant_id, job_id)
+    if job is None:
+        return False
+    try:
+        return _step(here, tenant_id, job)
+    except _NotOurs:
+        _log.info("job_not_ours", job=str(job_id))
+    except JobFailed as error:
+        _fail(here, tenant_id, job, str(error), for_good=True)
+    except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
+        _log.error("job_step_failed", job=str(job_id), error=kind(error), at=where(error))
+        _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
+    return False
+
+
+def _step(here: Runtime, tenant_id: UUID, job: Job) -> bool:
+    with here.database.transaction(tenant_id) as session:
+        step = KINDS[job.kind](session, tenant_id, job)
+        if not durable.advance(session, job, step):
+            raise _NotOurs
+    return step.cursor is not None and not step.wait
+
+
+def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:
+    with here.database.transaction(tenant_id) as session:
+        durable.fail(session, job, error, for_good=for_good)

@@ -1,0 +1,72 @@
+"""What one worker process holds: its database, bell, HTTP client, flusher and room.
+
+Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
+"""
+
+from dataclasses import dataclass
+
+from app.database import Database
+from app.lib.outbound import Outbound
+from app.queue import Bell
+from app.settings import Settings
+from jobs.flusher import Flusher
+from jobs.room import Room
+
+_FLUSH_AT_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Everything an actor needs; shared by the process's threads."""
+
+    settings: Settings
+    database: Database
+    bell: Bell
+    outbound: Outbound
+    flusher: Flusher
+    room: Room
+
+    @classmethod
+    def open(cls, settings: Settings, threads: int) -> "Runtime":
+        """Open everything for a worker with `threads` threads."""
+        bell = Bell(settings.redis_url)
+        database = Database(
+            settings.database_url,
+            pool_size=settings.database_pool_size,
+            application="record-service worker",
+            bell=bell,
+            first_wait=settings.first_wait,
+        )
+        outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
+        flusher = Flusher(database, settings)
+        flusher.start()
+        return cls(settings, database, bell, outbound, flusher, Room(threads))
+
+    def close(self) -> None:
+        """Write what is left and close everything."""
+        self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
+        self.outbound.close()
+        self.database.close()
+
+
+class _Process:
+    runtime: Runtime | None = None
+
+
+def start(settings: Settings, threads: int) -> None:
+    """Open this process's runtime."""
+    _Process.runtime = Runtime.open(settings, threads)
+
+
+def runtime() -> Runtime:
+    """Return this process's runtime. Raises RuntimeError before `start`."""
+    if _Process.runtime is None:
+        raise RuntimeError("no worker runs in this process")
+    return _Process.runtime
+
+
+def stop() -> None:
+    """Close this process's runtime, if there is one."""
+    if _Process.runtime is not None:
+        _Process.runtime.close()
+        _Process.runtime = None

@@ -1,0 +1,99 @@
+"""How a worker hears the bell: one subscription a process, one event a queue.
+
+Polling costs either latency or commands: Dramatiq's own consumer notices a message after 0.4 s, or
+asks a hundred times a second. Here the threads that fetch wait for an event, and one thread that
+listens to `app.queue.WAKE_CHANNEL` sets it.
+
+Nothing depends on hearing every ring. After each (re)connection all queues are woken, since what
+was said meanwhile is lost; and while nobody listens `heard` is false and consumers poll.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from threading import Event, Lock, Thread
+
+import redis
+import structlog
+from redis.client import PubSub
+
+from app.queue import WAKE_CHANNEL
+
+_log = structlog.get_logger(__name__)
+
+_READ_SECONDS = 1.0
+_PING_AFTER_SECONDS = 5.0
+_DEAD_AFTER_SECONDS = 15.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 2.0
+
+
+class WakeListener:
+    """Sets a queue's event when the bell rings for it."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        """Listen through `client`, once somebody asks for an event."""
+        self._client = client
+        self._events: defaultdict[str, Event] = defaultdict(Event)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._stopping = Event()
+        self.heard = False
+
+    def event(self, queue_name: str) -> Event:
+        """Return the event that is set whenever the queue may hold something new."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="wake-listener", daemon=True)
+                self._thread.start()
+            return self._events[queue_name]
+
+    def stop(self) -> None:
+        """Stop listening; the thread ends within a second."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            try:
+                with self._client.pubsub() as subscription:
+                    subscription.subscribe(WAKE_CHANNEL)
+                    self._listen(subscription)
+            except redis.RedisError as error:
+                if self.heard:
+                    backoff = _FIRST_BACKOFF_SECONDS
+                    _log.warning("bell_not_heard", error=type(error).__name__)
+            self._deaf()
+            self._stopping.wait(backoff)
+            backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
+
+    def _listen(self, subscription: PubSub) -> None:
+        """Set events until told to stop; a link that has gone silent raises `ConnectionError`."""
+        last_word = time.monotonic()
+        while not self._stopping.is_set():
+            message = subscription.get_message(timeout=_READ_SECONDS)
+            silence = time.monotonic() - last_word
+            if message is not None:
+                last_word = time.monotonic()
+                self._hear(message["type"], message["data"])
+            elif silence > _DEAD_AFTER_SECONDS:
+                raise redis.ConnectionError("the subscription has gone silent")
+            elif silence > _PING_AFTER_SECONDS:
+                subscription.ping()
+
+    def _hear(self, kind: str, data: bytes | int) -> None:
+        if kind == "subscribe":
+            self.heard = True
+            self._wake(self._events)
+        elif kind == "message" and isinstance(data, bytes):
+            self._wake([data.decode("utf-8", "replace")])
+
+    def _deaf(self) -> None:
+        """Have everybody look once more and poll from now on."""
+        self.heard = False
+        self._wake(self._events)
+
+    def _wake(self, queue_names: Iterable[str]) -> None:
+        with self._lock:
+            for event in [self._events[name] for name in queue_names if name in self._events]:
+                event.set()

@@ -1,0 +1,30 @@
+"""What the Procfile's worker runs: `dramatiq jobs.worker --queues deliver jobs tick`.
+
+Dramatiq imports this module in each of its processes and takes `broker` from it.
+"""
+
+import sys
+
+import dramatiq
+
+from app import logs
+from app.settings import SettingError, load
+from jobs import actors, runtime
+from jobs.broker import BellBroker
+from jobs.middleware import Lifetime
+
+try:
+    _settings = load()
+except SettingError as error:
+    sys.exit(f"worker: {error}")
+if _settings.redis_url is None:
+    sys.exit("worker: REDIS_URL is not set: the worker is rung through Redis.")
+
+logs.configure(_settings)
+
+broker = BellBroker(
+    _settings.redis_url,
+    [Lifetime(lambda threads: runtime.start(_settings, threads), runtime.stop)],
+)
+dramatiq.set_broker(broker)
+actors.declare(broker)

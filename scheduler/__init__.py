@@ -1,0 +1,1 @@
+"""The clock, and the only code that imports rq-scheduler."""

@@ -1,0 +1,66 @@
+"""`python -m scheduler` runs the clock; `python -m scheduler now NAME` rings one entry at once."""
+
+import sys
+from collections.abc import Callable
+
+import redis
+
+from app import heartbeats, queue, settings
+from app.settings import SettingError
+from scheduler.clock import Clock, connect
+from scheduler.timetable import TIMETABLE
+
+_DONE, _FAILED, _MISUSED = 0, 1, 2
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command and return its exit code; 1 when it failed, 2 when it was called wrongly."""
+    match arguments:
+        case []:
+            return _with_redis(_run)
+        case ["now", name] if name in TIMETABLE:
+            return _with_redis(lambda client: _ring_now(client, name))
+        case ["now", name]:
+            return _say(f"no entry {name!r}; there are: {', '.join(sorted(TIMETABLE))}", _MISUSED)
+        case _:
+            return _say("usage: python -m scheduler [now NAME]", _MISUSED)
+
+
+def _run(client: redis.Redis) -> int:
+    Clock(client, TIMETABLE).run()
+    return _DONE
+
+
+def _ring_now(client: redis.Redis, name: str) -> int:
+    """Ring an entry whatever its time, and leave its next time as it is."""
+    actor = TIMETABLE[name].actor
+    with client.pipeline(transaction=True) as pipe:
+        queue.push(pipe, actor, [()])
+        pipe.execute()
+    worker = (
+        "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"
+    )
+    print(f"rang {name}: actor {actor}, queue {queue.ACTORS[actor]}{worker}")
+    return _DONE
+
+
+def _with_redis(command: Callable[[redis.Redis], int]) -> int:
+    try:
+        redis_url = settings.load().redis_url
+    except SettingError as error:
+        return _say(str(error), _FAILED)
+    if redis_url is None:
+        return _say("REDIS_URL is not set: the clock has nowhere to ring.", _FAILED)
+    try:
+        return command(connect(redis_url))
+    except redis.RedisError as error:
+        return _say(f"Redis does not answer ({type(error).__name__}): is it up?", _FAILED)
+
+
+def _say(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

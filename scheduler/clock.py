@@ -1,0 +1,200 @@
+"""The clock: rq-scheduler keeps the timetable in Redis, and what is due becomes a Dramatiq message.
+
+Redis may forget or garble everything at any moment, so each poll holds it against the table in
+`scheduler/timetable.py`: what is missing is put back and rung at once (its time may have passed
+meanwhile), what is not in the table is dropped, what has a time it cannot have is corrected, what
+is not readable is thrown away. A lost or frozen Redis is waited out. Only the table says what is
+rung, so nothing that somebody wrote into Redis is ever loaded or run.
+
+Any number of schedulers may run; the one that holds the lock rings, and when it dies another takes
+over within 11 seconds. Should two ever ring at once, no harm is done.
+"""
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Final
+
+import redis
+import structlog
+from rq_scheduler import Scheduler
+
+from app import heartbeats, queue
+from scheduler.timetable import Entry
+
+_log = structlog.get_logger(__name__)
+
+_TIMEOUT_SECONDS = 0.5
+# Also what rq-scheduler's lock outlives its holder by, plus ten seconds.
+_POLL_SECONDS: Final = 1
+_STOP_SECONDS = 0.1
+# With no worker, rings whose work the next one does as well are not worth keeping.
+_MOST_WAITING = 100
+
+
+class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
+    """rq-scheduler with a declared timetable, ringing Dramatiq's actors; no RQ worker exists."""
+
+    def __init__(self, connection: redis.Redis, timetable: Mapping[str, Entry]) -> None:
+        """Its name is random: a fixed one could not start again for 11 s after a kill -9."""
+        super().__init__(connection=connection, interval=_POLL_SECONDS)
+        self._timetable = timetable
+        self._stopping = False
+        self._away = False
+        self._beat_at = 0.0
+        self._waiting: Counter[str] = Counter()
+
+    def run(self, burst: bool = False) -> None:
+        """Ring what is due, at each full second, until told to stop; with `burst` only once."""
+        self._install_signal_handlers()
+        _log.info("clock_started", entries=sorted(self._timetable))
+        while not self._stopping:
+            self.poll()
+            if burst:
+                break
+            self._sleep(_POLL_SECONDS - time.time() % _POLL_SECONDS)
+        self._leave()
+        _log.info("clock_stopped")
+
+    def poll(self) -> None:
+        """Ring what is due if the lock is ours; a Redis that fails is waited out."""
+        try:
+            self._poll()
+        except redis.RedisError as error:
+            self._lost(error)
+            return
+        if self._away:
+            self._away = False
+            _log.info("redis_back")
+
+    def acquire_lock(self) -> bool:
+        """Take the lock, or keep it: the holder's is never free in between."""
+        holder = self.connection.set(
+            self.scheduler_lock_key, self.name, nx=True, get=True, ex=self._lock_seconds
+        )
+        self._lock_acquired = holder in (None, self.name.encode())
+        if not self._lock_acquired:
+            # A lock without an end would never be ours.
+            self.connection.expire(self.scheduler_lock_key, self._lock_seconds, nx=True)
+        return self._lock_acquired
+
+    def remove_lock(self) -> None:
+        """Give the lock back, if it is still ours."""
+        if self.connection.get(self.scheduler_lock_key) == self.name.encode():
+            self.connection.delete(self.scheduler_lock_key)
+        self._lock_acquired = False
+
+    def enqueue_jobs(self) -> None:
+        """Hold Redis against the timetable, and ring what is due."""
+        now = time.time()
+        found = dict(self.connection.zrange(self.scheduled_jobs_key, 0, -1, withscores=True))
+        for entry in self._timetable.values():
+            due = found.pop(entry.name.encode(), None)
+            if due is None:
+                self._put(entry, now)
+                due = now
+            elif due > entry.next_after(now):
+                self._put(entry, entry.next_after(now))
+            if due <= now:
+                self._ring(entry, now)
+        for stranger in found:
+            self._drop(stranger)
+
+    def _install_signal_handlers(self) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopping = True
+
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+
+    @property
+    def _lock_seconds(self) -> int:
+        return _POLL_SECONDS + 10
+
+    def _poll(self) -> None:
+        try:
+            if self.acquire_lock():
+                self._show_life()
+                self.enqueue_jobs()
+        except redis.ResponseError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            self._throw_away()
+
+    def _lost(self, error: redis.RedisError) -> None:
+        if not self._away:
+            self._away = True
+            _log.warning("redis_away", error=type(error).__name__)
+
+    def _show_life(self) -> None:
+        if time.monotonic() < self._beat_at:
+            return
+        with self.connection.pipeline(transaction=False) as pipe:
+            heartbeats.beat(pipe, "scheduler", name=self.name)
+            pipe.expire(self.scheduler_lock_key, self._lock_seconds)
+            pipe.execute()
+        self._beat_at = time.monotonic() + heartbeats.EVERY_SECONDS
+
+    def _put(self, entry: Entry, moment: float) -> None:
+        """Write an entry as rq-scheduler does, so that its tools show it."""
+        _log.info("entry_put", entry=entry.name)
+        self.connection.delete(self.job_class.key_for(entry.name))
+        self.schedule(
+            datetime.fromtimestamp(moment, UTC),
+            entry.actor,
+            id=entry.name,
+            queue_name=queue.ACTORS[entry.actor],
+            meta={"interval": entry.every},
+        )
+
+    def _ring(self, entry: Entry, now: float) -> None:
+        """Send the message and set the next time, both or neither.
+
+        rq-scheduler takes an entry out before it puts it back, and loses it when it dies in between.
+        """
+        with self.connection.pipeline(transaction=True) as pipe:
+            pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
+            if not self._is_pointless(entry):
+                max_age_ms = None if entry.max_age is None else entry.max_age * 1000
+                queue.push(pipe, entry.actor, [()], max_age_ms=max_age_ms)
+            _, *pushed = pipe.execute()
+        if pushed:
+            _, self._waiting[entry.actor], _ = pushed
+
+    def _is_pointless(self, entry: Entry) -> bool:
+        """Say whether so many rings wait that one more, which ages, would change nothing."""
+        if entry.max_age is None or self._waiting[entry.actor] < _MOST_WAITING:
+            return False
+        waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.actor]))
+        return bool(waiting >= _MOST_WAITING)
+
+    def _drop(self, stranger: bytes) -> None:
+        _log.info("entry_dropped", entry=stranger.decode("utf-8", "backslashreplace"))
+        self.cancel(stranger)
+        self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + stranger)
+
+    def _throw_away(self) -> None:
+        """Make room for a timetable and a lock where something else stands."""
+        _log.warning("timetable_unreadable")
+        self.connection.delete(self.scheduled_jobs_key, self.scheduler_lock_key)
+
+    def _sleep(self, seconds: float) -> None:
+        wake_at = time.monotonic() + seconds
+        while not self._stopping and (left := wake_at - time.monotonic()) > 0:
+            time.sleep(min(left, _STOP_SECONDS))
+
+    def _leave(self) -> None:
+        if self._away:
+            return
+        try:
+            self.remove_lock()
+        except redis.RedisError as error:
+            self._lost(error)
+
+
+def connect(redis_url: str) -> redis.Redis:
+    """Return the clock's client; a frozen Redis holds it half a second a poll."""
+    return queue.connect(redis_url, _TIMEOUT_SECONDS)

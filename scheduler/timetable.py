@@ -1,0 +1,47 @@
+"""What the clock rings, and when: data.
+
+An entry's times are the multiples of its period since the epoch, shifted by an offset. So they are
+UTC whatever the host's time zone, do not drift, and follow from the clock alone: nothing has to
+remember when an entry rang last.
+
+A ring carries no arguments. The actor asks the database what is due, so ringing twice does no harm
+and ringing late does all the work that was missed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_HOUR = 3600
+_DAY = 24 * _HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the timetable."""
+
+    # Wire format: the entry's id in Redis and the NAME of `make now`. Letters, digits, - and _.
+    name: str
+    actor: str
+    # Seconds from one ring to the next, and how long after a multiple of them it rings.
+    every: int
+    offset: int = 0
+    # Seconds after which a ring that no worker took is dropped; the next one does its work.
+    max_age: int | None = None
+
+    def next_after(self, moment: float) -> int:
+        """Return the entry's first time after `moment`; both are seconds since the epoch."""
+        return int((moment - self.offset) // self.every + 1) * self.every + self.offset
+
+
+def by_name(entries: Iterable[Entry]) -> Mapping[str, Entry]:
+    """Return the entries by their names."""
+    return {entry.name: entry for entry in entries}
+
+
+TIMETABLE: Final = by_name(
+    [
+        Entry("sweep", actor="sweep", every=1, max_age=5),
+        Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
+    ]
+)

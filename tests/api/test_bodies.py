@@ -1,0 +1,154 @@
+"""Bodies are read strictly, whatever the route: the bytes that the parser's own tests refuse."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Api
+from tests.refusals import REFUSED
+
+ApiOf = Callable[..., Api]
+
+JSON = "application/json"
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "pointer"),
+    [pytest.param(raw, status, pointer, id=name) for name, raw, status, pointer in REFUSED],
+)
+def test_these_bytes_are_refused_with_a_pointer_to_the_place(
+    api: ApiOf, raw: bytes, status: int, pointer: str | None
+) -> None:
+    refused = api().post("/v1/agents", data=raw, content_type=JSON)
+
+    assert refused.status_code == status
+    assert refused.mimetype == "application/problem+json"
+    if pointer is not None:
+        assert refused.json["errors"][0]["pointer"] == pointer
+
+
+def test_these_bytes_are_refused_by_routes_that_take_no_body_too(api: ApiOf) -> None:
+    for name, raw, status, _ in REFUSED:
+        if raw:
+            refused = api().delete(f"/v1/keys/key_{'0' * 32}", data=raw, content_type=JSON)
+            assert refused.status_code == status, name
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"null", b'"a"', b"1", b"true", b'[{"name":"n"}]'])
+def test_a_body_that_is_no_object_is_refused(api: ApiOf, raw: bytes) -> None:
+    refused = api().post("/v1/agents", data=raw, content_type=JSON)
+
+    assert refused.status_code == 422
+    assert refused.json["errors"] == [{"pointer": "", "detail": "Send a JSON object."}]
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=utf-16",
+        "application/json; charset=latin-1",
+        "application/jsonp",
+        "application/ld+json",
+        "text/json",
+    ],
+)
+def test_a_body_is_declared_as_json_in_utf_8(api: ApiOf, content_type: str | None) -> None:
+    refused = api().post("/v1/agents", data=b'{"name":"n"}', content_type=content_type)
+
+    assert refused.status_code == 415
+    assert "application/json" in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "content_type", [JSON, "Application/JSON", f"{JSON}; charset=utf-8", f'{JSON}; charset="UTF-8"']
+)
+def test_json_in_utf_8_is_accepted_however_it_is_spelled(api: ApiOf, content_type: str) -> None:
+    made = api().post("/v1/agents", data=b'{"name":"n"}', content_type=content_type)
+
+    assert made.status_code == 201
+
+
+def padded(size: int) -> bytes:
+    body = json.dumps({"name": "n"}).encode()
+    return body + b" " * (size - len(body))
+
+
+def test_a_body_of_exactly_1_mib_is_read(api: ApiOf) -> None:
+    assert api().post("/v1/agents", data=padded(MIB), content_type=JSON).status_code == 201
+
+
+def test_a_body_over_1_mib_is_413(api: ApiOf) -> None:
+    refused = api().post("/v1/agents", data=padded(MIB + 1), content_type=JSON)
+
+    assert refused.status_code == 413
+    assert refused.json["type"].endswith("/problems/body-too-large")
+
+
+def chunked(body: bytes) -> dict[str, Any]:
+    """What a WSGI server hands on for a body that was sent in chunks, without its length."""
+    return {
+        "input_stream": io.BytesIO(body),
+        "content_type": JSON,
+        "environ_overrides": {"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
+    }
+
+
+def test_a_chunked_body_is_read_whole(api: ApiOf) -> None:
+    assert api().post("/v1/agents", **chunked(b'{"name":"n"}')).status_code == 201
+    assert api().post("/v1/agents", **chunked(padded(MIB))).status_code == 201
+
+
+def test_a_chunked_body_over_1_mib_is_413(api: ApiOf) -> None:
+    for size in (MIB + 1, MIB + 2, 3 * MIB):
+        assert api().post("/v1/agents", **chunked(padded(size))).status_code == 413
+
+
+def test_a_route_without_a_body_takes_none_or_an_empty_object(api: ApiOf) -> None:
+    path = f"/v1/keys/key_{'0' * 32}"
+
+    assert api().delete(path).status_code == 404
+    assert api().delete(path, data=b"{}", content_type=JSON).status_code == 404
+    refused = api().delete(path, data=b'{"a":1}', content_type=JSON)
+    assert refused.status_code == 422
+    assert refused.json["errors"][0]["pointer"] == "/a"
+
+
+def test_an_unknown_query_parameter_is_refused_on_every_route(api: ApiOf) -> None:
+    for path in ("/v1/keys", "/v1/keys/self", "/v1/agents"):
+        refused = api().get(f"{path}?limits=5&a~b/c=1")
+        assert refused.status_code == 422, path
+        assert [error["pointer"] for error in refused.json["errors"]] == ["/a~0b~1c", "/limits"]
+        assert refused.json["errors"][0]["detail"].startswith("Query parameter")
+
+
+def test_a_query_parameter_given_twice_is_refused(api: ApiOf) -> None:
+    refused = api().get("/v1/keys?limit=1&limit=2")
+
+    assert refused.status_code == 422
+    assert refused.json["errors"][0]["pointer"] == "/limit"
+
+
+def test_a_body_full_of_faults_is_answered_briefly(api: ApiOf) -> None:
+    body = {f"field {number}": number for number in range(20_000)}
+
+    refused = api().post("/v1/agents", body)
+
+    assert refused.status_code == 422
+    assert len(refused.json["errors"]) == 100
+
+
+def test_the_key_is_checked_before_the_body(api: ApiOf, mint: Callable[..., str]) -> None:
+    wrong = {"data": b"not json", "content_type": JSON}
+
+    assert api(None).post("/v1/keys", **wrong).status_code == 401
+    assert api(mint("read")).post("/v1/keys", **wrong).status_code == 403
+    assert api().post("/v1/keys", **wrong).status_code == 400

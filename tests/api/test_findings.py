@@ -1,0 +1,326 @@
+"""Findings over HTTP: one by one, a thousand at once, and the feed."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.api.making import (
+    NOBODY,
+    finding_of,
+    make_agent,
+    make_finding,
+    make_session,
+    pin_of,
+    pointers,
+    refused,
+)
+from tests.api.test_sessions import shifted
+from tests.conftest import Api, FreshTenant
+
+Apis = Callable[..., Api]
+Mint = Callable[..., str]
+BATCH = "/v1/findings/batch"
+
+
+def listed(api: Api, query: str = "") -> list[str]:
+    return [finding["id"] for finding in api.get(f"/v1/findings?{query}").json["data"]]
+
+
+def events(admin_engine: Engine, tenant: FreshTenant) -> list[dict[str, Any]]:
+    with admin_engine.connect() as connection:
+        found = connection.execute(
+            text("SELECT payload FROM events WHERE tenant_id = :tenant AND type = :type"),
+            {"tenant": tenant.id, "type": "finding.created"},
+        )
+        return [json.loads(payload) for (payload,) in found]
+
+
+def test_a_finding_is_answered_alike_when_made_read_listed_and_emitted(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session = make_session(api())
+    body = finding_of(session["id"], detail="line 17\nof app.log", data={"line": 17, "é": [None]})
+    made = make_finding(api(), **body)
+    assert made.items() >= body.items()
+    assert (made["agent_id"], made["principal"]) == (session["agent_id"], session["principal"])
+    assert made["record_id"] is None
+    assert api().get(f"/v1/findings/{made['id']}").json == made
+    assert api().get("/v1/findings").json["data"] == [made]
+    (event,) = events(admin_engine, tenant)
+    assert (event["data"], event["timestamp"]) == (made, made["created_at"])
+
+
+@pytest.mark.parametrize("data", [{}, [], "", "text", 0, -0.0, 1.0, 1e300, False, [{"a": [1]}]])
+def test_data_is_any_json_and_comes_back_as_the_same_value(api: Apis, data: object) -> None:
+    made = make_finding(api(), make_session(api())["id"], data=data)
+    assert made["data"] == data
+    assert api().get(f"/v1/findings/{made['id']}").json == made
+
+
+def test_numbers_are_answered_alike_at_once_and_later(api: Apis) -> None:
+    session = make_session(api())
+    raw = json.dumps(finding_of(session["id"])).replace("}", ', "data": [1.0, 1e2, -0.0]}')
+    made = api().post("/v1/findings", data=raw, content_type="application/json")
+    assert b'"data":[1,100,0]' in made.data
+    assert api().get(f"/v1/findings/{made.json['id']}").data.strip() == made.data.strip()
+
+
+WRONG = [
+    ({"session_id": ...}, "/session_id"),
+    ({"session_id": None}, "/session_id"),
+    ({"session_id": 7}, "/session_id"),
+    ({"record_id": "rec_" + NOBODY}, "/record_id"),
+    ({"record_id": None}, "/record_id"),
+    ({"rule": ...}, "/rule"),
+    ({"rule": ""}, "/rule"),
+    ({"rule": "x" * 201}, "/rule"),
+    ({"rule": "a\u0000b"}, "/rule"),
+    ({"severity": ...}, "/severity"),
+    ({"severity": "High"}, "/severity"),
+    ({"severity": None}, "/severity"),
+    ({"severity": 3}, "/severity"),
+    ({"title": ...}, "/title"),
+    ({"title": "x" * 501}, "/title"),
+    ({"title": ["t"]}, "/title"),
+    ({"detail": "x" * 10_001}, "/detail"),
+    ({"detail": 1}, "/detail"),
+    ({"data": None}, "/data"),
+    ({"data": "x" * 262_144}, "/data"),
+    ({"agent_id": "agt_" + NOBODY}, "/agent_id"),
+    ({"principal": "bob"}, "/principal"),
+    ({"created_at": "2026-01-01T00:00:00Z"}, "/created_at"),
+]
+
+
+def changed(session_id: str, change: dict[str, Any]) -> dict[str, Any]:
+    body = finding_of(session_id) | change
+    return {name: value for name, value in body.items() if value is not ...}
+
+
+@pytest.mark.parametrize(("change", "pointer"), WRONG)
+def test_a_wrong_field_is_refused_by_name_alone_and_in_a_batch(
+    api: Apis, change: dict[str, Any], pointer: str
+) -> None:
+    session_id = make_session(api())["id"]
+    wrong = changed(session_id, change)
+    assert pointers(api().post("/v1/findings", wrong)) == [pointer]
+    batch = {"findings": [finding_of(session_id), wrong]}
+    assert pointers(api().post(BATCH, batch)) == [f"/findings/1{pointer}"]
+    assert listed(api()) == []
+
+
+def test_a_record_cannot_be_named_before_there_are_records(api: Apis) -> None:
+    body = changed("", {"session_id": ..., "record_id": "rec_" + NOBODY})
+    answer = api().post("/v1/findings", body)
+    assert sorted(pointers(answer)) == ["/record_id", "/session_id"]
+    details = {error["pointer"]: error["detail"] for error in answer.json["errors"]}
+    assert "session_id" in details["/record_id"]
+
+
+def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session_id = make_session(api())["id"]
+    make_finding(api(), session_id, data="")
+    with admin_engine.connect() as connection:
+        empty = connection.scalar(
+            text("SELECT length(payload) FROM events WHERE tenant_id = :tenant"),
+            {"tenant": tenant.id},
+        )
+    room = 256 * 1024 - empty
+    make_finding(api(), session_id, data="x" * room)
+    answer = api().post("/v1/findings", finding_of(session_id, data="x" * (room + 1)))
+    refused(answer, 422, "validation-failed")
+    assert len(listed(api())) == len(events(admin_engine, tenant)) == 2
+
+
+@pytest.mark.parametrize("session_id", ["ses_" + NOBODY, "ses_1", "", "agt_" + NOBODY, "\u0000"])
+def test_a_finding_of_a_session_that_does_not_exist_is_not_found(
+    api: Apis, session_id: str
+) -> None:
+    refused(api().post("/v1/findings", finding_of(session_id)), 404, "not-found")
+
+
+def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    one, other = make_session(api()), make_session(api())
+    body = [
+        finding_of((one, other)[number % 2]["id"], title=f"finding {number}", data=number)
+        for number in range(1000)
+    ]
+    answer = api().post(BATCH, {"findings": body})
+    assert answer.status_code == 201
+    made = answer.json["data"]
+    assert [finding["title"] for finding in made] == [finding["title"] for finding in body]
+    assert made[1]["agent_id"] == other["agent_id"]
+    assert listed(api(), "limit=200") == [finding["id"] for finding in made][:-201:-1]
+    emitted = {event["data"]["id"]: event["data"] for event in events(admin_engine, tenant)}
+    assert emitted == {finding["id"]: finding for finding in made}
+
+
+def test_one_unknown_session_refuses_the_whole_batch(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session_id = make_session(api())["id"]
+    body = [finding_of(session_id), finding_of("ses_" + NOBODY), finding_of(session_id)]
+    problem = refused(api().post(BATCH, {"findings": body}), 404, "not-found")
+    assert "/findings/1/session_id" in problem["detail"]
+    assert listed(api()) == []
+    assert events(admin_engine, tenant) == []
+
+
+def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: Apis) -> None:
+    session_id = make_session(api())["id"]
+    body = [finding_of(session_id), finding_of(session_id, data="x" * 262_000)]
+    (pointer,) = pointers(api().post(BATCH, {"findings": body}))
+    assert pointer.startswith("/findings/1")
+    assert listed(api()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/findings"),
+        ({"findings": []}, "/findings"),
+        ({"findings": None}, "/findings"),
+        ({"findings": {"0": {}}}, "/findings"),
+        ({"findings": [7]}, "/findings/0"),
+        ({"findings": [None]}, "/findings/0"),
+        ({"findings": [{}] * 1001}, "/findings"),
+        ({"findings": [{}], "all": True}, "/all"),
+    ],
+)
+def test_a_batch_that_is_none_is_refused(api: Apis, body: dict[str, Any], pointer: str) -> None:
+    assert pointer in pointers(api().post(BATCH, body))
+
+
+def test_every_finding_of_a_batch_that_is_wrong_is_named(api: Apis) -> None:
+    session_id = make_session(api())["id"]
+    body = [finding_of(session_id, severity="bad", rule=7), finding_of(session_id), {}]
+    found = pointers(api().post(BATCH, {"findings": body}))
+    assert set(found) == {
+        "/findings/0/severity",
+        "/findings/0/rule",
+        "/findings/2/session_id",
+        "/findings/2/rule",
+        "/findings/2/severity",
+        "/findings/2/title",
+    }
+
+
+def test_a_repeated_batch_with_the_same_idempotency_key_happens_once(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    body = {"findings": [finding_of(make_session(api())["id"])] * 3}
+    headers = {"Idempotency-Key": "batch-1"}
+    first = api().post(BATCH, body, headers=headers)
+    again = api().post(BATCH, body, headers=headers)
+    assert (again.status_code, again.json) == (201, first.json)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert len(listed(api())) == len(events(admin_engine, tenant)) == 3
+
+
+def test_the_feed_combines_its_filters(api: Apis) -> None:
+    alice = make_session(api(), principal="alice")
+    bob = make_session(api(), alice["agent_id"], principal="bob")
+    carol = make_session(api(), principal="carol")
+    a = make_finding(api(), alice["id"], severity="low", rule="r1")["id"]
+    b = make_finding(api(), bob["id"], severity="high", rule="r1")["id"]
+    c = make_finding(api(), carol["id"], severity="high", rule="r2")["id"]
+    assert listed(api()) == [c, b, a]
+    assert listed(api(), f"agent_id={alice['agent_id']}") == [b, a]
+    assert listed(api(), "principal=carol") == [c]
+    assert listed(api(), f"session_id={bob['id']}") == [b]
+    assert listed(api(), "severity=high") == [c, b]
+    assert listed(api(), "rule=r1") == [b, a]
+    assert listed(api(), f"severity=high&rule=r1&agent_id={alice['agent_id']}") == [b]
+    assert listed(api(), "severity=critical") == []
+    assert listed(api(), f"session_id=ses_{NOBODY}") == []
+
+
+def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
+    session_id = make_session(api())["id"]
+    made = [make_finding(api(), session_id) for _ in range(3)]
+    old, middle, new = (finding["id"] for finding in made)
+    at = made[1]["created_at"]
+    assert listed(api(), f"since={shifted(at, 0)}") == [new, middle]
+    assert listed(api(), f"until={shifted(at, 0)}") == [old]
+    assert listed(api(), f"since={shifted(at, 0)}&until={shifted(at, 1)}") == [middle]
+
+
+@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "record_id=rec_1", "since=1", "q=x"])
+def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+    assert pointers(api().get(f"/v1/findings?{query}")) == ["/" + query.partition("=")[0]]
+
+
+def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: Apis) -> None:
+    session_id = make_session(api())["id"]
+    body = {"findings": [finding_of(session_id)] * 7}
+    made = [finding["id"] for finding in api().post(BATCH, body).json["data"]]
+    seen: list[str] = []
+    path: str | None = "/v1/findings?limit=3"
+    while path:
+        page = api().get(path).json
+        seen += [finding["id"] for finding in page["data"]]
+        make_finding(api(), session_id)
+        path = page["next_cursor"] and f"/v1/findings?limit=3&cursor={page['next_cursor']}"
+    assert seen == made[::-1]
+
+
+def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
+    api: Apis, mint: Mint
+) -> None:
+    own = make_session(api())
+    foreign = [
+        make_session(api(), own["agent_id"], principal="mallory@example.com"),
+        make_session(api(), principal=own["principal"]),
+    ]
+    hidden = [make_finding(api(), session["id"]) for session in foreign]
+    pinned = api(mint("write", pin_of(own)))
+    mine = make_finding(pinned, own["id"])["id"]
+    assert listed(pinned) == [mine]
+    no_session = refused(
+        pinned.post("/v1/findings", finding_of("ses_" + NOBODY)), 404, "not-found"
+    )
+    no_finding = refused(pinned.get(f"/v1/findings/fnd_{NOBODY}"), 404, "not-found")
+    for session, finding in zip(foreign, hidden, strict=True):
+        answer = pinned.post("/v1/findings", finding_of(session["id"]))
+        assert refused(answer, 404, "not-found") == no_session
+        batch = {"findings": [finding_of(own["id"]), finding_of(session["id"])]}
+        refused(pinned.post(BATCH, batch), 404, "not-found")
+        answer = pinned.get(f"/v1/findings/{finding['id']}")
+        assert refused(answer, 404, "not-found") == no_finding
+        assert listed(pinned, f"session_id={session['id']}") == []
+    assert len(listed(api())) == 3
+
+
+def test_a_stranger_reads_and_adds_no_finding(api: Apis, other_tenant: FreshTenant) -> None:
+    session_id = make_session(api())["id"]
+    finding = make_finding(api(), session_id)
+    stranger = api(other_tenant.root_key)
+    unknown = refused(stranger.get(f"/v1/findings/fnd_{NOBODY}"), 404, "not-found")
+    assert refused(stranger.get(f"/v1/findings/{finding['id']}"), 404, "not-found") == unknown
+    assert listed(stranger) == []
+    no_session = refused(
+        stranger.post("/v1/findings", finding_of("ses_" + NOBODY)), 404, "not-found"
+    )
+    answer = stranger.post("/v1/findings", finding_of(session_id))
+    assert refused(answer, 404, "not-found") == no_session
+
+
+def test_a_reader_adds_no_finding(api: Apis, mint: Mint) -> None:
+    session_id = make_session(api())["id"]
+    reader = api(mint("read"))
+    refused(reader.post("/v1/findings", finding_of(session_id)), 403, "insufficient-role")
+    body = {"findings": [finding_of(session_id)]}
+    refused(reader.post(BATCH, body), 403, "insufficient-role")
+    assert listed(reader) == []
+
+
+def test_unknown_agents_make_no_difference(api: Apis) -> None:
+    make_finding(api(), make_session(api())["id"])
+    assert listed(api(), f"agent_id={make_agent(api())['id']}") == []

@@ -1,0 +1,231 @@
+"""A POST that is sent twice happens once, whoever dies, hurries or lies in between."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, text
+
+from app.core import idempotency, keys
+from app.database import Database
+from app.errors import IdempotencyKeyInUse
+from app.settings import Settings
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+NAMED = {"name": "the agent"}
+
+
+def repeating(key: str) -> dict[str, Any]:
+    return {"headers": {"Idempotency-Key": key}}
+
+
+def agents(api: ApiOf) -> int:
+    return len(api().get("/v1/agents").json["data"])
+
+
+@pytest.fixture
+def admin(admin_engine: Engine, tenant: FreshTenant) -> Iterator[Callable[[str], Any]]:
+    """Run one statement about this tenant as the database's owner."""
+    with admin_engine.begin() as connection:
+        yield lambda statement: connection.execute(text(statement), {"tenant": tenant.id})
+
+
+def test_a_repeat_gets_the_first_answer_and_makes_nothing(api: ApiOf) -> None:
+    first = api().post("/v1/agents", NAMED, **repeating("k"))
+    second = api().post("/v1/agents", NAMED, **repeating("k"))
+
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert second.data == first.data
+    assert "Idempotent-Replayed" not in first.headers
+    assert second.headers["Idempotent-Replayed"] == "true"
+    assert agents(api) == 1
+
+
+def test_without_the_header_each_post_makes_one(api: ApiOf) -> None:
+    for _ in range(2):
+        assert api().post("/v1/agents", NAMED).status_code == 201
+
+    assert agents(api) == 2
+
+
+def test_a_repeat_returns_the_secret_that_is_shown_once(api: ApiOf) -> None:
+    body = {"name": "n", "role": "read"}
+
+    first = api().post("/v1/keys", body, **repeating("k"))
+    second = api().post("/v1/keys", body, **repeating("k"))
+
+    assert first.json["key"] == second.json["key"]
+    assert len(api().get("/v1/keys").json["data"]) == 2
+
+
+def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: FreshTenant) -> None:
+    minted = api().post("/v1/keys", {"name": "visible", "role": "read"}, **repeating("k")).json
+
+    with admin_engine.connect() as connection:
+        kept = connection.scalar(
+            text("SELECT sealed_answer FROM idempotency_keys WHERE tenant_id = :tenant"),
+            {"tenant": tenant.id},
+        )
+    assert kept is not None
+    assert minted["key"].encode() not in bytes(kept)
+    assert b"visible" not in bytes(kept)
+
+
+def test_another_body_under_the_same_key_is_refused(api: ApiOf) -> None:
+    api().post("/v1/agents", NAMED, **repeating("k"))
+
+    for raw in (b'{"name":"other"}', b'{"name": "the  agent"}', b'{"name":"the agent"} '):
+        refused = api().post(
+            "/v1/agents",
+            data=raw,
+            headers={"Idempotency-Key": "k", "Content-Type": "application/json"},
+        )
+        assert refused.status_code == 422
+        assert refused.json["type"].endswith("/idempotency-key-reused")
+    assert agents(api) == 1
+
+
+def test_a_key_counts_for_one_api_key_and_path(api: ApiOf, mint: Mint) -> None:
+    other = api(mint("admin"))
+
+    made = [
+        api().post("/v1/agents", NAMED, **repeating("k")),
+        other.post("/v1/agents", NAMED, **repeating("k")),
+        api().post("/v1/keys", {"name": "n", "role": "read"}, **repeating("k")),
+    ]
+
+    assert [answer.status_code for answer in made] == [201, 201, 201]
+    assert agents(api) == 2
+
+
+def test_another_tenants_key_of_the_same_name_is_its_own(
+    api: ApiOf, app: Flask, other_tenant: FreshTenant
+) -> None:
+    stranger = Api(app.test_client(), other_tenant.root_key)
+    mine = api().post("/v1/agents", NAMED, **repeating("k")).json
+    theirs = stranger.post("/v1/agents", NAMED, **repeating("k"))
+
+    assert theirs.status_code == 201
+    assert theirs.json["id"] != mine["id"]
+
+
+def test_a_refused_request_is_not_kept(api: ApiOf) -> None:
+    refused = api().post("/v1/agents", {"name": ""}, **repeating("k"))
+    made = api().post("/v1/agents", NAMED, **repeating("k"))
+
+    assert (refused.status_code, made.status_code) == (422, 201)
+
+
+def test_a_key_that_lost_its_role_gets_no_kept_answer(
+    api: ApiOf, mint: Mint, admin: Callable[[str], Any]
+) -> None:
+    minter = api(mint("admin"))
+    body = {"name": "n", "role": "read"}
+    assert minter.post("/v1/keys", body, **repeating("k")).status_code == 201
+
+    admin("UPDATE api_keys SET role = 'read' WHERE tenant_id = :tenant AND name = 'a admin key'")
+    admin("COMMIT")
+
+    assert minter.post("/v1/keys", body, **repeating("k")).status_code == 403
+
+
+def test_after_24_hours_the_key_is_free_again(api: ApiOf, admin: Callable[[str], Any]) -> None:
+    first = api().post("/v1/agents", NAMED, **repeating("k")).json
+    admin(
+        "UPDATE idempotency_keys SET created_at = clock_timestamp() - interval '24 hours 1 second'"
+        " WHERE tenant_id = :tenant"
+    )
+    admin("COMMIT")
+
+    again = api().post("/v1/agents", {"name": "another"}, **repeating("k"))
+    repeat = api().post("/v1/agents", {"name": "another"}, **repeating("k"))
+
+    assert again.status_code == 201
+    assert again.json["id"] != first["id"]
+    assert repeat.headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("key", ["k" * 255, " ", "~", "a b", '"quoted"', "k"])
+def test_printable_ascii_up_to_255_characters_is_a_key(api: ApiOf, key: str) -> None:
+    assert api().post("/v1/agents", NAMED, **repeating(key)).status_code == 201
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "é", "a\tb", "\x7f"])
+def test_any_other_key_is_refused_and_nothing_is_made(api: ApiOf, key: str) -> None:
+    refused = api().post("/v1/agents", NAMED, **repeating(key))
+
+    assert refused.status_code == 422
+    assert refused.json["errors"][0]["pointer"] == "/Idempotency-Key"
+    assert agents(api) == 0
+
+
+def test_of_many_at_once_one_makes_it_and_the_others_repeat_or_wait(
+    api: ApiOf, tenant: FreshTenant
+) -> None:
+    start = threading.Barrier(8)
+
+    def post(_: int) -> int:
+        start.wait(10)
+        return api().post("/v1/agents", NAMED, **repeating("k")).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(post, range(8)))
+
+    assert set(answers) <= {201, 409}
+    assert 201 in answers
+    assert agents(api) == 1
+    assert api().post("/v1/agents", NAMED, **repeating("k")).status_code == 201
+
+
+def test_while_the_first_is_running_the_second_is_409(
+    api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    caller = keys.authenticate(database, tenant.root_key, "r")
+    body = b'{"name":"the agent"}'
+    running = idempotency.Request.of(caller, "k", "POST", "/v1/agents", body)
+    sent = {"headers": {"Idempotency-Key": "k", "Content-Type": "application/json"}, "data": body}
+
+    with database.transaction(tenant.id) as session:
+        assert running.find(session, settings.master_keys) is None
+        refused = api().post("/v1/agents", **sent)
+
+    assert refused.status_code == 409
+    assert refused.json["type"].endswith("/idempotency-key-in-use")
+    # The first one was given up without an answer: the second may now make it.
+    assert api().post("/v1/agents", **sent).status_code == 201
+
+
+def test_a_request_that_dies_half_way_leaves_the_key_free(
+    api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    caller = keys.authenticate(database, tenant.root_key, "r")
+    request = idempotency.Request.of(caller, "k", "POST", "/v1/agents", b"{}")
+
+    def die() -> None:
+        with database.transaction(tenant.id) as session:
+            request.find(session, settings.master_keys)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        die()
+
+    with database.transaction(tenant.id) as session:
+        assert request.find(session, settings.master_keys) is None
+
+
+def test_two_transactions_cannot_make_the_same_request(
+    database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    caller = keys.authenticate(database, tenant.root_key, "r")
+    request = idempotency.Request.of(caller, "k", "POST", "/v1/agents", b"{}")
+
+    with database.transaction(tenant.id) as first, database.transaction(tenant.id) as second:
+        request.find(first, settings.master_keys)
+        with pytest.raises(IdempotencyKeyInUse):
+            request.find(second, settings.master_keys)

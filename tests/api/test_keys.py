@@ -1,0 +1,420 @@
+"""Callers: keys, roles and pins, and every refusal that keeps them apart."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, event, text
+
+from app import clock
+from app.core import keys
+from app.core.callers import Caller, Role
+from app.database import Database
+from app.errors import Unauthenticated
+from app.lib import api_keys
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+SHOWN = {
+    "id",
+    "name",
+    "role",
+    "pin",
+    "expires_at",
+    "created_at",
+    "created_by",
+    "revoked_at",
+}
+
+
+@pytest.fixture
+def pin(api: ApiOf) -> dict[str, str]:
+    """A pin to an agent of the tenant."""
+    agent = api().post("/v1/agents", {"name": "the agent"}).json
+    return {"agent_id": agent["id"], "principal": "alice@example.com"}
+
+
+def slug(answer: Any) -> str:
+    return str(answer.json["type"].rpartition("/")[2])
+
+
+def audited(api: ApiOf, action: str) -> list[dict[str, Any]]:
+    entries = api().get(f"/v1/audit?action={action}").json["data"]
+    return list(entries)
+
+
+# Minting
+
+
+def test_a_minted_key_is_shown_once_and_works(api: ApiOf) -> None:
+    minted = api().post("/v1/keys", {"name": "the auditor's", "role": "read"})
+
+    assert minted.status_code == 201
+    assert minted.json.keys() == SHOWN | {"key"}
+    assert api_keys.well_formed(minted.json["key"])
+    seen = api(minted.json["key"]).get("/v1/keys/self")
+    assert seen.status_code == 200
+    assert seen.json == {name: minted.json[name] for name in SHOWN}
+    assert minted.json["key"] not in api().get("/v1/keys").text
+
+
+def test_only_the_digest_of_a_key_is_stored(api: ApiOf, admin_engine: Engine) -> None:
+    minted = api().post("/v1/keys", {"name": "n", "role": "read"}).json
+
+    with admin_engine.connect() as connection:
+        row = connection.execute(
+            text("SELECT api_keys.*, digest AS kept FROM api_keys WHERE digest = :digest"),
+            {"digest": sha256(minted["key"].encode()).digest()},
+        ).one()
+    assert minted["key"] not in str(tuple(row))
+
+
+def test_minting_is_audited_without_the_key(api: ApiOf) -> None:
+    minted = api().post("/v1/keys", {"name": "n", "role": "write"}).json
+
+    newest = audited(api, "key.mint")[0]
+    assert newest["target"] == {"type": "key", "id": minted["id"]}
+    assert newest["details"] == {"name": "n", "role": "write", "pin": None, "expires_at": None}
+    assert newest["actor"]["role"] == "admin"
+    assert minted["key"] not in str(newest)
+
+
+def test_the_audit_entry_carries_the_request_id(api: ApiOf) -> None:
+    sent = {"x-request-id": "mint-42"}
+
+    api().post("/v1/keys", {"name": "n", "role": "read"}, headers=sent)
+
+    assert audited(api, "key.mint")[0]["request_id"] == "mint-42"
+
+
+@pytest.mark.parametrize("role", ["read", "write"])
+def test_only_admins_mint(api: ApiOf, mint: Mint, role: str) -> None:
+    refused = api(mint(role)).post("/v1/keys", {"name": "n", "role": "read"})
+
+    assert (refused.status_code, slug(refused)) == (403, "insufficient-role")
+    assert "admin" in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/name"),
+        ({"name": "n"}, "/role"),
+        ({"name": "", "role": "read"}, "/name"),
+        ({"name": "n" * 201, "role": "read"}, "/name"),
+        ({"name": "a\0b", "role": "read"}, "/name"),
+        ({"name": 5, "role": "read"}, "/name"),
+        ({"name": None, "role": "read"}, "/name"),
+        ({"name": "n", "role": "root"}, "/role"),
+        ({"name": "n", "role": ["read"]}, "/role"),
+        ({"name": "n", "role": "READ"}, "/role"),
+        ({"name": "n", "role": "read", "pin": {}}, "/pin/agent_id"),
+        ({"name": "n", "role": "read", "pin": {"principal": "p"}}, "/pin/agent_id"),
+        ({"name": "n", "role": "read", "pin": "p"}, "/pin"),
+        ({"name": "n", "role": "read", "expires_at": "tomorrow"}, "/expires_at"),
+        ({"name": "n", "role": "read", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
+        ({"name": "n", "role": "read", "expires_at": 1900000000}, "/expires_at"),
+        ({"name": "n", "role": "read", "key": "svc_mine"}, "/key"),
+        ({"name": "n", "role": "read", "tenant_id": "ten_1"}, "/tenant_id"),
+    ],
+)
+def test_a_wrong_body_is_refused_with_a_pointer(
+    api: ApiOf, body: dict[str, Any], pointer: str
+) -> None:
+    refused = api().post("/v1/keys", body)
+
+    assert refused.status_code == 422
+    assert pointer in [error["pointer"] for error in refused.json["errors"]]
+
+
+# Pins
+
+
+def test_a_pin_names_an_agent_of_the_tenant(
+    api: ApiOf, app: Flask, other_tenant: FreshTenant
+) -> None:
+    theirs = Api(app.test_client(), other_tenant.root_key).post("/v1/agents", {"name": "a"}).json
+    answers = [
+        api().post(
+            "/v1/keys",
+            {"name": "n", "role": "read", "pin": {"agent_id": agent_id, "principal": "p"}},
+        )
+        for agent_id in (theirs["id"], f"agt_{'0' * 32}", "agt_short", "")
+    ]
+
+    assert {answer.status_code for answer in answers} == {422}
+    assert len({str(answer.json["errors"]) for answer in answers}) == 1
+    assert answers[0].json["errors"][0]["pointer"] == "/pin/agent_id"
+
+
+def test_a_pinned_admin_mints_only_its_own_pin(api: ApiOf, mint: Mint, pin: dict[str, str]) -> None:
+    other_agent = api().post("/v1/agents", {"name": "another"}).json["id"]
+    pinned = api(mint("admin", pin))
+    new = {"name": "n", "role": "read"}
+
+    assert pinned.post("/v1/keys", new | {"pin": pin}).status_code == 201
+    for wider in (
+        {},
+        {"pin": None},
+        {"pin": pin | {"principal": "bob@example.com"}},
+        {"pin": pin | {"agent_id": other_agent}},
+        {"pin": pin | {"agent_id": "agt_unknown"}},
+    ):
+        refused = pinned.post("/v1/keys", new | wider)
+        assert (refused.status_code, slug(refused)) == (403, "wider-than-pin")
+
+
+def test_a_pinned_key_sees_itself_and_the_keys_with_its_pin(
+    api: ApiOf, mint: Mint, pin: dict[str, str]
+) -> None:
+    mint("read")
+    mint("read", pin | {"principal": "bob@example.com"})
+    twin = api(mint("read", pin)).get("/v1/keys/self").json["id"]
+    pinned = api(mint("admin", pin))
+
+    seen = [key["id"] for key in pinned.get("/v1/keys").json["data"]]
+
+    assert seen == [pinned.get("/v1/keys/self").json["id"], twin]
+
+
+def test_a_key_outside_the_pin_is_revoked_like_one_that_does_not_exist(
+    api: ApiOf, mint: Mint, pin: dict[str, str]
+) -> None:
+    outside = api(mint("read")).get("/v1/keys/self").json["id"]
+    pinned = api(mint("admin", pin))
+
+    answers = [pinned.delete(f"/v1/keys/{key}") for key in (outside, f"key_{'1' * 32}", "key_x")]
+
+    bodies = [{**answer.json, "request_id": None} for answer in answers]
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+# Revoking
+
+
+def test_a_revoked_key_stops_at_once(api: ApiOf, mint: Mint) -> None:
+    key = mint("write")
+    key_id = api(key).get("/v1/keys/self").json["id"]
+
+    assert api().delete(f"/v1/keys/{key_id}").status_code == 204
+
+    assert api(key).get("/v1/keys/self").status_code == 401
+    listed = {row["id"]: row for row in api().get("/v1/keys").json["data"]}
+    assert listed[key_id]["revoked_at"] is not None
+
+
+def test_revoking_twice_answers_alike_and_is_audited_once(api: ApiOf, mint: Mint) -> None:
+    key_id = api(mint("read")).get("/v1/keys/self").json["id"]
+
+    answers = [api().delete(f"/v1/keys/{key_id}").status_code for _ in range(2)]
+
+    assert answers == [204, 204]
+    assert [entry["target"]["id"] for entry in audited(api, "key.revoke")] == [key_id]
+
+
+def test_revoking_at_once_from_many_places_is_audited_once(
+    api: ApiOf, mint: Mint, tenant: FreshTenant
+) -> None:
+    key_id = api(mint("read")).get("/v1/keys/self").json["id"]
+    callers = [api(tenant.root_key) for _ in range(8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda each: each.delete(f"/v1/keys/{key_id}").status_code, callers)
+
+    assert set(answers) == {204}
+    assert len(audited(api, "key.revoke")) == 1
+
+
+def test_a_key_cannot_revoke_itself(api: ApiOf) -> None:
+    own = api().get("/v1/keys/self").json["id"]
+
+    refused = api().delete(f"/v1/keys/{own}")
+
+    assert (refused.status_code, slug(refused)) == (409, "cannot-revoke-own-key")
+    assert api().get("/v1/keys/self").status_code == 200
+
+
+def test_another_admin_may_revoke_the_root_key(api: ApiOf, mint: Mint) -> None:
+    root = api().get("/v1/keys/self").json["id"]
+
+    assert api(mint("admin")).delete(f"/v1/keys/{root}").status_code == 204
+
+    assert api().get("/v1/keys/self").status_code == 401
+
+
+def test_another_tenants_key_is_not_found(
+    api: ApiOf, app: Flask, other_tenant: FreshTenant
+) -> None:
+    stranger = Api(app.test_client(), other_tenant.root_key)
+    theirs = stranger.get("/v1/keys/self").json["id"]
+
+    assert api().delete(f"/v1/keys/{theirs}").status_code == 404
+    assert stranger.get("/v1/keys/self").status_code == 200
+
+
+# Presenting a key
+
+
+def test_a_key_ends_when_its_time_comes(
+    api: ApiOf, mint: Mint, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    soon = clock.rfc3339(clock.now() + timedelta(hours=1))
+    minted = api().post("/v1/keys", {"name": "n", "role": "read", "expires_at": soon}).json
+    assert minted["expires_at"] == soon
+    assert api(minted["key"]).get("/v1/keys/self").status_code == 200
+
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
+            {"digest": api_keys.digest(minted["key"])},
+        )
+
+    assert api(minted["key"]).get("/v1/keys/self").status_code == 401
+
+
+def test_unknown_revoked_expired_and_malformed_keys_are_refused_in_the_same_words(
+    api: ApiOf, mint: Mint, admin_engine: Engine
+) -> None:
+    revoked, expired = mint("read"), mint("read")
+    api().delete(f"/v1/keys/{api(revoked).get('/v1/keys/self').json['id']}")
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
+            {"digest": api_keys.digest(expired)},
+        )
+
+    answers = [
+        api(key).get("/v1/keys/self")
+        for key in (revoked, expired, api_keys.new(), "svc_" + "a" * 46, "x", "é" * 50)
+    ]
+
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.json["detail"] for answer in answers}) == 1
+    assert {answer.headers["WWW-Authenticate"] for answer in answers} == {"Bearer"}
+
+
+def test_no_key_is_401_and_says_how_to_send_one(api: ApiOf) -> None:
+    refused = api(None).get("/v1/keys")
+
+    assert refused.status_code == 401
+    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer {key}"},
+        {"Authorization": "bearer {key}"},
+        {"Authorization": "Bearer  {key} "},
+        {"x-api-key": "{key}"},
+        {"X-API-Key": "{key}", "Authorization": "Bearer {key}"},
+        {"x-api-key": "{key}", "Authorization": "Basic dXNlcjpwYXNz"},
+    ],
+)
+def test_a_key_is_accepted_in_either_header(
+    api: ApiOf, tenant: FreshTenant, headers: dict[str, str]
+) -> None:
+    sent = {name: value.format(key=tenant.root_key) for name, value in headers.items()}
+
+    assert api(None).get("/v1/keys/self", headers=sent).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "{key}"},
+        {"Authorization": "Basic {key}"},
+        {"Authorization": "Bearer {key},Bearer {key}"},
+        {"Authorization": "Bearer", "x-api-key": ""},
+        {"Authorization": "Bearer {key}", "x-api-key": "{other}"},
+    ],
+)
+def test_a_key_that_is_not_plainly_one_is_refused(
+    api: ApiOf, mint: Mint, tenant: FreshTenant, headers: dict[str, str]
+) -> None:
+    other = mint("read")
+    sent = {name: value.format(key=tenant.root_key, other=other) for name, value in headers.items()}
+
+    assert api(None).get("/v1/keys/self", headers=sent).status_code == 401
+
+
+def test_a_key_in_the_query_string_opens_nothing(api: ApiOf, tenant: FreshTenant) -> None:
+    assert api(None).get(f"/v1/keys/self?x-api-key={tenant.root_key}").status_code == 401
+
+
+@pytest.fixture
+def statements(database: Database) -> Iterator[list[str]]:
+    """What the database is asked while the test runs."""
+    asked: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        asked.append(arguments[2])
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    yield asked
+    event.remove(database.engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("malformed", ["", "x", "svc_" + "A" * 46, "svc_" + "A" * 4000])
+def test_a_malformed_key_costs_no_query(
+    database: Database, statements: list[str], malformed: str
+) -> None:
+    with pytest.raises(Unauthenticated):
+        keys.authenticate(database, malformed, "r")
+
+    assert statements == []
+
+
+def test_the_role_is_read_anew_for_each_request(
+    api: ApiOf, mint: Mint, admin_engine: Engine
+) -> None:
+    key = mint("admin")
+    assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 201
+
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE api_keys SET role = 'read' WHERE digest = :digest"),
+            {"digest": api_keys.digest(key)},
+        )
+
+    assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 403
+
+
+def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: FreshTenant) -> None:
+    """Over HTTP only admins get this far; the verb holds the rule by itself."""
+    root = keys.authenticate(database, tenant.root_key, "r")
+    writer = Caller(tenant.id, root.key_id, Role.WRITE, None, "r")
+
+    with (
+        pytest.raises(Exception, match="role admin") as refused,
+        database.transaction(tenant.id) as session,
+    ):
+        keys.mint(session, writer, keys.NewKey("n", Role.ADMIN))
+
+    assert refused.type.__name__ == "InsufficientRole"
+
+
+def test_too_many_bad_keys_are_429_and_good_ones_still_pass(
+    api: ApiOf, tenant: FreshTenant
+) -> None:
+    address = {"REMOTE_ADDR": "203.0.113.77"}
+
+    # A new window may begin on the way, so between 60 and 120 are let through.
+    answers = [api("svc_wrong").get("/v1/keys", environ_overrides=address)]
+    while answers[-1].status_code == 401 and len(answers) <= 121:
+        answers.append(api("svc_wrong").get("/v1/keys", environ_overrides=address))
+
+    assert answers[-1].status_code == 429
+    assert len(answers) > 60
+    assert int(answers[-1].headers["Retry-After"]) in range(1, 61)
+    assert answers[-1].headers["RateLimit-Remaining"] == "0"
+    assert slug(answers[-1]) == "rate-limited"
+    assert api().get("/v1/keys", environ_overrides=address).status_code == 200

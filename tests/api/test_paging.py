@@ -1,0 +1,152 @@
+"""Lists: every row once, newest first, while others insert; and cursors that open nothing else."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from flask import Flask
+
+from app import clock
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+
+def names(answer: Any) -> list[str]:
+    return [row["name"] for row in answer.json["data"]]
+
+
+@pytest.fixture
+def seven(api: ApiOf) -> list[str]:
+    """Seven agents; returns their names, newest first."""
+    made = [f"agent {number}" for number in range(7)]
+    for name in made:
+        assert api().post("/v1/agents", {"name": name}).status_code == 201
+    return made[::-1]
+
+
+def test_pages_join_to_the_whole_list_newest_first(api: ApiOf, seven: list[str]) -> None:
+    first = api().get("/v1/agents?limit=3")
+    second = api().get(f"/v1/agents?limit=3&cursor={first.json['next_cursor']}")
+    third = api().get(f"/v1/agents?limit=3&cursor={second.json['next_cursor']}")
+
+    assert names(first) + names(second) + names(third) == seven
+    assert third.json["next_cursor"] is None
+
+
+def test_the_link_header_leads_to_the_next_page(api: ApiOf, seven: list[str]) -> None:
+    seen = []
+    path: str | None = "/v1/agents?limit=2"
+    while path is not None:
+        answer = api().get(path)
+        seen += names(answer)
+        link = answer.headers.get("Link")
+        assert (link is None) == (answer.json["next_cursor"] is None)
+        path = None
+        if link is not None:
+            url, _, relation = link.partition(">; ")
+            assert relation == 'rel="next"'
+            assert url.startswith("<https://records.test/v1/agents?")
+            parts = urlsplit(url[1:])
+            path = f"{parts.path}?{parts.query}"
+
+    assert seen == seven
+
+
+def test_a_last_page_that_is_exactly_full_has_no_next(api: ApiOf, seven: list[str]) -> None:
+    assert api().get("/v1/agents?limit=7").json["next_cursor"] is None
+    assert api().get("/v1/agents?limit=6").json["next_cursor"] is not None
+
+
+def test_rows_inserted_between_pages_neither_repeat_nor_hide_others(
+    api: ApiOf, seven: list[str]
+) -> None:
+    first = api().get("/v1/agents?limit=4")
+    api().post("/v1/agents", {"name": "late"})
+
+    second = api().get(f"/v1/agents?limit=4&cursor={first.json['next_cursor']}")
+
+    assert names(first) + names(second) == seven
+
+
+def test_an_empty_list_is_an_empty_page(api: ApiOf) -> None:
+    answer = api().get("/v1/agents")
+
+    assert answer.json == {"data": [], "next_cursor": None}
+    assert "Link" not in answer.headers
+
+
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "030", "+5", "5.0", "1e1", "", "ten", "٣"])
+def test_a_limit_outside_1_to_200_is_refused(api: ApiOf, limit: str) -> None:
+    refused = api().get("/v1/agents", query_string={"limit": limit})
+
+    assert refused.status_code == 422
+    assert refused.json["errors"][0]["pointer"] == "/limit"
+
+
+@pytest.mark.parametrize("limit", ["1", "200"])
+def test_a_limit_at_either_end_is_taken(api: ApiOf, limit: str) -> None:
+    assert api().get(f"/v1/agents?limit={limit}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "AAAA", "é", "A" * 1000, "A" * 1001, "%00", "=", "a b"]
+)
+def test_a_made_up_cursor_is_refused(api: ApiOf, cursor: str) -> None:
+    refused = api().get("/v1/agents", query_string={"cursor": cursor})
+
+    assert refused.status_code == 422
+    assert refused.json["errors"][0]["pointer"] == "/cursor"
+
+
+def test_a_cursor_with_one_character_changed_is_refused(api: ApiOf, seven: list[str]) -> None:
+    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
+
+    for place in range(len(cursor) - 1):
+        changed = cursor[:place] + ("A" if cursor[place] != "A" else "B") + cursor[place + 1 :]
+        assert api().get(f"/v1/agents?cursor={changed}").status_code == 422, place
+
+
+def test_another_tenants_cursor_is_refused(
+    api: ApiOf, app: Flask, other_tenant: FreshTenant, seven: list[str]
+) -> None:
+    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
+    stranger = Api(app.test_client(), other_tenant.root_key)
+
+    assert stranger.get(f"/v1/agents?cursor={cursor}").status_code == 422
+
+
+def test_a_cursor_of_another_list_is_refused(api: ApiOf, mint: Mint, seven: list[str]) -> None:
+    mint("read")
+    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
+
+    assert api().get(f"/v1/keys?cursor={cursor}").status_code == 422
+
+
+def test_a_cursor_belongs_to_its_filters_and_not_to_its_limit(api: ApiOf) -> None:
+    agent = api().post("/v1/agents", {"name": "a"}).json["id"]
+    for _ in range(3):
+        api().post("/v1/sessions", {"agent_id": agent, "principal": "p"})
+    filtered = f"/v1/sessions?agent_id={agent}"
+    cursor = api().get(f"{filtered}&limit=1").json["next_cursor"]
+
+    assert len(api().get(f"{filtered}&limit=2&cursor={cursor}").json["data"]) == 2
+    assert api().get(f"/v1/sessions?cursor={cursor}").status_code == 422
+    assert api().get(f"{filtered}&principal=p&cursor={cursor}").status_code == 422
+
+
+def test_the_next_link_keeps_the_filters(api: ApiOf) -> None:
+    agent = api().post("/v1/agents", {"name": "a"}).json["id"]
+    for principal in ("p", "q", "p"):
+        api().post("/v1/sessions", {"agent_id": agent, "principal": principal})
+    since = clock.rfc3339(clock.now() - timedelta(hours=1))
+
+    first = api().get(f"/v1/sessions?principal=p&limit=1&since={since}")
+    parts = urlsplit(first.headers["Link"].partition(">")[0][1:])
+    second = api().get(f"{parts.path}?{parts.query}")
+
+    assert [row["principal"] for row in first.json["data"] + second.json["data"]] == ["p", "p"]
+    assert second.json["next_cursor"] is None

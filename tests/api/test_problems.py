@@ -1,0 +1,167 @@
+"""Errors: one form, a page for each kind, and never a word that belongs inside."""
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app import errors
+from app.api.auth import public
+from app.api.problems import KINDS
+from app.api.services import EXTENSION
+from app.settings import Settings
+from app.web import create_app
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+
+
+def every_error(root: type[errors.ServiceError] = errors.ServiceError) -> set[str]:
+    found = {root.slug}
+    for child in root.__subclasses__():
+        found |= every_error(child)
+    return found
+
+
+def test_every_error_of_the_product_has_a_kind() -> None:
+    assert every_error() <= KINDS.keys()
+
+
+@pytest.mark.parametrize("slug", sorted(KINDS))
+def test_every_kind_has_a_page_that_explains_it(client: FlaskClient, slug: str) -> None:
+    page = client.get(f"/problems/{slug}")
+
+    assert page.status_code == 200
+    assert page.mimetype == "text/html"
+    assert slug in page.text
+    assert "<script" not in page.text
+
+
+@pytest.mark.parametrize("slug", ["nothing", "..", "<b>", "not-found%00", "NOT-FOUND"])
+def test_there_are_no_other_pages(client: FlaskClient, slug: str) -> None:
+    assert client.get(f"/problems/{slug}").status_code == 404
+
+
+def test_a_problem_says_what_rfc_9457_wants_and_links_to_its_page(
+    api: ApiOf, client: FlaskClient
+) -> None:
+    refused = api().get("/v1/keys?limit=0")
+
+    assert refused.content_type == "application/problem+json"
+    assert refused.json.keys() == {"type", "title", "status", "detail", "request_id", "errors"}
+    assert refused.json["status"] == 422
+    assert refused.json["request_id"] == refused.headers["x-request-id"]
+    path = refused.json["type"].removeprefix("https://records.test")
+    assert client.get(path).status_code == 200
+
+
+def test_an_unknown_path_is_a_problem(client: FlaskClient) -> None:
+    for path in ("/v1/nothing", "/v1/keys/", "/v1//keys", "/v1", "/V1/keys", "/v1/keys/a/b"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.mimetype) == (404, "application/problem+json"), path
+
+
+def test_an_unknown_method_is_405_with_allow(api: ApiOf) -> None:
+    refused = api().request("PUT", "/v1/keys")
+
+    assert refused.status_code == 405
+    assert set(refused.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS", "POST"}
+    assert refused.mimetype == "application/problem+json"
+    assert api().request("BREW", "/v1/keys").status_code == 405
+
+
+def test_options_answers_what_is_allowed(client: FlaskClient) -> None:
+    answer = client.options("/v1/keys")
+
+    assert answer.status_code == 200
+    assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS", "POST"}
+
+
+def test_head_answers_the_headers_of_get_alone(api: ApiOf) -> None:
+    full, head = (api().request(method, "/v1/keys/self") for method in ("GET", "HEAD"))
+
+    assert head.status_code == 200
+    assert head.data == b""
+    assert head.headers["Content-Length"] == full.headers["Content-Length"]
+
+
+def test_a_long_url_is_414_and_long_headers_are_431(client: FlaskClient) -> None:
+    assert client.get("/v1/keys?" + "a" * 9000).status_code == 414
+    assert client.get("/v1/keys/" + "a" * 9000).status_code == 414
+    assert client.get("/v1/keys", headers={"x-large": "a" * 17_000}).status_code == 431
+    assert client.get("/healthz", headers={"x-large": "a" * 15_000}).status_code == 200
+
+
+# Request ids
+
+
+@pytest.mark.parametrize("sent", ["a", "A-z_0.9", "x" * 128])
+def test_a_plain_request_id_is_kept(client: FlaskClient, sent: str) -> None:
+    assert client.get("/healthz", headers={"x-request-id": sent}).headers["x-request-id"] == sent
+
+
+@pytest.mark.parametrize("sent", ["", "x" * 129, "a b", "a,b", "é", '"', "<script>", "a/b"])
+def test_any_other_request_id_is_replaced(client: FlaskClient, sent: str) -> None:
+    got = client.get("/healthz", headers={"x-request-id": sent}).headers["x-request-id"]
+
+    assert len(got) == 32
+    assert int(got, 16)
+
+
+def test_every_answer_has_a_request_id_of_its_own(client: FlaskClient) -> None:
+    paths = ["/healthz", "/nothing", "/v1/keys", "/docs", "/healthz"]
+
+    assert len({client.get(path).headers["x-request-id"] for path in paths}) == len(paths)
+
+
+# What is our fault
+
+
+@pytest.fixture
+def failing(settings: Settings) -> Iterator[FlaskClient]:
+    """An application with a route that fails with a secret in its words."""
+    broken = create_app(settings)
+
+    @broken.get("/fails")
+    @public
+    def fails() -> str:
+        raise RuntimeError("the secret is 42")
+
+    yield broken.test_client()
+    broken.extensions[EXTENSION].close()
+
+
+def test_an_unexpected_error_is_500_and_keeps_its_words_inside(failing: FlaskClient) -> None:
+    answer = failing.get("/fails")
+
+    assert answer.status_code == 500
+    assert answer.mimetype == "application/problem+json"
+    for inside in ("secret", "42", "RuntimeError", "Traceback", ".py"):
+        assert inside not in answer.text
+
+
+@pytest.fixture
+def without_database(settings: Settings) -> Iterator[Flask]:
+    """An application whose database refuses connections."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        url = f"postgresql+psycopg://nobody:hidden-password@127.0.0.1:{port}/nothing"
+        stranded = create_app(replace(settings, database_url=url))
+        yield stranded
+        stranded.extensions[EXTENSION].close()
+
+
+def test_without_the_database_every_route_says_when_to_come_back(
+    without_database: Flask, tenant: FreshTenant
+) -> None:
+    answer = Api(without_database.test_client(), tenant.root_key).get("/v1/keys")
+
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "2"
+    assert answer.json["type"].endswith("/problems/unavailable")
+    for inside in ("hidden-password", "psycopg", "refused", "127.0.0.1"):
+        assert inside not in answer.text

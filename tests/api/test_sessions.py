@@ -1,0 +1,301 @@
+"""Sessions over HTTP: opened once, completed once, seen by those who may."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from threading import Barrier, Thread
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.api.making import (
+    NOBODY,
+    finding_of,
+    make_agent,
+    make_finding,
+    make_session,
+    pin_of,
+    pointers,
+    refused,
+)
+from tests.conftest import Api, FreshTenant
+
+Apis = Callable[..., Api]
+Mint = Callable[..., str]
+DONE = {"outcome": "succeeded"}
+
+
+def complete(api: Api, session: dict[str, Any], body: dict[str, Any] | None = None) -> Any:
+    return api.post(f"/v1/sessions/{session['id']}/complete", body or DONE)
+
+
+def listed(api: Api, query: str = "") -> list[str]:
+    return [session["id"] for session in api.get(f"/v1/sessions?{query}").json["data"]]
+
+
+def events(admin_engine: Engine, tenant: FreshTenant, kind: str) -> list[dict[str, Any]]:
+    with admin_engine.connect() as connection:
+        found = connection.execute(
+            text("SELECT payload FROM events WHERE tenant_id = :tenant AND type = :kind"),
+            {"tenant": tenant.id, "kind": kind},
+        )
+        return [json.loads(payload) for (payload,) in found]
+
+
+def shifted(moment: str, microseconds: int) -> str:
+    """Return an answered time moved by some microseconds, ready for a query string."""
+    moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)
+    return quote(moved.isoformat())
+
+
+def test_a_session_is_answered_alike_when_opened_read_and_listed(api: Apis) -> None:
+    agent = make_agent(api())
+    fields = {"title": "Invoices of May", "metadata": {"batch": 5}, "principal": "bob"}
+    made = make_session(api(), agent["id"], **fields)
+    assert made.items() >= (fields | {"agent_id": agent["id"], "status": "open"}).items()
+    assert (made["outcome"], made["summary"], made["completed_at"]) == (None, None, None)
+    assert api().get(f"/v1/sessions/{made['id']}").json == made
+    assert api().get("/v1/sessions").json["data"] == [made]
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"principal": ...}, "/principal"),
+        ({"principal": ""}, "/principal"),
+        ({"principal": None}, "/principal"),
+        ({"principal": "x" * 201}, "/principal"),
+        ({"agent_id": ...}, "/agent_id"),
+        ({"agent_id": 7}, "/agent_id"),
+        ({"agent_id": None}, "/agent_id"),
+        ({"title": "x" * 501}, "/title"),
+        ({"title": 1}, "/title"),
+        ({"metadata": "{}"}, "/metadata"),
+        ({"status": "completed"}, "/status"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(
+    api: Apis, change: dict[str, Any], pointer: str
+) -> None:
+    body = {"agent_id": make_agent(api())["id"], "principal": "bob"} | change
+    sent = {name: value for name, value in body.items() if value is not ...}
+    assert pointers(api().post("/v1/sessions", sent)) == [pointer]
+
+
+@pytest.mark.parametrize("agent_id", ["agt_" + NOBODY, "agt_1", "", "ses_" + NOBODY, "\u0000"])
+def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: Apis, agent_id: str) -> None:
+    body = {"agent_id": agent_id, "principal": "bob"}
+    refused(api().post("/v1/sessions", body), 404, "not-found")
+    assert listed(api()) == []
+
+
+def test_a_strangers_agent_is_as_unknown_as_any(api: Apis, other_tenant: FreshTenant) -> None:
+    foreign = make_agent(api(other_tenant.root_key))["id"]
+    answers = [
+        refused(api().post("/v1/sessions", {"agent_id": id_, "principal": "p"}), 404, "not-found")
+        for id_ in (foreign, "agt_" + NOBODY)
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_completing_sets_outcome_and_summary_and_emits_the_session_as_its_get_answers_it(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session = make_session(api(), metadata={"é": 1.0})
+    answer = complete(api(), session, {"outcome": "failed", "summary": "out of invoices"})
+    assert answer.status_code == 200
+    changed = {name for name in session if session[name] != answer.json[name]}
+    assert changed == {"status", "outcome", "summary", "completed_at"}
+    assert answer.json["completed_at"] > session["created_at"]
+    (event,) = events(admin_engine, tenant, "session.completed")
+    assert event["data"] == answer.json == api().get(f"/v1/sessions/{session['id']}").json
+    assert event["timestamp"] == answer.json["completed_at"]
+
+
+def test_a_second_completion_is_refused_and_changes_nothing(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session = make_session(api())
+    first = complete(api(), session).json
+    problem = refused(complete(api(), session, {"outcome": "failed"}), 409, "session-completed")
+    assert "succeeded" in problem["detail"]
+    assert api().get(f"/v1/sessions/{session['id']}").json == first
+    assert len(events(admin_engine, tenant, "session.completed")) == 1
+
+
+def test_of_many_completions_at_once_exactly_one_wins(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session = make_session(api())
+    start, answers = Barrier(8), []
+
+    def race(number: int) -> None:
+        start.wait()
+        answers.append(complete(api(), session, {"outcome": "failed", "summary": str(number)}))
+
+    threads = [Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
+    (won,) = (answer.json for answer in answers if answer.status_code == 200)
+    assert api().get(f"/v1/sessions/{session['id']}").json == won
+    assert [e["data"] for e in events(admin_engine, tenant, "session.completed")] == [won]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/outcome"),
+        ({"outcome": None}, "/outcome"),
+        ({"outcome": "done"}, "/outcome"),
+        ({"outcome": True}, "/outcome"),
+        ({"outcome": "failed", "summary": "x" * 10_001}, "/summary"),
+        ({"outcome": "failed", "summary": 0}, "/summary"),
+        ({"outcome": "failed", "status": "open"}, "/status"),
+    ],
+)
+def test_a_wrong_completion_is_refused_and_the_session_stays_open(
+    api: Apis, body: dict[str, Any], pointer: str
+) -> None:
+    session = make_session(api())
+    answer = api().post(f"/v1/sessions/{session['id']}/complete", body)
+    assert pointers(answer) == [pointer]
+    assert api().get(f"/v1/sessions/{session['id']}").json == session
+
+
+def test_the_largest_session_can_still_be_completed(api: Apis) -> None:
+    largest = {"title": "\u0001" * 500, "metadata": {"x": "\u0001" * 10_000}}
+    session = make_session(api(), principal="\u0001" * 200, **largest)
+    answer = complete(api(), session, {"outcome": "failed", "summary": "\u0001" * 10_000})
+    assert answer.status_code == 200
+
+
+def test_filters_are_combined(api: Apis) -> None:
+    one, other = make_agent(api())["id"], make_agent(api())["id"]
+    a = make_session(api(), one, principal="alice")
+    b = make_session(api(), one, principal="bob")
+    c = make_session(api(), other, principal="alice")
+    complete(api(), b)
+    a, b, c = a["id"], b["id"], c["id"]
+    assert listed(api()) == [c, b, a]
+    assert listed(api(), f"agent_id={one}") == [b, a]
+    assert listed(api(), "principal=alice") == [c, a]
+    assert listed(api(), "status=completed") == [b]
+    assert listed(api(), f"status=open&agent_id={one}&principal=alice") == [a]
+    assert listed(api(), f"agent_id={other}&principal=bob") == []
+    assert listed(api(), f"agent_id=agt_{NOBODY}") == []
+    assert listed(api(), "agent_id=agt_1") == []
+
+
+def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
+    made = [make_session(api()) for _ in range(3)]
+    old, middle, new = (session["id"] for session in made)
+    at = made[1]["created_at"]
+    assert listed(api(), f"since={shifted(at, 0)}") == [new, middle]
+    assert listed(api(), f"until={shifted(at, 0)}") == [old]
+    assert listed(api(), f"since={shifted(at, 1)}") == [new]
+    assert listed(api(), f"until={shifted(at, 1)}") == [middle, old]
+    assert listed(api(), f"since={shifted(at, 0)}&until={shifted(at, 1)}") == [middle]
+    assert listed(api(), f"since={shifted(at, 1)}&until={shifted(at, 0)}") == []
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z"])
+def test_times_before_all_ids_hold_nothing_back(api: Apis, moment: str) -> None:
+    session = make_session(api())
+    assert listed(api(), f"since={moment}") == [session["id"]]
+    assert listed(api(), f"until={moment}") == []
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.9999Z"])
+def test_the_last_moment_of_all_is_a_time_like_any(api: Apis, moment: str) -> None:
+    session = make_session(api())
+    assert listed(api(), f"until={moment}") == [session["id"]]
+    assert listed(api(), f"since={moment}") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["status=closed", "since=yesterday", "until=2026-01-01", "agent=x", "principal=", "limit=0"],
+)
+def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+    assert pointers(api().get(f"/v1/sessions?{query}")) == ["/" + query.partition("=")[0]]
+
+
+def test_pages_of_a_filtered_list_hold_every_session_once(api: Apis) -> None:
+    agent = make_agent(api())["id"]
+    made = [make_session(api(), agent)["id"] for _ in range(5)]
+    make_session(api())
+    seen: list[str] = []
+    path: str | None = f"/v1/sessions?agent_id={agent}&limit=2"
+    while path:
+        page = api().get(path).json
+        seen += [session["id"] for session in page["data"]]
+        cursor = page["next_cursor"]
+        path = cursor and f"/v1/sessions?agent_id={agent}&limit=2&cursor={cursor}"
+    assert seen == made[::-1]
+
+
+def test_a_pinned_key_sees_its_own_sessions_only(api: Apis, mint: Mint) -> None:
+    own = make_session(api())
+    foreign = [
+        make_session(api(), own["agent_id"], principal="mallory@example.com"),
+        make_session(api(), principal=own["principal"]),
+    ]
+    pinned = api(mint("write", pin_of(own)))
+    assert listed(pinned) == [own["id"]]
+    assert listed(pinned, "principal=mallory%40example.com") == []
+    assert listed(pinned, f"agent_id={foreign[1]['agent_id']}") == []
+    unknown = refused(pinned.get(f"/v1/sessions/ses_{NOBODY}"), 404, "not-found")
+    for session in foreign:
+        assert refused(pinned.get(f"/v1/sessions/{session['id']}"), 404, "not-found") == unknown
+        assert refused(complete(pinned, session), 404, "not-found") == unknown
+        assert api().get(f"/v1/sessions/{session['id']}").json == session
+    assert complete(pinned, own).status_code == 200
+
+
+def test_a_pinned_key_opens_sessions_for_its_agent_and_principal_only(
+    api: Apis, mint: Mint
+) -> None:
+    own = make_session(api())
+    pin = pin_of(own)
+    pinned = api(mint("write", pin))
+    make_session(pinned, **pin)
+    tries = [
+        pin | {"agent_id": "agt_" + NOBODY},
+        pin | {"agent_id": make_agent(api())["id"]},
+        pin | {"principal": "mallory@example.com"},
+    ]
+    answers = [refused(pinned.post("/v1/sessions", body), 404, "not-found") for body in tries]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_stranger_finds_and_completes_no_session(api: Apis, other_tenant: FreshTenant) -> None:
+    session = make_session(api())
+    stranger = api(other_tenant.root_key)
+    unknown = refused(stranger.get(f"/v1/sessions/ses_{NOBODY}"), 404, "not-found")
+    assert refused(stranger.get(f"/v1/sessions/{session['id']}"), 404, "not-found") == unknown
+    assert refused(complete(stranger, session), 404, "not-found") == unknown
+    assert listed(stranger) == []
+    assert api().get(f"/v1/sessions/{session['id']}").json == session
+
+
+def test_a_reader_opens_and_completes_no_session(api: Apis, mint: Mint) -> None:
+    session = make_session(api())
+    reader = api(mint("read"))
+    refused(complete(reader, session), 403, "insufficient-role")
+    body = {"agent_id": session["agent_id"], "principal": "p"}
+    refused(reader.post("/v1/sessions", body), 403, "insufficient-role")
+    assert reader.get(f"/v1/sessions/{session['id']}").json == session
+
+
+def test_a_completed_session_still_takes_findings(api: Apis) -> None:
+    session = make_session(api())
+    complete(api(), session)
+    made = make_finding(api(), session["id"])
+    batch = api().post("/v1/findings/batch", {"findings": [finding_of(session["id"])]})
+    assert batch.status_code == 201
+    assert made["session_id"] == session["id"]

@@ -1,0 +1,161 @@
+"""Durable jobs: claimed by one, worked on in steps, tried again, and in the end dead or done."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from app import ids
+from app.core import jobs
+from app.core.jobs import Step
+from app.database import Database
+from app.errors import NotFound, NotResumable
+from app.models import Job
+from tests.conftest import FreshTenant
+
+
+def enqueue(database: Database, tenant: FreshTenant, dedupe_key: str | None = None) -> Job:
+    with database.transaction(tenant.id) as session:
+        return jobs.enqueue(session, tenant.id, kind="test", args={"n": 1}, dedupe_key=dedupe_key)
+
+
+def claim(database: Database, job: Job) -> Job | None:
+    with database.transaction(job.tenant_id) as session:
+        return jobs.claim(session, job.tenant_id, job.id)
+
+
+def read(database: Database, job: Job) -> Job:
+    with database.transaction(job.tenant_id) as session:
+        return jobs.get(session, job.tenant_id, job.id)
+
+
+def test_a_job_is_claimed_by_one(database: Database, tenant: FreshTenant) -> None:
+    job = enqueue(database, tenant)
+    assert claim(database, job) is not None
+    assert claim(database, job) is None
+
+
+def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
+    database: Database, tenant: FreshTenant
+) -> None:
+    job = enqueue(database, tenant)
+    first = claim(database, job)
+    assert first is not None
+    _end_lease(database, job)
+    second = claim(database, job)
+    assert second is not None
+    with database.transaction(tenant.id) as session:
+        assert not jobs.advance(session, first, Step(None, {}))
+        assert jobs.advance(session, second, Step(None, {"done": 1}))
+    assert read(database, job).status == "succeeded"
+
+
+def test_a_step_leaves_a_cursor_and_frees_the_job(database: Database, tenant: FreshTenant) -> None:
+    job = enqueue(database, tenant)
+    mine = claim(database, job)
+    assert mine is not None
+    with database.transaction(tenant.id) as session:
+        jobs.advance(session, mine, Step("row 7", {"done": 7}))
+    again = claim(database, job)
+    assert again is not None
+    assert (again.cursor, again.progress) == ("row 7", '{"done":7}')
+
+
+def test_a_job_that_waits_is_not_due(database: Database, tenant: FreshTenant) -> None:
+    job = enqueue(database, tenant)
+    mine = claim(database, job)
+    assert mine is not None
+    with database.transaction(tenant.id) as session:
+        jobs.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
+    assert claim(database, job) is None
+
+
+def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
+    database: Database, tenant: FreshTenant
+) -> None:
+    job = enqueue(database, tenant)
+    for _ in range(len(jobs.RETRY_WAITS) + 1):
+        _make_due(database, job)
+        mine = claim(database, job)
+        assert mine is not None
+        with database.transaction(tenant.id) as session:
+            jobs.fail(session, mine, "the disk is full")
+    dead = read(database, job)
+    assert (dead.status, dead.error) == ("dead", "the disk is full")
+    assert claim(database, job) is None
+    with database.transaction(tenant.id) as session:
+        assert jobs.retry(session, tenant.id, job.id).status == "queued"
+    assert claim(database, job) is not None
+
+
+def test_what_cannot_succeed_is_dead_at_once(database: Database, tenant: FreshTenant) -> None:
+    job = enqueue(database, tenant)
+    mine = claim(database, job)
+    assert mine is not None
+    with database.transaction(tenant.id) as session:
+        jobs.fail(session, mine, "no such webhook", for_good=True)
+    assert read(database, job).status == "dead"
+
+
+def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
+    database: Database, tenant: FreshTenant
+) -> None:
+    job = enqueue(database, tenant)
+    mine = claim(database, job)
+    assert mine is not None
+    with database.transaction(tenant.id) as session:
+        jobs.cancel(session, tenant.id, job.id)
+    with database.transaction(tenant.id) as session:
+        assert not jobs.advance(session, mine, Step(None, {}))
+    assert claim(database, job) is None
+    with database.transaction(tenant.id) as session:
+        jobs.resume(session, tenant.id, job.id)
+    assert claim(database, job) is not None
+
+
+def test_only_the_right_state_can_be_retried_cancelled_or_resumed(
+    database: Database, tenant: FreshTenant
+) -> None:
+    job = enqueue(database, tenant)
+    with database.transaction(tenant.id) as session:
+        for act in (jobs.retry, jobs.resume):
+            with pytest.raises(NotResumable, match="queued"):
+                act(session, tenant.id, job.id)
+        jobs.cancel(session, tenant.id, job.id)
+        with pytest.raises(NotResumable, match="cancelled already"):
+            jobs.cancel(session, tenant.id, job.id)
+
+
+def test_the_same_job_is_enqueued_once_while_it_is_open(
+    database: Database, tenant: FreshTenant
+) -> None:
+    first = enqueue(database, tenant, "k")
+    assert enqueue(database, tenant, "k").id == first.id
+    with database.transaction(tenant.id) as session:
+        jobs.cancel(session, tenant.id, first.id)
+    assert enqueue(database, tenant, "k").id != first.id
+
+
+def test_a_stranger_s_job_does_not_exist(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    job = enqueue(database, tenant)
+    with database.transaction(other_tenant.id) as session:
+        for wanted in (job.id, ids.new(), None):
+            with pytest.raises(NotFound):
+                jobs.get(session, other_tenant.id, wanted)
+
+
+def _end_lease(database: Database, job: Job) -> None:
+    with database.transaction(job.tenant_id) as session:
+        session.execute(
+            text("UPDATE jobs SET locked_until = clock_timestamp() - interval '1 s' WHERE id = :id"),
+            {"id": job.id},
+        )
+
+
+def _make_due(database: Database, job: Job) -> None:
+    with database.transaction(job.tenant_id) as session:
+        session.execute(
+            text("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :id"), {"id": job.id}
+        )

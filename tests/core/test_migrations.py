@@ -1,0 +1,155 @@
+"""The database that a release makes: it matches the models, and its walls and keys hold."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import ProgrammingError
+
+from app import migrations
+from app.core import tenants
+from app.database import Database
+from app.dev.postgres import EmbeddedPostgres
+from app.models import Base
+from app.settings import Settings
+from tests.conftest import FreshTenant
+
+# The two hashes by which a caller's tenant is found.
+TENANT_IS_FOUND_BY = {"api_keys_digest"}
+
+
+def test_the_models_have_exactly_the_columns_that_migrations_made(admin_engine: Engine) -> None:
+    with admin_engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        differences = compare_metadata(context, Base.metadata)
+    ours = set(Base.metadata.tables)
+    about_columns = [
+        difference
+        for difference in differences
+        if isinstance(difference, list)
+        or (difference[0] in ("add_table", "add_column", "remove_column"))
+        or (difference[0] == "remove_table" and difference[1].name in ours)
+    ]
+    assert about_columns == []
+
+
+def test_every_key_and_unique_index_begins_with_the_tenant(admin_engine: Engine) -> None:
+    with admin_engine.connect() as connection:
+        found = connection.execute(
+            text("""
+            SELECT i.relname AS name, a.attname AS first FROM pg_index AS x
+              JOIN pg_class AS i ON i.oid = x.indexrelid
+              JOIN pg_class AS t ON t.oid = x.indrelid
+              JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attnum = x.indkey[0]
+             WHERE t.relnamespace = 'public'::regnamespace AND x.indisunique
+               AND t.relname NOT IN ('alembic_version', 'tenants')
+            """)
+        ).all()
+    assert len(found) > 15
+    wrong = {row.name for row in found if row.first != "tenant_id"}
+    assert wrong == TENANT_IS_FOUND_BY
+
+
+def test_every_table_with_a_tenant_has_its_wall(admin_engine: Engine) -> None:
+    with admin_engine.connect() as connection:
+        unwalled = connection.scalars(
+            text("""
+            SELECT relname FROM pg_class
+             WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+               AND NOT relispartition AND relname <> 'alembic_version'
+               AND NOT (relrowsecurity AND relforcerowsecurity)
+            """)
+        ).all()
+    assert unwalled == []
+
+
+def test_a_transaction_sees_its_own_tenant_alone(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    with database.transaction(tenant.id) as session:
+        assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant.id]
+        seen = session.scalars(text("SELECT DISTINCT tenant_id FROM audit_entries")).all()
+    assert seen == [tenant.id]
+    with database.across_tenants() as session:
+        everyone = set(session.scalars(text("SELECT id FROM tenants")))
+    assert {tenant.id, other_tenant.id} <= everyone
+
+
+def test_a_transaction_cannot_write_for_another_tenant(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    with pytest.raises(ProgrammingError, match="row-level security"):
+        with database.transaction(tenant.id) as session:
+            session.execute(
+                text("INSERT INTO agents (tenant_id, id, name) VALUES (:t, gen_random_uuid(), 'x')"),
+                {"t": other_tenant.id},
+            )
+
+
+@pytest.mark.parametrize("verb", ["UPDATE audit_entries SET action = 'x'", "DELETE FROM audit_entries"])
+def test_the_service_itself_can_neither_change_nor_delete_audit_entries(
+    database: Database, tenant: FreshTenant, verb: str
+) -> None:
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        with database.transaction(tenant.id) as session:
+            session.execute(text(verb))
+
+
+def test_the_service_can_drop_no_table_but_partitions_of_its_history(
+    database: Database, tenant: FreshTenant
+) -> None:
+    for statement in (
+        "DROP TABLE findings",
+        "SELECT drop_history_partition('findings', '01a1e1a7-4c00-0000-0000-000000000000')",
+    ):
+        with pytest.raises(Exception, match="must be owner|no history in table"):
+            with database.transaction(tenant.id) as session:
+                session.execute(text(statement))
+
+
+def test_a_database_newer_than_the_code_is_refused_in_one_line(
+    fresh_database: Database, postgres: EmbeddedPostgres, settings: Settings
+) -> None:
+    url = str(fresh_database.engine.url.database)
+    admin = settings.database_admin_url.rpartition("/")[0] + "/" + url
+    engine = create_engine(admin)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(migrations.MigrationError, match="9999, newer than this release") as refusal:
+        migrations.migrate(admin, app_url=settings.database_url)
+    assert "\n" not in str(refusal.value)
+
+
+def test_two_releases_at_once_migrate_once(settings: Settings, admin_engine: Engine) -> None:
+    name = "two_releases"
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin = settings.database_admin_url.rpartition("/")[0] + f"/{name}"
+    with ThreadPoolExecutor(2) as pool:
+        said = [
+            future.result()
+            for future in [
+                pool.submit(migrations.migrate, admin, app_url=settings.database_url)
+                for _ in range(2)
+            ]
+        ]
+    assert sorted("went from revision none" in line for line in said) == [False, True]
+
+
+def test_an_unreachable_database_is_said_in_one_line() -> None:
+    url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    with pytest.raises(migrations.MigrationError, match="does not answer") as refusal:
+        migrations.migrate(url, app_url=url)
+    assert "\n" not in str(refusal.value)
+
+
+def test_seeding_twice_makes_one_tenant(fresh_database: Database) -> None:
+    key = "svc_chosen-by-the-operator"
+    assert tenants.seed(fresh_database, key) is True
+    assert tenants.seed(fresh_database, key) is False
+    with fresh_database.across_tenants() as session:
+        assert [tenant.name for tenant in tenants.rows(session)] == ["default"]

@@ -1,0 +1,454 @@
+"""`make up` on real processes: what it starts, refuses, survives, and leaves behind."""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from app.dev import env_file
+from app.dev.postgres import EmbeddedPostgres
+from app.dev.valkey import EmbeddedValkey
+
+ROOT = Path(__file__).resolve().parents[2]
+UP = (sys.executable, "-m", "app.dev.up")
+# A plain environment: no setting of this machine or of the test run reaches the service.
+PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
+START_SECONDS = 90.0
+
+
+def until(
+    condition: Callable[[], object], seconds: float = START_SECONDS, why: object = ""
+) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, why or "it did not happen in time"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Return each living process's parent and start time, by process id."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                found[int(folder.name)] = (int(parent), rest[17])
+    return found
+
+
+class Stack:
+    """One `make up`, in a folder of its own."""
+
+    def __init__(self, data_dir: Path, port: int, said: Path) -> None:
+        self.data_dir = data_dir
+        self.port = port
+        self.said_file = said
+        self.process: subprocess.Popen[bytes]
+
+    def start(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
+        told = {**PLAIN, "PORT": str(self.port), "DATA_DIR": str(self.data_dir), **(env or {})}
+        with self.said_file.open("ab") as said:
+            self.process = subprocess.Popen(
+                command or UP,
+                cwd=ROOT,
+                env=told,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **options,  # type: ignore[call-overload]
+            )
+
+    def up(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
+        """Start it, and wait until it says that all is up."""
+        self.start(*command, env=env, **options)
+        until(lambda: self.env_file.exists() or self.process.poll() is not None, why=self)
+        assert self.process.poll() is None, self
+
+    @property
+    def env_file(self) -> Path:
+        return self.data_dir / "env"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return env_file.read(self.env_file)
+
+    @property
+    def said(self) -> str:
+        return self.said_file.read_text("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        return self.said
+
+    def get(self, path: str) -> dict[str, object]:
+        """GET a path with the root admin key, and return the JSON of a good answer."""
+        request = urllib.request.Request(
+            self.env["BASE_URL"] + path,
+            headers={"Authorization": f"Bearer {self.env['SERVICE_API_KEY']}"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            found: dict[str, object] = json.load(answer)
+            return found
+
+    def all_of_it(self) -> dict[int, str]:
+        """Return every process of the stack with its start time, by process id."""
+        table = processes()
+        mine = {self.process.pid}
+        grown = True
+        while grown:
+            more = {pid for pid, (parent, _) in table.items() if parent in mine} - mine
+            mine |= more
+            grown = bool(more)
+        return {pid: table[pid][1] for pid in mine if pid in table}
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(40)
+
+    def name_of(self, pid: int) -> str:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def still_there(those: Mapping[int, str]) -> list[int]:
+    table = processes()
+    return [pid for pid, born in those.items() if pid in table and table[pid][1] == born]
+
+
+@pytest.fixture
+def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
+    """Return a maker of stacks; whatever they left is removed after the test."""
+    made: list[Stack] = []
+
+    def make(name: str = "data", port: int | None = None) -> Stack:
+        said = tmp_path / f"{name}.{len(made)}.said"
+        made.append(Stack(tmp_path / name, port or free_port(), said))
+        return made[-1]
+
+    yield make
+    for stack in made:
+        if hasattr(stack, "process"):
+            stack.process.kill()
+            stack.process.wait()
+        data = stack.data_dir / "postgres" / "data"
+        if data.is_symlink():
+            # Out of the test's folder, since PostgreSQL's user cannot reach that one.
+            shutil.rmtree(data.resolve().parent, ignore_errors=True)
+
+
+@pytest.fixture
+def stack(make_stack: Callable[..., Stack]) -> Stack:
+    return make_stack()
+
+
+def run(*command: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the project in the plain environment and what is added to it."""
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**PLAIN, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack) -> None:
+    # As a user does it; what is installed is not to be checked again by this.
+    stack.up("make", "--old-file=.venv/installed", "up")
+    env = stack.env
+    assert list(env) == [
+        "BASE_URL",
+        "SERVICE_API_KEY",
+        "DATABASE_URL",
+        "REDIS_URL",
+        "DATABASE_ADMIN_URL",
+    ]
+    assert env["BASE_URL"] == f"http://127.0.0.1:{stack.port}"
+    kept = [stack.env_file, *stack.data_dir.rglob("secrets")]
+    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
+    sourced = run("sh", "-c", '. "$0" && echo "$DATABASE_URL"', str(stack.env_file))
+    assert sourced.stdout.strip() == env["DATABASE_URL"]
+
+    stack.get("/healthz")
+    assert stack.get("/readyz")["degraded"] == []
+    assert stack.get("/v1/keys/self")["role"] == "admin"
+    with psycopg.connect(env["DATABASE_URL"]) as connection:
+        who = connection.execute("SELECT current_user, pg_has_role('postgres', 'MEMBER')")
+        assert who.fetchone() == ("record_service", False)
+
+    # Operators need no more than the same DATA_DIR.
+    here = {"DATA_DIR": str(stack.data_dir)}
+    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "second", **here)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1].startswith("key: svc_")
+    rung = run("make", "--old-file=.venv/installed", "now", "NAME=sweep", **here)
+    assert rung.returncode == 0, rung.stderr
+
+    whole = stack.all_of_it()
+    assert len(whole) > 10
+    stack.process.terminate()
+    stack.process.wait(40)
+    assert "up        | stopped" in stack.said
+    assert still_there(whole) == []
+    assert not stack.env_file.exists()
+
+    stack.up()
+    assert stack.env == env
+    assert stack.get("/v1/keys/self")["role"] == "admin"
+    listed = run(sys.executable, "-m", "app.manage", "tenant", "list", **here)
+    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["default", "second"]
+    assert stack.stop() == 0
+
+
+def test_killed_it_leaves_nobody_and_the_next_one_finds_everything(stack: Stack) -> None:
+    stack.up()
+    env = stack.env
+    key = stack.get("/v1/keys/self")
+    with redis.Redis.from_url(env["REDIS_URL"]) as client:
+        client.set("left", "behind")
+    whole = stack.all_of_it()
+    stack.process.kill()
+    stack.process.wait()
+
+    # At once, while what was killed may still be going.
+    stack.env_file.unlink()
+    stack.up()
+    assert still_there(whole) == []
+    assert stack.env == env
+    assert stack.get("/v1/keys/self") == key
+    with redis.Redis.from_url(env["REDIS_URL"]) as client:
+        assert client.get("left") == b"behind"
+    assert stack.stop() == 0
+
+
+def test_when_make_itself_is_killed_nothing_goes_on_without_it(stack: Stack) -> None:
+    stack.up("make", "--old-file=.venv/installed", "up")
+    whole = stack.all_of_it()
+    stack.process.kill()
+    until(lambda: still_there(whole) == [], seconds=10)
+
+
+def test_whoever_of_it_is_killed_comes_back(stack: Stack) -> None:
+    stack.up()
+    # All but the runner, from the youngest on: leaders, their children, keepers, stores.
+    for pid in sorted(stack.all_of_it(), reverse=True):
+        if pid != stack.process.pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def whole_again() -> bool:
+        with suppress(OSError, ValueError):
+            return stack.get("/readyz")["degraded"] == [] and bool(stack.get("/v1/keys/self"))
+        return False
+
+    until(whole_again, why=stack)
+    whole = stack.all_of_it()
+    assert stack.stop() == 0
+    assert still_there(whole) == []
+
+
+def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", stack.port))
+        other.listen()
+        stack.start()
+        assert stack.process.wait(30) == 1
+    assert stack.said == f"make up: port {stack.port} is taken: set PORT to a free one\n"
+    assert not (stack.data_dir / "postgres").exists()
+
+
+def test_a_second_one_in_the_same_folder_is_refused(
+    stack: Stack, make_stack: Callable[..., Stack]
+) -> None:
+    stack.up()
+    second = make_stack()
+    second.start()
+    assert second.process.wait(30) == 1
+    assert second.said == (
+        f"make up: {stack.data_dir} is in use by another `make up` (process {stack.process.pid})\n"
+    )
+    assert stack.get("/readyz")["degraded"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "eight"),
+        ("PORT", "65536"),
+        ("MASTER_KEYS", "short"),
+        ("BASE_URL", "records.example.com"),
+        ("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.1/33"),
+        ("DATABASE_URL", "mysql://localhost/records"),
+        ("REDIS_URL", "localhost:6379"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name_before_anything_starts(
+    stack: Stack, name: str, value: str
+) -> None:
+    stack.start(env={name: value})
+    assert stack.process.wait(30) == 1
+    assert stack.said.startswith(f"make up: {name} is wrong: ")
+    assert len(stack.said.splitlines()) == 1
+    assert not (stack.data_dir / "postgres").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(stack: Stack) -> None:
+    # A file where the folder should be: that stops root as well.
+    stack.data_dir.touch()
+    stack.start()
+    assert stack.process.wait(30) == 1
+    assert len(stack.said.splitlines()) == 1
+    assert f"cannot write to {stack.data_dir}" in stack.said
+    assert "DATA_DIR" in stack.said
+
+
+def test_a_damaged_file_of_secrets_is_named(stack: Stack) -> None:
+    stack.data_dir.mkdir()
+    (stack.data_dir / "secrets").write_text("MASTER_KEYS='half\n")
+    stack.start()
+    assert stack.process.wait(30) == 1
+    assert stack.said == f"make up: {stack.data_dir}/secrets, line 1: this is not NAME=value\n"
+
+
+def test_a_database_of_a_newer_release_is_refused(stack: Stack) -> None:
+    stack.up()
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    whole = stack.all_of_it()
+    assert stack.stop() == 0
+    before = len(stack.said)
+    stack.start()
+    assert stack.process.wait(30) != 0
+    said = stack.said[before:].splitlines()
+    assert len(said) == 1
+    assert "newer than this release" in said[0]
+    assert still_there(whole) == []
+
+
+def test_two_stacks_run_side_by_side(make_stack: Callable[..., Stack]) -> None:
+    one, two = make_stack("one"), make_stack("two with a space")
+    one.start()
+    two.start()
+    for stack in (one, two):
+        until(stack.env_file.exists, why=stack)
+    assert one.env["SERVICE_API_KEY"] != two.env["SERVICE_API_KEY"]
+    assert one.stop() == 0
+    assert two.get("/readyz")["degraded"] == []
+    assert two.get("/v1/keys/self")["role"] == "admin"
+    assert two.stop() == 0
+
+
+def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_path: Path) -> None:
+    with (
+        EmbeddedPostgres(tmp_path / "pg", durable=False) as postgres,
+        EmbeddedValkey(tmp_path / "vk") as valkey,
+    ):
+        given = {
+            "DATABASE_URL": postgres.url,
+            "DATABASE_ADMIN_URL": postgres.admin_url,
+            "REDIS_URL": valkey.url,
+        }
+        stack.up(env=given)
+        assert {name: stack.env[name] for name in given} == given
+        assert sorted(file.name for file in stack.data_dir.iterdir()) == ["env", "lock", "secrets"]
+        assert stack.get("/v1/keys/self")["role"] == "admin"
+        assert stack.stop() == 0
+
+
+def test_a_request_to_stop_is_heeded_at_any_moment_of_the_start(stack: Stack) -> None:
+    for seconds in (0.3, 0.8, 1.5, 2.5):
+        stack.start()
+        with suppress(subprocess.TimeoutExpired):
+            stack.process.wait(seconds)
+        whole = stack.all_of_it()
+        # Before Python has come to its first line, the signal's own meaning holds.
+        assert stack.stop() in (0, -signal.SIGTERM)
+        assert still_there(whole) == []
+    stack.up()
+    assert stack.get("/v1/keys/self")["role"] == "admin"
+    assert stack.stop() == 0
+
+
+@pytest.fixture
+def ordinary_user(tmp_path: Path) -> Iterator[tuple[Path, list[str], dict[str, object]]]:
+    """Return a folder of the user `nobody`, how to start Python as him, and options for that."""
+    if os.geteuid() != 0:
+        pytest.skip("this run is by an ordinary user already: every other test here shows it")
+    nobody = pwd.getpwnam("nobody")
+    options = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    with tempfile.TemporaryDirectory(prefix="ordinary-") as name:
+        folder = Path(name)
+        python = _python_within_reach(folder, options)
+        if python is None:
+            pytest.skip("the user `nobody` can reach neither this checkout nor a Python for it")
+        shutil.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        yield folder, [python], options
+
+
+def _python_within_reach(folder: Path, options: dict[str, object]) -> str | None:
+    """Return a Python that the user can run with this checkout's packages.
+
+    The checkout's own may be a link into another user's home; then the system's will do, with the
+    programs that the Procfile names put before it in a folder.
+    """
+    (folder / "bin").mkdir()
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    script = f'#!/bin/sh\nPYTHONPATH="{packages}" exec {{}} "$@"\n'
+    for candidate in (sys.executable, "/usr/bin/python3"):
+        for name, command in {
+            "python": candidate,
+            "granian": f"{candidate} -m granian",
+            "dramatiq": f"{candidate} -m dramatiq",
+        }.items():
+            (folder / "bin" / name).write_text(script.format(command))
+            (folder / "bin" / name).chmod(0o755)
+        folder.chmod(0o755)
+        with suppress(OSError):
+            tried = subprocess.run(
+                [str(folder / "bin" / "python"), "-c", "import psycopg, granian, app.dev.up"],
+                cwd=ROOT,
+                capture_output=True,
+                check=False,
+                **options,  # type: ignore[call-overload]
+            )
+            if tried.returncode == 0:
+                return str(folder / "bin" / "python")
+    return None
+
+
+def test_an_ordinary_user_needs_no_more(
+    make_stack: Callable[..., Stack],
+    ordinary_user: tuple[Path, list[str], dict[str, object]],
+) -> None:
+    folder, python, options = ordinary_user
+    stack = make_stack()
+    stack.data_dir = folder / "data"
+    path = f"{folder / 'bin'}:{PLAIN['PATH']}"
+    stack.up(*python, "-m", "app.dev.up", env={"PATH": path, "HOME": str(folder)}, **options)
+    assert stack.get("/readyz")["degraded"] == []
+    assert stack.get("/v1/keys/self")["role"] == "admin"
+    uids = {Path(f"/proc/{pid}").stat().st_uid for pid in stack.all_of_it()}
+    assert uids == {options["user"]}
+    assert stack.stop() == 0

@@ -1,0 +1,224 @@
+"""The embedded PostgreSQL and Valkey: what they keep, whom they let in, and what they survive."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from app.dev import env_file
+from app.dev.postgres import EmbeddedPostgres
+from app.dev.refusal import CannotStart
+from app.dev.valkey import EmbeddedValkey
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Starts both stores in a folder, writes to both without end, and says what was acknowledged.
+WRITER = """
+import itertools, sys
+from pathlib import Path
+import psycopg, redis
+from app.dev.postgres import EmbeddedPostgres
+from app.dev.valkey import EmbeddedValkey
+
+folder = Path(sys.argv[1])
+with EmbeddedPostgres(folder / "postgres") as postgres, EmbeddedValkey(folder / "valkey") as valkey:
+    with psycopg.connect(postgres.admin_url, autocommit=True) as rows:
+        rows.execute("CREATE TABLE IF NOT EXISTS notes (n int)")
+        keys = redis.Redis.from_url(valkey.url)
+        for n in itertools.count(1):
+            rows.execute("INSERT INTO notes VALUES (%s)", (n,))
+            keys.set("n", n)
+            print(n, flush=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder for stores, and remove what PostgreSQL had to keep outside of it."""
+    yield tmp_path
+    for link in tmp_path.rglob("data"):
+        if link.is_symlink():
+            shutil.rmtree(link.resolve().parent)
+
+
+def kill(store: EmbeddedPostgres) -> None:
+    """End a server as a crash would, all of it at once."""
+    assert store.process is not None
+    store.process.send_signal(signal.SIGHUP)
+    store.process.wait(10)
+
+
+def test_two_roles_and_the_services_own_is_bound_by_every_wall(folder: Path) -> None:
+    with EmbeddedPostgres(folder, durable=False) as postgres:
+        with psycopg.connect(postgres.url) as connection:
+            rights = connection.execute(
+                "SELECT rolname, rolsuper, rolbypassrls, rolcreatedb, rolcreaterole"
+                " FROM pg_roles WHERE rolname = current_user"
+            ).fetchone()
+        assert rights == ("record_service", False, False, False, False)
+        with (
+            psycopg.connect(postgres.url) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute("CREATE TABLE public.mine (n int)")
+        with psycopg.connect(postgres.admin_url) as connection:
+            assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
+
+
+def test_nobody_gets_in_without_the_password(folder: Path) -> None:
+    with (
+        EmbeddedPostgres(folder / "postgres", durable=False) as postgres,
+        EmbeddedValkey(folder / "valkey") as valkey,
+    ):
+        for user in ("postgres", "record_service"):
+            url = f"postgresql://{user}:guess@127.0.0.1:{postgres.port}/postgres"
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+                psycopg.connect(url)
+        with (
+            redis.Redis(port=valkey.port) as anonymous,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            anonymous.ping()
+    secret_files = [*folder.rglob("secrets"), *folder.rglob("valkey.conf")]
+    assert len(secret_files) == 3
+    assert {file.stat().st_mode & 0o777 for file in secret_files} == {0o600}
+
+
+def test_what_is_durable_is_flushed_to_disk(folder: Path) -> None:
+    with (
+        EmbeddedPostgres(folder / "postgres") as postgres,
+        EmbeddedValkey(folder / "valkey") as valkey,
+    ):
+        with psycopg.connect(postgres.admin_url) as connection:
+            assert connection.execute("SHOW fsync").fetchone() == ("on",)
+            assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        with redis.Redis.from_url(valkey.url, decode_responses=True) as client:
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+
+
+def test_stores_killed_while_writing_lose_nothing_that_was_acknowledged(folder: Path) -> None:
+    for _ in range(2):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
+        assert writer.stdout is not None
+        acknowledged = 0
+        while acknowledged < 100:
+            acknowledged = int(writer.stdout.readline())
+        writer.kill()
+        writer.wait()
+        acknowledged = int(([b"%d" % acknowledged, *writer.stdout.read().split()])[-1])
+        writer.stdout.close()
+
+        with (
+            EmbeddedPostgres(folder / "postgres") as postgres,
+            EmbeddedValkey(folder / "valkey") as valkey,
+        ):
+            with psycopg.connect(postgres.admin_url) as connection:
+                row = connection.execute("SELECT count(*), max(n) FROM notes").fetchone()
+                assert row is not None
+                assert acknowledged <= row[1] == row[0]
+                connection.execute("TRUNCATE notes")
+            with redis.Redis.from_url(valkey.url) as client:
+                assert int(client.get("n") or 0) >= acknowledged
+
+
+@pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
+def test_a_second_start_finds_the_same_address(
+    folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
+) -> None:
+    addresses = set()
+    for _ in range(2):
+        with store(folder) as started:
+            addresses.add(started.url)
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
+def test_a_port_that_somebody_else_has_taken_is_given_up(
+    folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        env_file.write(folder / "secrets", {"PORT": str(taken)})
+        with (
+            EmbeddedPostgres(folder, durable=False)
+            if store is EmbeddedPostgres
+            else store(folder) as started
+        ):
+            assert started.port != taken
+
+
+@pytest.mark.parametrize("holder", ["a living process of another program", "a zombie"])
+def test_a_lock_file_of_a_process_that_is_no_postgres_is_no_hindrance(
+    folder: Path, holder: str
+) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    if holder == "a zombie":
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    postgres = EmbeddedPostgres(folder, durable=False)
+    try:
+        postgres.start()
+        lock = (postgres.data / "postmaster.pid").read_text()
+        kill(postgres)
+        (postgres.data / "postmaster.pid").write_text(
+            lock.replace(lock.split("\n")[0], str(other.pid), 1)
+        )
+        began = time.monotonic()
+        postgres.start()
+        assert time.monotonic() - began < 5
+    finally:
+        postgres.stop()
+        other.kill()
+        other.wait()
+
+
+def test_two_servers_never_share_an_append_only_file(folder: Path) -> None:
+    with EmbeddedValkey(folder), pytest.raises(CannotStart, match="another Valkey"):
+        EmbeddedValkey(folder).start()
+
+
+def test_data_of_another_major_version_is_refused_by_name(folder: Path) -> None:
+    postgres = EmbeddedPostgres(folder, durable=False)
+    with postgres:
+        data = postgres.data
+        version = data / "PG_VERSION"
+        version.write_text("17\n")
+        with pytest.raises(CannotStart, match="was made by PostgreSQL 17, and this is 18"):
+            EmbeddedPostgres(folder).start()
+        version.write_text("18\n")
+
+
+def test_a_server_that_cannot_start_is_quoted(folder: Path) -> None:
+    with EmbeddedPostgres(folder, durable=False) as postgres:
+        kill(postgres)
+        (postgres.data / "global" / "pg_control").unlink()
+        with pytest.raises(CannotStart, match="could not find the database system"):
+            postgres.start()
+
+
+def test_a_first_start_that_was_killed_is_made_good(folder: Path) -> None:
+    with EmbeddedPostgres(folder, durable=False) as postgres:
+        with psycopg.connect(postgres.admin_url, autocommit=True, dbname="postgres") as connection:
+            connection.execute("DROP DATABASE record_service")
+            connection.execute("DROP ROLE record_service")
+        (postgres.data.with_name("data.new")).mkdir()
+        kill(postgres)
+        postgres.start()
+        with psycopg.connect(postgres.url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)

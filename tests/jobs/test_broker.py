@@ -1,0 +1,366 @@
+"""The worker's machinery: Dramatiq's own Worker on our broker, and a Valkey that misbehaves."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Barrier, Lock
+from uuid import uuid4
+
+import dramatiq
+import pytest
+import structlog
+from dramatiq import Worker
+
+from app import heartbeats
+from app.queue import ACTORS, Bell
+from jobs.broker import PRIORITIES, BellBroker
+from jobs.middleware import Lifetime
+from tests.faults import OwnValkey, until
+
+TENANT = str(uuid4())
+
+
+@dataclass
+class Seen:
+    """What the actors were called with, in order."""
+
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def note(self, *arguments: str) -> None:
+        """Note one call."""
+        with self.lock:
+            self.calls.append(arguments)
+
+
+@contextmanager
+def working(
+    valkey: OwnValkey,
+    *,
+    threads: int = 4,
+    deliver: Callable[..., None] | None = None,
+    run_job: Callable[..., None] | None = None,
+    sweep: Callable[..., None] | None = None,
+) -> Iterator[Worker]:
+    """Run a worker with these actors."""
+    broker = BellBroker(valkey.url)
+    for name, function in [("deliver", deliver), ("run_job", run_job), ("sweep", sweep)]:
+        if function is not None:
+            dramatiq.actor(function, actor_name=name, queue_name=ACTORS[name], broker=broker)
+    broker.emit_after("process_boot")
+    worker = Worker(broker, worker_threads=threads, worker_timeout=100)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop(timeout=5_000)
+        broker.close()
+
+
+def evalsha_calls(valkey: OwnValkey) -> int:
+    """Count the scripts run so far."""
+    return int(valkey.client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+def test_a_worker_does_what_the_bell_rings(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "job"))
+        until(lambda: seen.calls)
+
+    assert seen.calls == [(TENANT, "job")]
+    assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
+
+
+def test_messages_that_waited_for_a_worker_are_done(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(1_000)])
+    with working(own_valkey, run_job=seen.note):
+        until(lambda: len(seen.calls) >= 1_000, 20)
+
+    assert {job for _, job in seen.calls} == {str(n) for n in range(1_000)}
+    assert len(seen.calls) == 1_000
+    assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
+
+
+def test_an_idle_worker_hears_the_bell_within_milliseconds_and_asks_hardly_ever(
+    own_valkey: OwnValkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken_at: list[float] = []
+
+    def deliver(*_ids: str) -> None:
+        taken_at.append(time.monotonic())
+
+    bell = Bell(own_valkey.url)
+    with working(own_valkey, deliver=deliver, run_job=print, sweep=print):
+        bell.ring("deliver", (TENANT, "first"))
+        until(lambda: taken_at)
+        asked, began = evalsha_calls(own_valkey), time.monotonic()
+        until(lambda: time.monotonic() - began > 3)
+        rate = (evalsha_calls(own_valkey) - asked) / (time.monotonic() - began)
+        waits = []
+        for n in range(1, 101):
+            rung_at = time.monotonic()
+            bell.ring("deliver", (TENANT, str(n)))
+            until(lambda n=n: len(taken_at) > n)
+            waits.append(taken_at[n] - rung_at)
+
+    with capsys.disabled():
+        median = statistics.median(waits) * 1000
+        print(f"\nbell to actor: p50 {median:.1f} ms; idle: {rate:.1f} EVALSHA/s a process")
+    assert rate < 4
+    assert statistics.median(waits) < 0.25
+
+
+def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        until(lambda: own_valkey.client.pubsub_numsub("bell")[0][1])
+        own_valkey.client.execute_command("ACL SETUSER default resetchannels")
+        own_valkey.client.client_kill_filter(_type="pubsub", skipme=True)
+        unheard = _message(options={"redis_message_id": "unheard"})
+        own_valkey.client.hset("dramatiq:jobs.msgs", "unheard", unheard)
+        own_valkey.client.rpush("dramatiq:jobs", "unheard")
+        until(lambda: seen.calls, 5)
+
+
+def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "before"))
+        until(lambda: seen.calls)
+        own_valkey.client.flushall()
+        Bell(own_valkey.url).ring("run_job", (TENANT, "after"))
+        until(lambda: len(seen.calls) == 2)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["as it was", "empty"])
+def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: bool) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    with working(own_valkey, run_job=seen.note):
+        bell.ring("run_job", (TENANT, "before"))
+        until(lambda: seen.calls)
+        with own_valkey.away(emptied=emptied):
+            began = time.monotonic()
+            until(lambda: time.monotonic() - began > 1.5)
+        bell.ring("run_job", (TENANT, "after"))
+        assert until(lambda: len(seen.calls) == 2) < 5
+
+
+def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
+    own_valkey: OwnValkey,
+) -> None:
+    seen = Seen()
+    together = Barrier(3)
+
+    def run_job(tenant: str, job: str) -> None:
+        if job.startswith("held"):
+            together.wait(10)
+        seen.note(tenant, job)
+
+    bell = Bell(own_valkey.url)
+    with working(own_valkey, threads=2, run_job=run_job):
+        bell.ring_many("run_job", [(TENANT, f"held {n}") for n in range(2)])
+        bell.ring_many("run_job", [(TENANT, f"next {n}") for n in range(2)])
+        until(lambda: together.n_waiting == 2)
+        until(lambda: own_valkey.client.llen("dramatiq:jobs") == 0)
+        with own_valkey.frozen():
+            together.wait(10)
+            # Four messages, two threads, and a Redis that takes no acknowledgement.
+            until(lambda: len(seen.calls) == 4, 6)
+        until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
+        bell.ring("run_job", (TENANT, "afterwards"))
+        until(lambda: len(seen.calls) == 5)
+
+    assert len(set(seen.calls)) == 5
+
+
+def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    rubbish = {
+        "a": b"not JSON",
+        "b": b"\xff\xfe",
+        "c": b"[]",
+        "d": b"null",
+        "e": json.dumps({"queue_name": "jobs"}).encode(),
+        "f": _message(options=[]),
+        "g": _message(options={"redis_message_id": 7}),
+        "h": _message(actor_name="nobody", options={"redis_message_id": "h"}),
+        "i": _message(args=["one", "too", "many"], options={"redis_message_id": "i"}),
+        "j": _message(args=5, options={"redis_message_id": "j"}),
+        "k": _message(queue_name="elsewhere", options={"redis_message_id": "k"}),
+        "l": _message(args=[TENANT, "x"], kwargs=3, options={"redis_message_id": "l"}),
+        "m": _message(args=[TENANT, "x"], options={"redis_message_id": "m", "max_age": "old"}),
+        "n": _message(args=[TENANT, "x"], options={"redis_message_id": "n", "eta": 9e12}),
+    }
+    own_valkey.client.hset("dramatiq:jobs.msgs", mapping=rubbish)
+    own_valkey.client.rpush("dramatiq:jobs", "no such message", *rubbish)
+    with working(own_valkey, threads=1, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "good"))
+        assert until(lambda: (TENANT, "good") in seen.calls) < 2
+
+
+def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_tenant: str, _job: str) -> None:
+        try:
+            raise ValueError("password=hunter2")
+        except ValueError as error:
+            raise RuntimeError("token=hunter2") from error
+
+    with structlog.testing.capture_logs() as lines, working(own_valkey, run_job=fail):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "bad"))
+        until(lambda: any(line["event"] == "message_failed" for line in lines))
+        until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
+
+    (line,) = [line for line in lines if line["event"] == "message_failed"]
+    assert line["error"] == "RuntimeError < ValueError"
+    assert any(where.endswith(" fail") for where in line["at"])
+    assert "hunter2" not in caplog.text + repr(lines)
+    assert not [key for key in own_valkey.client.keys() if b".XQ" in key]
+
+
+def test_a_tick_nobody_took_in_time_is_dropped(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    bell.ring_many("sweep", [()] * 50, max_age_ms=1)
+    with working(own_valkey, sweep=seen.note):
+        until(lambda: own_valkey.client.hlen("dramatiq:tick.msgs") == 0)
+        assert seen.calls == []
+        bell.ring("sweep", (), max_age_ms=60_000)
+        until(lambda: seen.calls == [()])
+
+
+def test_the_messages_of_a_worker_that_died_are_done_by_another(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    Bell(own_valkey.url).ring("run_job", (TENANT, "orphan"))
+    orphan = own_valkey.client.lpop("dramatiq:jobs")
+    long_ago = (time.time() - 61) * 1000
+    own_valkey.client.sadd("dramatiq:__acks__.the-dead.jobs", orphan)
+    own_valkey.client.zadd("dramatiq:__heartbeats__", {"the-dead": long_ago})
+    with working(own_valkey, run_job=seen.note):
+        until(lambda: seen.calls == [(TENANT, "orphan")])
+
+
+def test_a_worker_that_stops_gives_back_what_it_did_not_begin(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    began = Barrier(2)
+
+    def run_job(tenant: str, job: str) -> None:
+        if job == "0":
+            began.wait(10)
+        seen.note(tenant, job)
+        until(lambda: len(seen.calls) > 0 and worker.workers[0].running is False)
+
+    Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(20)])
+    with working(own_valkey, threads=1, run_job=run_job) as worker:
+        began.wait(10)
+
+    assert [job for _, job in seen.calls] == ["0"]
+    assert own_valkey.client.llen("dramatiq:jobs") == 19
+
+
+def test_ticks_go_before_jobs_and_jobs_before_deliveries(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    Bell(own_valkey.url).ring("run_job", (TENANT, "first"))
+    began, ends = Barrier(2), Barrier(2)
+
+    def run_job(*arguments: str) -> None:
+        if arguments[1] == "first":
+            began.wait(10)
+            ends.wait(10)
+        seen.note("run_job")
+
+    with working(
+        own_valkey,
+        threads=1,
+        run_job=run_job,
+        deliver=lambda *_: seen.note("deliver"),
+        sweep=lambda: seen.note("sweep"),
+    ) as worker:
+        began.wait(10)
+        bell = Bell(own_valkey.url)
+        bell.ring_many("deliver", [(TENANT, str(n)) for n in range(2)])
+        bell.ring_many("run_job", [(TENANT, str(n)) for n in range(1)])
+        bell.ring("sweep", ())
+        until(lambda: worker.work_queue.qsize() == 4)
+        ends.wait(10)
+        until(lambda: len(seen.calls) == 5)
+
+    assert [name for (name,) in seen.calls] == ["run_job", "sweep", "run_job", "deliver", "deliver"]
+
+
+def test_each_queue_that_is_rung_has_a_priority() -> None:
+    assert set(ACTORS.values()) == set(PRIORITIES)
+
+
+def test_an_actor_that_nobody_rings_is_refused(own_valkey: OwnValkey) -> None:
+    broker = BellBroker(own_valkey.url)
+
+    with pytest.raises(ValueError, match="make the two agree"):
+        dramatiq.actor(print, actor_name="swep", queue_name="tick", broker=broker)
+    with pytest.raises(ValueError, match="make the two agree"):
+        dramatiq.actor(print, actor_name="sweep", queue_name="jobs", broker=broker)
+
+
+def test_a_message_sent_past_the_bell_is_refused(own_valkey: OwnValkey) -> None:
+    broker = BellBroker(own_valkey.url)
+    actor = dramatiq.actor(print, actor_name="sweep", queue_name="tick", broker=broker)
+
+    with pytest.raises(TypeError, match=r"app\.queue\.Bell"):
+        actor.send()
+
+
+def test_a_worker_gives_signs_of_life_with_its_threads(own_valkey: OwnValkey) -> None:
+    with working(own_valkey, threads=3, sweep=print):
+        until(lambda: Bell(own_valkey.url).presence() == {"worker": True, "scheduler": False})
+        written = json.loads(own_valkey.client.get(heartbeats.key("worker")))
+
+    assert written["threads"] == 3
+
+
+def test_what_a_process_needs_is_opened_before_its_first_message_and_closed_after_its_last(
+    own_valkey: OwnValkey,
+) -> None:
+    seen = Seen()
+    Bell(own_valkey.url).ring("sweep", ())
+    lifetime = Lifetime(
+        lambda threads: seen.note("open", str(threads)), lambda: seen.note("closed")
+    )
+    broker = BellBroker(own_valkey.url, [lifetime])
+    dramatiq.actor(lambda: seen.note("work"), actor_name="sweep", queue_name="tick", broker=broker)
+    worker = Worker(broker, worker_threads=2, worker_timeout=100)
+    worker.start()
+    until(lambda: ("work",) in seen.calls)
+    worker.stop()
+    broker.close()
+
+    assert seen.calls == [("open", "2"), ("work",), ("closed",)]
+
+
+def test_a_process_that_cannot_open_what_it_needs_ends(own_valkey: OwnValkey) -> None:
+    def fail(_threads: int) -> None:
+        raise OSError("no database")
+
+    broker = BellBroker(own_valkey.url, [Lifetime(fail, lambda: None)])
+
+    with pytest.raises(SystemExit):
+        Worker(broker, worker_threads=1).start()
+
+
+def _message(**fields: object) -> bytes:
+    whole = {
+        "queue_name": "jobs",
+        "actor_name": "run_job",
+        "args": [TENANT, "x"],
+        "kwargs": {},
+        "options": {},
+        "message_id": str(uuid4()),
+        "message_timestamp": 0,
+    }
+    return json.dumps(whole | fields).encode()

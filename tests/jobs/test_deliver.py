@@ -1,0 +1,417 @@
+"""A lane's turn, with a real database and real receivers: what is sent, recorded and left alone."""
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+from standardwebhooks import Webhook as StandardWebhook
+from svix.webhooks import Webhook as SvixWebhook
+
+from app import clock, ids
+from app.core import accounting, events, lanes, webhooks
+from app.core.callers import Caller, Role
+from app.core.events import NewEvent
+from app.database import Database
+from app.settings import Settings
+from jobs.lane_run import LaneRun
+from jobs.runtime import Runtime
+from tests.conftest import FreshTenant
+from tests.faults import until
+from tests.receivers import OK, Receiver, Request, http_answer
+
+
+class World:
+    """One tenant, a worker's runtime, and what a test does with them."""
+
+    def __init__(self, runtime: Runtime, tenant_id: UUID) -> None:
+        self.runtime = runtime
+        self.caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
+        self.tenant_id = tenant_id
+
+    def webhook(self, url: str, **fields: Any) -> tuple[UUID, str]:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            made, secret = webhooks.create(
+                session, self.caller, self.runtime.settings, {"url": url, **fields}
+            )
+            return made.id, secret
+
+    def emit(self, count: int = 1, kind: str = "finding.created") -> list[UUID]:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            at = clock.now()
+            return events.emit(
+                session, self.tenant_id, [NewEvent(kind, {"n": n}, at) for n in range(count)]
+            )
+
+    def turn(self, webhook: UUID) -> None:
+        LaneRun(self.runtime, self.tenant_id, webhook).run()
+
+    def rows(self, sql: str, **values: Any) -> list[Any]:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            return list(session.execute(text(sql), values).mappings())
+
+    def deliveries(self, webhook: UUID) -> list[Any]:
+        return self.rows(
+            "SELECT * FROM deliveries WHERE webhook_id = :w ORDER BY sequence, id", w=webhook
+        )
+
+    def attempts(self) -> list[Any]:
+        return self.rows("SELECT * FROM delivery_attempts ORDER BY id")
+
+    def lane(self, webhook: UUID) -> Any:
+        return self.rows("SELECT * FROM lanes WHERE webhook_id = :w", w=webhook)[0]
+
+    def books(self, webhook: UUID) -> dict[str, Any]:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            return accounting.of(session, self.tenant_id, webhook)
+
+
+@pytest.fixture
+def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[..., World]]:
+    """Make worlds with settings of the test's own; each runtime is closed at the end."""
+    opened: list[Runtime] = []
+
+    def make(**changes: Any) -> World:
+        runtime = Runtime.open(dataclasses.replace(settings, **changes), threads=8)
+        opened.append(runtime)
+        return World(runtime, tenant.id)
+
+    yield make
+    for runtime in opened:
+        runtime.close()
+
+
+@pytest.fixture
+def world(open_world: Callable[..., World]) -> World:
+    return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)
+
+
+def test_what_arrives_is_verified_by_the_libraries_receivers_use(world: World) -> None:
+    with Receiver() as receiver:
+        webhook, secret = world.webhook(receiver.url())
+        event_ids = world.emit(3)
+        world.turn(webhook)
+    assert len(receiver.requests) == 3
+    for request in receiver.requests:
+        StandardWebhook(secret).verify(request.body.decode(), dict(request.headers))
+        SvixWebhook(secret).verify(request.body, dict(request.headers))
+    assert {request.headers["webhook-id"] for request in receiver.requests} == {
+        ids.text("evt", event_id) for event_id in event_ids
+    }
+    assert [request.headers["x-service-sequence"] for request in receiver.requests] == [
+        "1",
+        "2",
+        "3",
+    ]
+    assert all(request.headers["x-service-attempt"] == "1" for request in receiver.requests)
+    assert all(row["status"] == "succeeded" for row in world.deliveries(webhook))
+    assert world.books(webhook)["balanced"]
+    assert world.lane(webhook)["due_at"] is None
+
+
+def test_a_retry_carries_the_same_bytes_and_id_and_a_signature_of_its_own(world: World) -> None:
+    answers = iter([http_answer(500), OK])
+    with Receiver(lambda _: next(answers)) as receiver:
+        webhook, secret = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        world.turn(webhook)
+    first, second = receiver.requests
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert (first.headers["x-service-attempt"], second.headers["x-service-attempt"]) == ("1", "2")
+    StandardWebhook(secret).verify(second.body.decode(), dict(second.headers))
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"]) == ("succeeded", 2)
+    assert [(each["number"], each["outcome"]) for each in world.attempts()] == [
+        (1, "refused"),
+        (2, "succeeded"),
+    ]
+
+
+def test_a_delivery_fails_for_good_after_its_last_attempt(world: World) -> None:
+    with Receiver(http_answer(404)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        for _ in range(4):
+            world.turn(webhook)
+        assert len(receiver.requests) == 3
+        (row,) = world.deliveries(webhook)
+        assert (row["status"], row["attempts"]) == ("retrying", 3)
+        assert timedelta(seconds=40) < row["next_attempt_at"] - clock.now() < timedelta(seconds=75)
+        _make_due(world, webhook)
+        world.turn(webhook)
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"], row["next_attempt_at"]) == ("failed", 4, None)
+    assert world.books(webhook) | {"failed": 1, "pending": 0} == world.books(webhook)
+
+
+def test_five_failures_in_a_row_pause_the_lane_and_waiting_spends_no_attempt(world: World) -> None:
+    with Receiver(http_answer(500)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(8)
+        world.turn(webhook)
+        world.turn(webhook)
+        assert len(receiver.requests) == 5
+    lane = world.lane(webhook)
+    assert lane["consecutive_failures"] == 5
+    assert timedelta(seconds=28) < lane["paused_until"] - clock.now() < timedelta(seconds=31)
+    assert lane["due_at"] >= lane["paused_until"]
+    assert sum(row["attempts"] for row in world.deliveries(webhook)) == 5
+
+
+def test_a_pause_ends_with_one_probe_and_a_failed_probe_doubles_it(world: World) -> None:
+    with Receiver(http_answer(500)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(8)
+        world.turn(webhook)
+        _end_pause(world, webhook)
+        world.turn(webhook)
+        assert len(receiver.requests) == 6
+    lane = world.lane(webhook)
+    assert timedelta(seconds=58) < lane["paused_until"] - clock.now() < timedelta(seconds=61)
+
+
+def test_a_probe_that_succeeds_opens_the_lane(world: World) -> None:
+    answers = iter([http_answer(500)] * 5)
+    with Receiver(lambda _: next(answers, OK)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(8)
+        world.turn(webhook)
+        _end_pause(world, webhook)
+        world.turn(webhook)
+        world.turn(webhook)
+    assert all(row["status"] == "succeeded" for row in world.deliveries(webhook))
+    assert world.lane(webhook)["paused_until"] is None
+
+
+def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> None:
+    answer = http_answer(429, headers={"Retry-After": "3600"})
+    with Receiver(answer) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(3)
+        world.turn(webhook)
+        assert len(receiver.requests) == 1
+    row = next(row for row in world.deliveries(webhook) if row["attempts"] == 1)
+    assert row["next_attempt_at"] - clock.now() > timedelta(minutes=59)
+    paused = world.lane(webhook)["paused_until"] - clock.now()
+    assert timedelta(minutes=9) < paused < timedelta(minutes=10, seconds=1)
+
+
+def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world: World) -> None:
+    with Receiver(http_answer(410)) as gone, Receiver() as other:
+        webhook, _ = world.webhook(gone.url())
+        world.emit(3)
+        other_webhook, _ = world.webhook(other.url())
+        world.turn(webhook)
+        world.turn(other_webhook)
+        assert len(gone.requests) == 1
+    statuses = sorted(row["status"] for row in world.deliveries(webhook))
+    assert statuses == ["cancelled", "cancelled", "failed"]
+    assert world.books(webhook)["balanced"]
+    (told,) = (json.loads(request.body) for request in other.requests)
+    assert told["type"] == "webhook.disabled"
+    assert told["data"]["webhook_id"] == ids.text("whk", webhook)
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert (hook["status"], hook["disabled_reason"]) == ("disabled", "gone")
+    actions = [row["action"] for row in world.rows("SELECT action FROM audit_entries ORDER BY seq")]
+    assert actions[-1] == "webhook.disable"
+
+
+def test_a_webhook_that_has_only_failed_for_days_is_disabled(world: World) -> None:
+    with Receiver(http_answer(404)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        world.rows(
+            "UPDATE lanes SET failing_since = clock_timestamp() - interval '6 days'"
+            " WHERE webhook_id = :w RETURNING 1",
+            w=webhook,
+        )
+        world.turn(webhook)
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert (hook["status"], hook["disabled_reason"]) == ("disabled", "failing")
+
+
+def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
+    with (
+        Receiver() as target,
+        Receiver(http_answer(302, headers={"Location": target.url()})) as receiver,
+    ):
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        assert target.requests == []
+    assert world.attempts()[0]["status_code"] == 302
+
+
+def test_during_an_overlap_each_secret_verifies_alone(world: World) -> None:
+    with Receiver() as receiver:
+        webhook, old = world.webhook(receiver.url())
+        with world.runtime.database.transaction(world.tenant_id) as session:
+            _, new = webhooks.rotate_secret(
+                session, world.caller, world.runtime.settings, webhook, timedelta(hours=1)
+            )
+        world.emit()
+        world.turn(webhook)
+    (request,) = receiver.requests
+    for secret in (old, new):
+        StandardWebhook(secret).verify(request.body.decode(), dict(request.headers))
+        SvixWebhook(secret).verify(request.body, dict(request.headers))
+    assert request.headers["x-service-signature-v2"].count("v2=") == 2
+
+
+def test_a_disabled_webhook_is_sent_nothing_even_what_was_committed_late(world: World) -> None:
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(2)
+        world.rows("UPDATE webhooks SET status = 'disabled' WHERE id = :w RETURNING 1", w=webhook)
+        world.turn(webhook)
+        assert receiver.requests == []
+    assert {row["status"] for row in world.deliveries(webhook)} == {"cancelled"}
+    assert world.books(webhook)["balanced"]
+
+
+def test_a_worker_that_wakes_after_its_lease_was_taken_changes_nothing(
+    world: World, admin_engine: Engine
+) -> None:
+    def steal(_: Request) -> bytes:
+        with admin_engine.begin() as connection:
+            connection.execute(
+                text("UPDATE deliveries SET claim_no = claim_no + 1 WHERE tenant_id = :t"),
+                {"t": world.tenant_id},
+            )
+        return OK
+
+    with Receiver(steal) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        assert len(receiver.requests) == 1
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"]) == ("sending", 0)
+    assert world.attempts() == []
+
+
+def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) -> None:
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        world.rows(
+            "UPDATE deliveries SET status = 'sending', claims_lost = 4 WHERE webhook_id = :w"
+            " RETURNING 1",
+            w=webhook,
+        )
+        world.turn(webhook)
+        first_attempt = world.attempts()[0]
+    assert first_attempt["outcome"] == "worker_lost"
+    assert world.lane(webhook)["consecutive_failures"] == 0
+
+
+def test_slots_bound_what_is_in_flight(open_world: Callable[..., World]) -> None:
+    world = open_world()
+    here, most, lock = 0, 0, threading.Lock()
+    release = threading.Event()
+
+    def hold(_: Request) -> bytes:
+        nonlocal here, most
+        with lock:
+            here += 1
+            most = max(most, here)
+        release.wait(10)
+        with lock:
+            here -= 1
+        return OK
+
+    with Receiver(hold) as receiver:
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=2)
+        world.rows(
+            "UPDATE lanes SET last_success_at = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
+            w=webhook,
+        )
+        world.emit(120)
+        turns = [threading.Thread(target=world.turn, args=(webhook,)) for _ in range(5)]
+        for turn in turns:
+            turn.start()
+        until(lambda: here == 2)
+        until(lambda: sum(turn.is_alive() for turn in turns) == 2)
+        release.set()
+        for turn in turns:
+            turn.join(20)
+    assert most == 2
+
+
+def test_an_unproven_lane_has_one_slot(world: World) -> None:
+    release = threading.Event()
+
+    def hold(_: Request) -> bytes:
+        release.wait(10)
+        return OK
+
+    with Receiver(hold) as receiver:
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=4)
+        world.emit(30)
+        turns = [threading.Thread(target=world.turn, args=(webhook,)) for _ in range(4)]
+        for turn in turns:
+            turn.start()
+        until(lambda: sum(turn.is_alive() for turn in turns) == 1)
+        assert len(receiver.requests) == 1
+        release.set()
+        for turn in turns:
+            turn.join(20)
+
+
+def test_numbers_have_no_gap_when_many_write_and_many_number(
+    world: World, database: Database
+) -> None:
+    webhook, _ = world.webhook("http://127.0.0.1:9/")
+
+    def write() -> None:
+        for _ in range(20):
+            world.emit(5)
+
+    def give_numbers() -> None:
+        for _ in range(30):
+            with database.transaction(world.tenant_id) as session:
+                lanes.number(session, world.tenant_id, webhook)
+
+    threads = [threading.Thread(target=work) for work in [write] * 4 + [give_numbers] * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.transaction(world.tenant_id) as session:
+        while lanes.number(session, world.tenant_id, webhook):
+            pass
+    assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 401))
+    assert world.books(webhook)["accepted"] == 400
+
+
+def test_what_was_not_sent_is_handed_back_at_once(world: World) -> None:
+    slow_down = http_answer(503)
+    with Receiver(slow_down) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(10)
+        world.turn(webhook)
+        assert len(receiver.requests) == 1
+    waiting = [row for row in world.deliveries(webhook) if row["status"] == "pending"]
+    assert len(waiting) == 9
+
+
+def _make_due(world: World, webhook: UUID) -> None:
+    world.rows(
+        "UPDATE deliveries SET next_attempt_at = clock_timestamp()"
+        " WHERE webhook_id = :w AND finished_at IS NULL RETURNING 1",
+        w=webhook,
+    )
+
+
+def _end_pause(world: World, webhook: UUID) -> None:
+    world.rows(
+        "UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
+        w=webhook,
+    )

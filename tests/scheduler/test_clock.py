@@ -1,0 +1,249 @@
+"""The clock against a Valkey that forgets, freezes, goes away and is filled with rubbish."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import redis
+from dramatiq import Message
+
+from scheduler.clock import Clock, connect
+from scheduler.timetable import Entry, by_name
+from tests.faults import OwnValkey, until
+
+SCHEDULED = "rq:scheduler:scheduled_jobs"
+LOCK = "rq:scheduler_lock"
+HOURLY = Entry("prune_history", actor="prune_history", every=3600)
+SECONDLY = Entry("sweep", actor="sweep", every=1, max_age=5)
+TABLE = by_name([SECONDLY, HOURLY])
+
+
+@pytest.fixture
+def clock(own_valkey: OwnValkey) -> Iterator[Clock]:
+    """Return a clock that polls when a test says so."""
+    client = connect(own_valkey.url)
+    yield Clock(client, TABLE)
+    client.close()
+
+
+def rung(client: redis.Redis) -> list[str]:
+    """Take what was rung so far, in order."""
+    ids = client.lrange("dramatiq:tick", 0, -1)
+    messages = [Message.decode(client.hget("dramatiq:tick.msgs", each)) for each in ids]
+    client.delete("dramatiq:tick", "dramatiq:tick.msgs")
+    return [message.actor_name for message in messages]
+
+
+def test_a_first_poll_puts_every_entry_and_rings_it(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+
+    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
+    times = dict(own_valkey.client.zrange(SCHEDULED, 0, -1, withscores=True))
+    assert times[b"prune_history"] == HOURLY.next_after(time.time())
+
+
+def test_an_entry_rings_when_it_is_due_and_not_before(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+    rung(own_valkey.client)
+    clock.poll()
+    assert "prune_history" not in rung(own_valkey.client)
+
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": time.time() - 7200})
+    clock.poll()
+    assert rung(own_valkey.client).count("prune_history") == 1
+    clock.poll()
+    assert "prune_history" not in rung(own_valkey.client)
+
+
+def test_what_rq_schedulers_own_tools_show_is_the_timetable(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    clock.poll()
+
+    shown = {job.id: (job.func_name, job.origin, job.meta) for job in clock.get_jobs()}
+    assert shown == {
+        "sweep": ("sweep", "tick", {"interval": 1}),
+        "prune_history": ("prune_history", "tick", {"interval": 3600}),
+    }
+
+
+def test_an_emptied_redis_is_filled_again_and_what_was_missed_is_rung(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    clock.poll()
+    own_valkey.client.flushall()
+
+    clock.poll()
+
+    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
+
+
+def test_entries_that_are_not_in_the_table_are_dropped(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.schedule(datetime.now(UTC), "os.system", args=["true"], id="retired")
+    own_valkey.client.zadd(SCHEDULED, {b"\xff\xfe": 0, "never-written": 0, "": 0})
+
+    clock.poll()
+
+    assert set(own_valkey.client.zrange(SCHEDULED, 0, -1)) == {b"sweep", b"prune_history"}
+    assert not own_valkey.client.exists("rq:job:retired")
+    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
+
+
+@pytest.mark.parametrize("moment", ["inf", "9e15"])
+def test_a_time_an_entry_cannot_have_is_corrected(
+    clock: Clock, own_valkey: OwnValkey, moment: str
+) -> None:
+    clock.poll()
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": moment})
+
+    clock.poll()
+
+    assert own_valkey.client.zscore(SCHEDULED, "prune_history") == HOURLY.next_after(time.time())
+
+
+def test_an_entry_of_the_endless_past_is_rung_once(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+    rung(own_valkey.client)
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": "-inf"})
+
+    clock.poll()
+    clock.poll()
+
+    assert rung(own_valkey.client).count("prune_history") == 1
+
+
+@pytest.mark.parametrize("key", [SCHEDULED, LOCK, "rq:job:sweep", "rq:job:prune_history"])
+def test_rubbish_in_the_place_of_a_key_is_replaced(
+    clock: Clock, own_valkey: OwnValkey, key: str
+) -> None:
+    if key.startswith("rq:job:"):
+        own_valkey.client.set(key, "rubbish")
+    else:
+        own_valkey.client.rpush(key, "rubbish")
+
+    clock.poll()
+    clock.poll()
+
+    assert sorted(set(rung(own_valkey.client))) == ["prune_history", "sweep"]
+    assert len(list(clock.get_jobs())) == 2
+
+
+def test_a_job_whose_content_is_rubbish_never_stops_the_clock(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    clock.poll()
+    rung(own_valkey.client)
+    own_valkey.client.hset("rq:job:prune_history", mapping={"data": "rubbish", "meta": "rubbish"})
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+
+    clock.poll()
+
+    assert "prune_history" in rung(own_valkey.client)
+
+
+def test_only_the_holder_of_the_lock_rings(clock: Clock, own_valkey: OwnValkey) -> None:
+    second = Clock(connect(own_valkey.url), TABLE)
+    clock.poll()
+    rung(own_valkey.client)
+
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+    second.poll()
+    assert rung(own_valkey.client) == []
+
+    clock.poll()
+    assert "prune_history" in rung(own_valkey.client)
+
+
+def test_a_lock_given_back_is_the_next_ones_at_once(clock: Clock, own_valkey: OwnValkey) -> None:
+    second = Clock(connect(own_valkey.url), TABLE)
+    clock.poll()
+    clock.remove_lock()
+    rung(own_valkey.client)
+
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+    second.poll()
+
+    assert "prune_history" in rung(own_valkey.client)
+
+
+def test_nobody_gives_back_a_lock_that_is_anothers(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+    own_valkey.client.set(LOCK, "another", ex=11)
+
+    clock.remove_lock()
+
+    assert own_valkey.client.get(LOCK) == b"another"
+
+
+def test_a_dead_holders_lock_ends_within_eleven_seconds(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    clock.poll()
+
+    assert 0 < own_valkey.client.ttl(LOCK) <= 11
+
+
+def test_a_lock_without_an_end_is_given_one(clock: Clock, own_valkey: OwnValkey) -> None:
+    own_valkey.client.set(LOCK, "left behind")
+
+    clock.poll()
+
+    assert 0 < own_valkey.client.ttl(LOCK) <= 11
+
+
+def test_rings_that_age_stop_piling_up_when_no_worker_takes_them(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    for _ in range(200):
+        own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
+        clock.poll()
+    assert own_valkey.client.llen("dramatiq:tick") <= 101
+
+    rung(own_valkey.client)
+    own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
+    clock.poll()
+    assert "sweep" in rung(own_valkey.client)
+
+
+def test_a_ring_that_must_not_be_missed_is_sent_whatever_waits(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    for _ in range(150):
+        own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
+        clock.poll()
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+    clock.poll()
+
+    assert "prune_history" in rung(own_valkey.client)[-2:]
+
+
+def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+
+    stored = own_valkey.client.hvals("dramatiq:tick.msgs")
+    options = {message.actor_name: message.options for message in map(Message.decode, stored)}
+    assert options["sweep"]["max_age"] == 5_000
+    assert "max_age" not in options["prune_history"]
+
+
+def test_a_redis_that_is_away_is_waited_out(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+    with own_valkey.away(emptied=True):
+        clock.poll()
+
+    clock.poll()
+
+    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
+
+
+def test_a_frozen_redis_holds_a_poll_for_half_a_second(clock: Clock, own_valkey: OwnValkey) -> None:
+    clock.poll()
+    with own_valkey.frozen():
+        began = time.monotonic()
+        clock.poll()
+        assert time.monotonic() - began < 1
+
+    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+    clock.poll()
+    assert "prune_history" in rung(own_valkey.client)

@@ -1,0 +1,256 @@
+"""`python -m scheduler` as a process: signals, faults, two at once, and `now`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.lib.sealing import MasterKeys
+from app.queue import Bell
+from scheduler.timetable import TIMETABLE
+from tests.faults import OwnValkey, until
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def environment(redis_url: str, **more: str) -> dict[str, str]:
+    """Return an environment with a Redis and, as the clock needs none, no database."""
+    return {
+        **os.environ,
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+        "MASTER_KEYS": MasterKeys.generate(),
+        "BASE_URL": "https://records.test",
+        "REDIS_URL": redis_url,
+        **more,
+    }
+
+
+@pytest.fixture
+def start(own_valkey: OwnValkey, tmp_path: Path) -> Iterator[Start]:
+    """Return a starter of clocks."""
+    started = []
+
+    def start_clock(**more: str) -> "subprocess.Popen[bytes]":
+        with (tmp_path / "clock.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "scheduler"],
+                env=environment(own_valkey.url, **more),
+                stdout=log,
+                stderr=log,
+            )
+        started.append(process)
+        return process
+
+    yield start_clock
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def now(redis_url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m scheduler` with arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "scheduler", *arguments],
+        env=environment(redis_url),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def ticks(valkey: OwnValkey) -> int:
+    """Count the messages that wait on the queue of ticks."""
+    return int(valkey.client.llen("dramatiq:tick"))
+
+
+def tick_anew(valkey: OwnValkey, seconds: float = 15) -> float:
+    """Wait for one more tick than there is, and return how long it took."""
+    valkey.client.delete("dramatiq:tick", "dramatiq:tick.msgs")
+    return until(lambda: ticks(valkey), seconds)
+
+
+def test_a_clock_ticks_each_second_and_shows_that_it_lives(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    start()
+    until(lambda: ticks(own_valkey))
+    before, began = ticks(own_valkey), time.monotonic()
+    until(lambda: time.monotonic() - began > 3)
+
+    assert 2 <= ticks(own_valkey) - before <= 4
+    assert Bell(own_valkey.url).presence() == {"worker": False, "scheduler": True}
+
+
+def test_an_idle_clock_costs_few_commands(
+    own_valkey: OwnValkey, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start()
+    until(lambda: ticks(own_valkey))
+    commands = own_valkey.client.info("stats")["total_commands_processed"]
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 5)
+    used = own_valkey.client.info("stats")["total_commands_processed"] - commands
+    rate = used / (time.monotonic() - began)
+
+    with capsys.disabled():
+        print(f"\nan idle clock: {rate:.1f} commands/s")
+    assert rate < 12
+
+
+def test_two_clocks_tick_as_one(own_valkey: OwnValkey, start: Start) -> None:
+    start()
+    start()
+    until(lambda: ticks(own_valkey))
+    before, began = ticks(own_valkey), time.monotonic()
+    until(lambda: time.monotonic() - began > 4)
+
+    assert 3 <= ticks(own_valkey) - before <= 5
+
+
+def test_when_the_holder_is_killed_the_other_goes_on_within_eleven_seconds(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    holder = start()
+    until(lambda: ticks(own_valkey))
+    start()
+
+    holder.kill()
+    holder.wait()
+
+    assert tick_anew(own_valkey) < 13
+
+
+def test_when_the_holder_stops_the_other_goes_on_at_once(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    holder = start()
+    until(lambda: ticks(own_valkey))
+    start()
+    until(lambda: len(own_valkey.client.client_list()) >= 3)
+
+    holder.terminate()
+    holder.wait()
+
+    assert tick_anew(own_valkey) < 3
+
+
+def test_an_emptied_redis_ticks_again_within_seconds(own_valkey: OwnValkey, start: Start) -> None:
+    start()
+    until(lambda: ticks(own_valkey))
+
+    own_valkey.client.flushall()
+
+    assert until(lambda: ticks(own_valkey)) < 3
+
+
+def test_a_clock_lives_through_a_redis_that_goes_and_freezes(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    clock = start()
+    until(lambda: ticks(own_valkey))
+    with own_valkey.away(emptied=True):
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 2)
+    assert tick_anew(own_valkey) < 5
+    with own_valkey.frozen():
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 2)
+    assert tick_anew(own_valkey) < 5
+
+    assert clock.poll() is None
+
+
+def test_a_clock_may_start_before_redis_does(own_valkey: OwnValkey, start: Start) -> None:
+    with own_valkey.away():
+        clock = start()
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 2)
+        assert clock.poll() is None
+
+    until(lambda: ticks(own_valkey))
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_clock_stops_within_a_second_and_gives_its_lock_back(
+    own_valkey: OwnValkey, start: Start, signal_number: int
+) -> None:
+    clock = start()
+    until(lambda: ticks(own_valkey))
+
+    began = time.monotonic()
+    clock.send_signal(signal_number)
+
+    assert clock.wait(5) == 0
+    assert time.monotonic() - began < 1
+    assert not own_valkey.client.exists("rq:scheduler_lock")
+
+
+def test_a_clock_stops_within_a_second_or_so_of_a_frozen_redis(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    clock = start()
+    until(lambda: ticks(own_valkey))
+    with own_valkey.frozen():
+        began = time.monotonic()
+        clock.terminate()
+        assert clock.wait(5) == 0
+
+    assert time.monotonic() - began < 2
+
+
+def test_the_hosts_time_zone_changes_nothing(own_valkey: OwnValkey, start: Start) -> None:
+    start(TZ="America/St_Johns")
+    until(lambda: own_valkey.client.zscore("rq:scheduler:scheduled_jobs", "prune_history"))
+
+    def settled() -> bool:
+        times = dict(
+            own_valkey.client.zrange("rq:scheduler:scheduled_jobs", 0, -1, withscores=True)
+        )
+        expected = TIMETABLE["prune_history"].next_after(time.time())
+        return bool(times[b"prune_history"] == expected)
+
+    until(settled)
+
+
+def test_now_rings_an_entry_at_once_and_says_so(own_valkey: OwnValkey) -> None:
+    done = now(own_valkey.url, "now", "prune_history")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "rang prune_history: actor prune_history, queue tick; "
+        "no worker is up, so it waits for one\n"
+    )
+    assert ticks(own_valkey) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["now", "swep"], "no entry 'swep'; there are: prune_history, sweep\n"),
+        (["now", ""], "no entry ''; there are: prune_history, sweep\n"),
+        (["now"], "usage: python -m scheduler [now NAME]\n"),
+        (["later", "sweep"], "usage: python -m scheduler [now NAME]\n"),
+        (["now", "sweep", "sweep"], "usage: python -m scheduler [now NAME]\n"),
+    ],
+)
+def test_a_wrong_call_is_answered_in_one_line(
+    own_valkey: OwnValkey, arguments: list[str], words: str
+) -> None:
+    done = now(own_valkey.url, *arguments)
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", words)
+    assert ticks(own_valkey) == 0
+
+
+def test_now_without_a_redis_is_answered_in_one_line() -> None:
+    done = now("redis://127.0.0.1:1/0", "now", "sweep")
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "Redis does not answer (ConnectionError): is it up?\n"

@@ -1,0 +1,122 @@
+"""How a lane's health moves: pauses, probes, stragglers and slow receivers."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.lane_health import LONGEST_PAUSE, Health, after
+from app.core.retries import Blame, Verdict
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+FIRST_PAUSE = timedelta(seconds=30)
+FRESH = Health(None, 0, 0, None, None, None)
+
+OK = Verdict("succeeded", Blame.NOBODY)
+DOWN = Verdict("retrying", Blame.ENDPOINT, wait=timedelta(seconds=5))
+NOT_FOUND = Verdict("retrying", Blame.DELIVERY, wait=timedelta(seconds=5))
+LOST = Verdict("retrying", Blame.US, wait=timedelta(seconds=5))
+
+
+def follow(
+    health: Health,
+    *verdicts: Verdict,
+    status: int | None = 500,
+    probe: bool = False,
+    quick: bool = True,
+    at: datetime = NOW,
+) -> Health:
+    for verdict in verdicts:
+        health = after(
+            health, verdict, status, at, probe=probe, quick=quick, first_pause=FIRST_PAUSE
+        )
+    return health
+
+
+def test_four_failures_do_not_pause() -> None:
+    assert follow(FRESH, *[DOWN] * 4).paused_until is None
+
+
+def test_the_fifth_failure_in_a_row_pauses() -> None:
+    health = follow(FRESH, *[DOWN] * 5)
+    assert (health.paused_until, health.pause_level) == (NOW + FIRST_PAUSE, 1)
+
+
+def test_a_success_between_begins_the_count_anew() -> None:
+    assert follow(FRESH, *[DOWN] * 4, OK, *[DOWN] * 4).paused_until is None
+
+
+def test_what_was_under_way_when_the_pause_began_lengthens_nothing() -> None:
+    paused = follow(FRESH, *[DOWN] * 5)
+    later = follow(paused, *[DOWN] * 3, at=NOW + timedelta(seconds=3))
+    assert (later.paused_until, later.pause_level) == (paused.paused_until, 1)
+
+
+def test_each_failed_probe_doubles_the_pause_up_to_ten_minutes() -> None:
+    health, pauses = follow(FRESH, *[DOWN] * 5), []
+    for _ in range(7):
+        health = follow(health, DOWN, probe=True)
+        assert health.paused_until is not None
+        pauses.append((health.paused_until - NOW).total_seconds())
+    assert pauses == [60, 120, 240, 480, 600, 600, 600]
+
+
+def test_a_success_forgets_everything() -> None:
+    health = follow(follow(FRESH, *[DOWN] * 9), OK, probe=True)
+    assert health == Health(None, 0, 0, None, NOW, None)
+
+
+def test_another_refusal_is_no_failure_of_the_lane_but_no_success_either() -> None:
+    health = follow(FRESH, *[NOT_FOUND] * 9, status=404)
+    assert (health.paused_until, health.consecutive_failures) == (None, 0)
+    assert health.failing_since == NOW
+
+
+def test_failing_since_is_the_first_failure_after_a_success() -> None:
+    health = follow(FRESH, DOWN)
+    assert follow(health, DOWN, at=NOW + timedelta(days=2)).failing_since == NOW
+
+
+def test_a_lost_worker_changes_nothing() -> None:
+    assert follow(FRESH, *[LOST] * 9) == FRESH
+
+
+def test_503_slows_the_lane_at_once_and_more_each_time() -> None:
+    health, waits = FRESH, []
+    for _ in range(4):
+        health = follow(health, DOWN, status=503)
+        assert health.paused_until is not None
+        waits.append((health.paused_until - NOW).total_seconds())
+    assert waits == [1, 2, 4, 8]
+    assert health.pause_level == 0
+
+
+def test_retry_after_holds_the_lane_but_no_longer_than_the_longest_pause() -> None:
+    asked = Verdict("retrying", Blame.ENDPOINT, lane_wait=timedelta(hours=5))
+    assert follow(FRESH, asked, status=429).paused_until == NOW + LONGEST_PAUSE
+
+
+def test_a_quick_success_proves_a_slow_receiver_and_a_slow_one_does_not() -> None:
+    slow = Health(None, 0, 0, None, None, NOW)
+    assert follow(slow, OK, quick=True).slow_at is None
+    assert follow(slow, OK, quick=False).slow_at == NOW
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([OK, DOWN, NOT_FOUND, LOST]),
+            st.sampled_from([None, 200, 404, 429, 500, 503]),
+            st.booleans(),
+        ),
+        max_size=60,
+    )
+)
+def test_no_history_pauses_for_over_ten_minutes_or_counts_below_zero(
+    history: list[tuple[Verdict, int | None, bool]],
+) -> None:
+    health = FRESH
+    for verdict, status, probe in history:
+        health = follow(health, verdict, status=status, probe=probe)
+        assert health.consecutive_failures >= 0
+        assert health.paused_until is None or health.paused_until <= NOW + LONGEST_PAUSE

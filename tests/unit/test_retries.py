@@ -1,0 +1,103 @@
+"""What follows from an attempt: whose fault, how long to wait, when to give up."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.retries import LONGEST_RETRY_AFTER, Blame, Verdict, judge, parse_retry_after
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+SCHEDULE = (0.0, 5.0, 300.0)
+
+
+def verdict(status: int | None, retry_after: str | None = None, attempt: int = 1) -> Verdict:
+    return judge(status, retry_after, attempt=attempt, schedule=SCHEDULE, now=NOW)
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+def test_any_2xx_is_success(status: int) -> None:
+    assert verdict(status) == Verdict("succeeded", Blame.NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("status", "blame"),
+    [
+        (None, Blame.ENDPOINT),
+        (429, Blame.ENDPOINT),
+        (500, Blame.ENDPOINT),
+        (503, Blame.ENDPOINT),
+        (302, Blame.DELIVERY),
+        (400, Blame.DELIVERY),
+        (404, Blame.DELIVERY),
+    ],
+)
+def test_connections_429_and_5xx_are_the_endpoints_fault(status: int | None, blame: Blame) -> None:
+    assert verdict(status).blame is blame
+
+
+def test_a_lost_worker_is_never_held_against_the_receiver() -> None:
+    judged = judge(None, None, attempt=1, schedule=SCHEDULE, now=NOW, ours=True)
+    assert judged.blame is Blame.US
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 5.0), (2, 300.0)])
+def test_the_wait_follows_the_schedule_within_a_fifth(attempt: int, seconds: float) -> None:
+    waits = {verdict(500, attempt=attempt).wait for _ in range(200)}
+    assert all(wait is not None for wait in waits)
+    in_seconds = [wait.total_seconds() for wait in waits if wait]
+    assert seconds * 0.8 <= min(in_seconds) < max(in_seconds) <= seconds * 1.2
+    assert len(waits) > 100
+
+
+def test_after_the_last_attempt_a_delivery_has_failed() -> None:
+    last = verdict(500, attempt=3)
+    assert (last.status, last.wait) == ("failed", None)
+
+
+def test_410_is_the_last_word() -> None:
+    assert verdict(410).gone
+    assert verdict(410).status == "failed"
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_retry_after_is_obeyed_when_it_is_longer(status: int) -> None:
+    judged = verdict(status, "120")
+    assert judged.wait == timedelta(seconds=120) == judged.lane_wait
+
+
+def test_retry_after_does_not_shorten_the_schedule() -> None:
+    waiting = verdict(503, "1", attempt=2).wait
+    assert waiting is not None
+    assert waiting >= timedelta(seconds=240)
+
+
+def test_retry_after_of_other_answers_is_not_asked_for() -> None:
+    assert verdict(400, "120").lane_wait is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0", timedelta(0)),
+        (" 7 ", timedelta(seconds=7)),
+        ("Sat, 21 Nov 2026 12:01:00 GMT", timedelta(minutes=1)),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", timedelta(0)),
+        ("99999999999999999999", LONGEST_RETRY_AFTER),
+        ("Sat, 21 Nov 2099 12:01:00 GMT", LONGEST_RETRY_AFTER),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+        ("٣", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, expected: timedelta | None) -> None:
+    assert parse_retry_after(value, NOW) == expected
+
+
+@given(st.text(max_size=40))
+def test_no_retry_after_header_breaks_the_reader(value: str) -> None:
+    wait = parse_retry_after(value, NOW)
+    assert wait is None or timedelta(0) <= wait <= LONGEST_RETRY_AFTER
