@@ -14,7 +14,7 @@ up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.
 	@exec $(BIN)/python -m app.dev.up --tied
 
 demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
-	@exec $(BIN)/python -m app.dev.demo
+	@exec $(BIN)/python -m app.dev.demo --tied
 
 test: $(INSTALLED) ## run every test, on servers of its own
 	@$(BIN)/pytest -n 2 -m "not serial"
@@ -36,15 +36,14 @@ now: $(INSTALLED) ## ring one entry of the timetable at once: make now NAME=swee
 
 # Done again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml uv.lock
-	@for python in "$(PYTHON)" python3.13 python3.12 python3.11 python3.14; do \
+	@for python in $(BIN)/python "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 none; do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
-	  python=; \
 	done; \
-	if [ -z "$$python" ]; then \
-	  echo "make: no Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3" >&2; \
-	  exit 1; \
-	fi; \
-	[ -x $(BIN)/python ] || "$$python" -m venv .venv
+	case "$$python" in \
+	  $(BIN)/python) ;; \
+	  none) echo "make: no Python 3.11 or newer found: make up PYTHON=/path/to/one" >&2; exit 1 ;; \
+	  *) "$$python" -m venv --clear .venv ;; \
+	esac
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv sync --quiet --locked --python $(BIN)/python --no-python-downloads
 	@touch $@

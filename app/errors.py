@@ -51,7 +51,7 @@ class Conflict(ServiceError):
 
 
 class SessionCompleted(Conflict):
-    """A session is completed once, and takes nothing more after it."""
+    """A session is completed once."""
 
     slug = "session-completed"
 

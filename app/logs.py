@@ -7,6 +7,7 @@ names and ids, never headers, query strings or bodies.
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -22,20 +23,31 @@ _COMMON: tuple[Processor, ...] = (
 )
 
 
+class _StandardOutput(logging.StreamHandler[TextIO]):
+    """Writes to what standard output is at that moment; tests and supervisors replace it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # as logging's own handler for stderr
+        return sys.stdout
+
+
 def configure(settings: Settings) -> None:
     """Set up this process's logs; calling it again replaces the set-up."""
     rendering = _rendering(settings.log_format)
     structlog.configure(
         processors=[*_COMMON, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stdout),
         cache_logger_on_first_use=False,
     )
     _redirect_standard_library(settings.log_level, rendering)
 
 
 def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> None:
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _StandardOutput()
     handler.set_name(_OURS)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -66,6 +66,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     for resource in RESOURCES:
         documented.register_blueprint(resource.blp)
     app.register_blueprint(site.blp)
+    app.extensions[site.DOCUMENT] = documentation.write(documented)
     return app
 
 

@@ -19,11 +19,15 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
 }
 
 # Milliseconds; a turn at a lane or a job is seconds, and each socket has its own timeout.
+TIME_LIMIT = 300_000
 TIME_LIMITS = {"prune_history": 3_600_000}
 
 
 def declare(broker: BellBroker) -> None:
     """Declare every actor on the broker; the row is the retry, so Dramatiq retries nothing."""
     for name, function in FUNCTIONS.items():
-        options = {"time_limit": TIME_LIMITS[name]} if name in TIME_LIMITS else {}
-        dramatiq.actor(function, actor_name=name, queue_name=ACTORS[name], broker=broker, **options)
+        limit = TIME_LIMITS.get(name, TIME_LIMIT)
+        actor = dramatiq.actor(
+            actor_name=name, queue_name=ACTORS[name], broker=broker, time_limit=limit
+        )
+        actor(function)

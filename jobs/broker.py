@@ -38,7 +38,7 @@ class BellBroker(RedisBroker):
 
     def __init__(self, redis_url: str, middleware: Sequence[Middleware] = ()) -> None:
         """Connect nothing yet; `middleware` is added to that of every worker."""
-        super().__init__(
+        super().__init__(  # type: ignore[no-untyped-call]
             client=connect(redis_url, _TIMEOUT_SECONDS),
             middleware=[
                 GracefulStop(),

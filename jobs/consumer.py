@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import redis
 import structlog
-from dramatiq import Message, MessageProxy
+from dramatiq import BrokerConnectionError, Message, MessageProxy
 from dramatiq.brokers.redis import _RedisConsumer
-from dramatiq.errors import ConnectionClosed, DecodeError
+from dramatiq.errors import DecodeError
 
 from app.queue import WAKE_CHANNEL, queue_key
 
@@ -34,6 +34,8 @@ _LONGEST_WAIT_SECONDS = 0.5
 _UNBIDDEN_SECONDS = 20.0
 _DEAF_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
+
+_OPTIONS = {"redis_message_id", "max_age"}
 
 # Lua cannot unpack more than some thousands.
 _MOST_A_FETCH = 1_000
@@ -50,7 +52,7 @@ class BellConsumer(_RedisConsumer):
     """The messages of one queue for one worker process."""
 
     def __init__(self, broker: "BellBroker", queue_name: str, prefetch: int, timeout: int) -> None:
-        super().__init__(broker, queue_name, prefetch, timeout)
+        super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
         self._listener = broker.listener
         self._wake = broker.listener.event(queue_name)
         self._queue_key = queue_key(queue_name)
@@ -88,13 +90,14 @@ class BellConsumer(_RedisConsumer):
     def requeue(self, messages: Iterable[MessageProxy | Message[None]]) -> None:
         """Give messages back for another worker to take, and wake it.
 
-        Raises `ConnectionClosed` when Redis is away: its messages come back a minute later.
+        Raises `BrokerConnectionError` when Redis is away: its messages come back a minute later.
         """
         try:
-            super().requeue(messages)
+            super().requeue(messages)  # type: ignore[no-untyped-call]
             self.broker.client.publish(WAKE_CHANNEL, self.queue_name)
         except redis.RedisError as error:
-            raise ConnectionClosed(error) from None
+            kind = type(error).__name__
+            raise BrokerConnectionError(kind) from None  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Give back what was fetched and not yet handed on."""
@@ -153,6 +156,7 @@ class BellConsumer(_RedisConsumer):
         except redis.RedisError as error:
             self._unsettled.append(redis_message_id)
             self._lost(error)
+            self._wake.set()
 
     def _settle_late(self) -> None:
         while self._unsettled:
@@ -178,20 +182,21 @@ def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
         return None
     try:
         message: Message[None] = Message.decode(data)
+        if _is_ours(message, queue_name):
+            return message
     except DecodeError:
-        message = None
-    if message is None or not _is_ours(message, queue_name):
-        _log.error("message_unreadable", queue=queue_name)
-        return None
-    return message
+        pass
+    _log.error("message_unreadable", queue=queue_name)
+    return None
 
 
 def _is_ours(message: Message[None], queue_name: str) -> bool:
     """Say whether Dramatiq's threads survive the message: they trust what they take."""
-    options = message.options
+    options: object = message.options
     return (
         message.queue_name == queue_name
+        and all(isinstance(name, str) for name in (message.actor_name, message.message_id))
         and isinstance(options, dict)
         and isinstance(options.get("redis_message_id"), str)
-        and "eta" not in options
+        and options.keys() <= _OPTIONS
     )

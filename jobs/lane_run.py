@@ -90,7 +90,7 @@ class LaneRun:
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None
-            lanes.number(session, *self._key)
+            lanes.number_locked(session, *self._key)
             limit = self._limit(lane)
             claimed = deliveries.claim(session, lane, limit)
             if claimed and lane.pause_level > 0:

@@ -1,5 +1,7 @@
-"""What every worker does around its messages: a log line that says what failed, a sign of life, and
-what the process itself needs opened and closed."""
+"""What every worker does around its messages.
+
+A log line that says what failed, a sign of life, and what the process needs opened and closed.
+"""
 
 import logging
 import threading

@@ -19,7 +19,8 @@ def prune_history() -> None:
     with here.database.across_tenants() as session:
         made = history.make_partitions(session.connection(), now)
         outlived = history.outlived(session, now, here.settings.history_days)
-    dropped, kept = [], []
+    dropped: list[str] = []
+    kept: list[str] = []
     for partition in outlived:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)

@@ -56,7 +56,7 @@ class WakeListener:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             try:
-                with self._client.pubsub() as subscription:
+                with PubSub(self._client.connection_pool) as subscription:
                     subscription.subscribe(WAKE_CHANNEL)
                     self._listen(subscription)
             except redis.RedisError as error:

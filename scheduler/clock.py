@@ -153,7 +153,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def _ring(self, entry: Entry, now: float) -> None:
         """Send the message and set the next time, both or neither.
 
-        rq-scheduler takes an entry out before it puts it back, and loses it when it dies in between.
+        rq-scheduler takes an entry out before it puts it back: dying in between, it loses it.
         """
         with self.connection.pipeline(transaction=True) as pipe:
             pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)

@@ -8,7 +8,7 @@ migrated template.
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -40,6 +40,12 @@ class FreshTenant:
     root_key: str
 
 
+class Answer(TestResponse):
+    """An answer whose JSON is there: what a test expects of it, it asserts."""
+
+    json: Any
+
+
 class Api:
     """The HTTP API as one key's holder sees it."""
 
@@ -47,28 +53,28 @@ class Api:
         self._client = client
         self._key = key
 
-    def request(self, method: str, path: str, **options: Any) -> TestResponse:
+    def request(self, method: str, path: str, **options: Any) -> Answer:
         """Send one request; extra keyword arguments are the test client's."""
         headers = dict(options.pop("headers", {}))
         if self._key is not None:
             headers.setdefault("Authorization", f"Bearer {self._key}")
-        return self._client.open(path, method=method, headers=headers, **options)
+        return cast(Answer, self._client.open(path, method=method, headers=headers, **options))
 
-    def get(self, path: str, **options: Any) -> TestResponse:
+    def get(self, path: str, **options: Any) -> Answer:
         """GET `path`."""
         return self.request("GET", path, **options)
 
-    def post(self, path: str, json: Any = None, **options: Any) -> TestResponse:
+    def post(self, path: str, json: Any = None, **options: Any) -> Answer:
         """POST `json` to `path`, or no body."""
         if json is not None:
             options["json"] = json
         return self.request("POST", path, **options)
 
-    def patch(self, path: str, json: Any, **options: Any) -> TestResponse:
+    def patch(self, path: str, json: Any, **options: Any) -> Answer:
         """PATCH `path` with `json`."""
         return self.request("PATCH", path, json=json, **options)
 
-    def delete(self, path: str, **options: Any) -> TestResponse:
+    def delete(self, path: str, **options: Any) -> Answer:
         """DELETE `path`."""
         return self.request("DELETE", path, **options)
 

@@ -1,4 +1,4 @@
-"""What tests do to a Valkey, and how they wait: by a condition and a deadline, never by sleeping."""
+"""What tests do to a Valkey, and how they wait: for a condition, until a deadline."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -21,7 +22,8 @@ class OwnValkey:
         self._server = EmbeddedValkey(folder)
         self._server.start()
         self.url = self._server.url
-        self.client = redis.Redis.from_url(self.url)
+        # Its stubs say of each answer that it may be anything.
+        self.client: Any = redis.Redis.from_url(self.url)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

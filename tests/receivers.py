@@ -89,6 +89,7 @@ class Listener:
             threading.Thread(target=self._run, args=(connection,), daemon=True).start()
 
     def _run(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             connection = self._tls.wrap_socket(
                 connection, server_side=True, do_handshake_on_connect=False

@@ -67,7 +67,7 @@ class AgentPageSchema(fields.Schema):
 @blp.arguments(NewAgentSchema)
 @blp.response(201, AgentSchema)
 def create(body: dict[str, Any]) -> Response:
-    """Make an agent
+    """Make an agent.
 
     A new agent belongs to the whole tenant, so a pinned key makes none.
     """
@@ -82,7 +82,7 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(PageArgs, location="query")
 @blp.response(200, AgentPageSchema)
 def list_agents(args: dict[str, Any]) -> Response:
-    """List agents, newest first
+    """List agents, newest first.
 
     A pinned key sees its own.
     """
@@ -94,7 +94,7 @@ def list_agents(args: dict[str, Any]) -> Response:
 @requires(Role.READ)
 @blp.response(200, AgentSchema)
 def read(agent_id: str) -> Response:
-    """Read an agent"""
+    """Read an agent."""
     with transaction() as session:
         found = agents.find(session, caller(), ids.parse("agt", agent_id))
         return answer(agents.represent(found))
@@ -105,7 +105,7 @@ def read(agent_id: str) -> Response:
 @blp.arguments(AgentChangeSchema)
 @blp.response(200, AgentSchema)
 def change(body: dict[str, Any], agent_id: str) -> Response:
-    """Change an agent
+    """Change an agent.
 
     Fields not sent stay; null clears `description` and `metadata`.
     """

@@ -1,6 +1,7 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from flask import Response, request
@@ -130,7 +131,7 @@ class VerificationSchema(fields.Schema):
 @blp.alt_response(409, "CONFLICT")
 @blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
 def list_entries(args: dict[str, Any]) -> Response:
-    """List the audit chain, or export it
+    """List the audit chain, or export it.
 
     Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
     streams, oldest first, one entry a line; it ends with the entry that records this export and
@@ -153,7 +154,7 @@ def list_entries(args: dict[str, Any]) -> Response:
 @blp.response(200, VerificationSchema)
 @blp.alt_response(409, "CONFLICT")
 def verify(args: dict[str, Any]) -> Response:
-    """Verify the audit chain
+    """Verify the audit chain.
 
     Recomputes every hash and link in one snapshot. With `seq` and `hash` of a head that you kept,
     the chain must lead through it too. A broken chain is answered 409 with the first bad `seq`,
@@ -170,7 +171,10 @@ def _export() -> Response:
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:
         end = audit_export.begin(session, caller())
-    return Response(_lines(services().database, caller(), end), content_type=NDJSON)
+    lines = _lines(services().database, caller(), end)
+    # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
+    first = next(lines)
+    return Response(chain([first], lines), content_type=NDJSON)
 
 
 def _lines(database: Database, reader: Caller, end: Head) -> Iterator[bytes]:

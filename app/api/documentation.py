@@ -4,6 +4,7 @@ Every refusal that a route can answer is listed with it, so a client can be gene
 document, and a test can hold real answers to it.
 """
 
+import json
 from typing import Any
 
 import marshmallow
@@ -180,6 +181,12 @@ def complete(api: DocumentedApi) -> None:
     spec: APISpec = api.spec
     for name, scheme in _SECURITY_SCHEMES.items():
         spec.components.security_scheme(name, scheme)
+
+
+def write(api: DocumentedApi) -> bytes:
+    """Return the finished document as JSON; call it after the last blueprint."""
+    # A default may be a set, whose order is no part of it.
+    return json.dumps(api.spec.to_dict(), ensure_ascii=False, default=sorted).encode()
 
 
 def id_schema(prefix: str) -> dict[str, str]:

@@ -107,7 +107,7 @@ class FindingArgs(FeedArgs):
 @blp.response(201, FindingSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
-    """Add a finding
+    """Add a finding.
 
     Emits `finding.created`. The session may be open or completed.
     """
@@ -121,7 +121,7 @@ def create(body: dict[str, Any]) -> Response:
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any]) -> Response:
-    """Add up to 1000 findings, all or none
+    """Add up to 1000 findings, all or none.
 
     Emits one `finding.created` each. They may belong to several sessions.
     """
@@ -135,7 +135,7 @@ def create_batch(body: dict[str, Any]) -> Response:
 @blp.arguments(FindingArgs, location="query")
 @blp.response(200, FindingPageSchema)
 def list_findings(args: dict[str, Any]) -> Response:
-    """List findings, newest first"""
+    """List findings, newest first."""
     with transaction() as session:
         return page(
             args,
@@ -148,7 +148,7 @@ def list_findings(args: dict[str, Any]) -> Response:
 @requires(Role.READ)
 @blp.response(200, FindingSchema)
 def read(finding_id: str) -> Response:
-    """Read a finding"""
+    """Read a finding."""
     with transaction() as session:
         found = findings.find(session, caller(), ids.parse("fnd", finding_id))
         return answer(findings.represent(found))

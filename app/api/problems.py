@@ -77,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
     "session-completed": Kind(
         409,
         "The session is completed",
-        "A session is completed once and takes nothing after that. Open a new one.",
+        "A session is completed once; only findings may still be added. Open a new one.",
     ),
     "webhook-disabled": Kind(
         409, "The webhook is disabled", "Enable it with PATCH {'status': 'enabled'} first."

@@ -80,7 +80,7 @@ class SessionArgs(FeedArgs):
 @blp.response(201, SessionSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
-    """Open a session
+    """Open a session.
 
     An agent that does not exist is answered 404, and so are an agent and a principal outside the
     key's pin.
@@ -96,7 +96,7 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(SessionArgs, location="query")
 @blp.response(200, SessionPageSchema)
 def list_sessions(args: dict[str, Any]) -> Response:
-    """List sessions, newest first"""
+    """List sessions, newest first."""
     with transaction() as session:
         return page(
             args,
@@ -109,7 +109,7 @@ def list_sessions(args: dict[str, Any]) -> Response:
 @requires(Role.READ)
 @blp.response(200, SessionSchema)
 def read(session_id: str) -> Response:
-    """Read a session"""
+    """Read a session."""
     with transaction() as session:
         found = sessions.find(session, caller(), ids.parse("ses", session_id))
         return answer(sessions.represent(found))
@@ -121,7 +121,7 @@ def read(session_id: str) -> Response:
 @blp.response(200, SessionSchema)
 @blp.alt_response(409, "CONFLICT")
 def complete(body: dict[str, Any], session_id: str) -> Response:
-    """Complete a session, once
+    """Complete a session, once.
 
     Emits `session.completed`. A second time is answered 409. Findings may still be added: analysis
     often ends after the agent did.

@@ -69,7 +69,7 @@ class SettingsSchema(fields.Schema):
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, SettingsSchema)
 def read() -> Response:
-    """Read the settings"""
+    """Read the settings."""
     with transaction() as session:
         tenant = tenant_settings.read(session, caller().tenant_id)
         return answer(tenant_settings.represent(tenant))
@@ -80,7 +80,7 @@ def read() -> Response:
 @blp.arguments(SettingsChangeSchema)
 @blp.response(200, SettingsSchema)
 def change(body: dict[str, Any]) -> Response:
-    """Change settings
+    """Change settings.
 
     Fields not sent stay. Each change is an entry of the audit chain with the old and new values; of
     the address it says only that it was set, changed or cleared.

@@ -56,7 +56,7 @@ def append(
         raise LookupError(f"tenant {tenant_id} has no audit chain")
     cur.execute("SELECT clock_timestamp()")
     at: datetime = cur.fetchone()[0]  # type: ignore[index]  # a SELECT without FROM has one row
-    seq = head[0] + 1
+    seq: int = head[0] + 1
     body = hash_chain.entry_bytes(
         {
             "seq": seq,

@@ -71,7 +71,7 @@ def trailer(end: Head) -> bytes:
             {
                 "type": "trailer",
                 "entries": end.seq,
-                "head": {"seq": end.seq, "hash": end.hash},
+                "head": audit_view.head_json(end),
                 "anchors": [],
             }
         )

@@ -41,13 +41,18 @@ def verify(session: Session, caller: Caller, kept: Head | None = None) -> dict[s
     try:
         head = _verify(session, caller, kept)
     except AuditChainBroken as error:
-        tenant_id = ids.text("ten", caller.tenant_id)
-        _log.critical("audit_chain_broken", tenant_id=tenant_id, **error.report)
+        _log.critical(
+            "audit_chain_broken",
+            tenant_id=ids.text("ten", caller.tenant_id),
+            # Whoever reads the alarm must see whether the chain disagrees with itself or a caller.
+            kept=kept and audit_view.head_json(kept),
+            **error.report,
+        )
         raise
     return {
         "status": "intact",
         "entries": head.seq,
-        "head": {"seq": head.seq, "hash": head.hash},
+        "head": audit_view.head_json(head),
         "anchored_through": None,
         "unanchored_entries": head.seq,
         "anchors": {"checked": 0},

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.core.callers import Caller
 from app.errors import AuditChainBroken
+from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.models import AuditEntry
 
@@ -55,6 +56,11 @@ def represent(entry: AuditEntry) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise _unreadable(entry, "JSON that is no object")
     return {**fields, "hash": entry.hash.hex()}
+
+
+def head_json(head: Head) -> dict[str, Any]:
+    """Return a head as it is answered."""
+    return {"seq": head.seq, "hash": head.hash}
 
 
 def broken(seq: int, reason: str, expected: str, found: str) -> AuditChainBroken:

@@ -44,30 +44,28 @@ class Claimed:
 
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
-    SELECT picked.id
+    SELECT picked.id, picked.event_id
       FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
      CROSS JOIN LATERAL (
-        SELECT d.id FROM deliveries AS d
-         WHERE d.tenant_id = %(tenant)s AND d.webhook_id = %(webhook)s
+        SELECT d.id, d.event_id FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid)
            AND d.priority = level.priority AND d.finished_at IS NULL
-           AND d.next_attempt_at <= clock_timestamp()
+           AND d.next_attempt_at <= (SELECT clock_timestamp())
            AND (d.sequence IS NOT NULL OR d.kind <> 'event')
          ORDER BY d.next_attempt_at LIMIT %(limit)s
            FOR NO KEY UPDATE SKIP LOCKED) AS picked
      WHERE level.priority <= %(least)s
      LIMIT %(limit)s
 )
-SELECT id FROM due
-"""
-
-_LEASE = """
 UPDATE deliveries AS d
    SET claims_lost = claims_lost + (d.status = 'sending')::int, status = 'sending',
        claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + %(lease)s
-  FROM events AS e
- WHERE d.tenant_id = %(tenant)s AND d.id = ANY (%(ids)s)
-   AND e.tenant_id = d.tenant_id AND e.id = d.event_id
-RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.claim_no, d.claims_lost, e.payload
+  FROM due, events AS e
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = due.id
+   AND e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = due.event_id
+RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.claim_no, d.claims_lost,
+          e.payload
 """
 
 
@@ -77,28 +75,17 @@ def claim(session: Session, lane: Lane, limit: int) -> list[Claimed]:
     What is claimed together is returned in the order of its sequence. A paused lane gives only what
     is urgent. Rows must have been numbered before.
     """
-    cur = cursor(session, class_row(_Id))
-    cur.execute(
+    claimed = cursor(session, class_row(Claimed)).execute(
         _CLAIM,
         {
             "tenant": lane.tenant_id,
             "webhook": lane.webhook_id,
             "limit": limit,
             "least": PRIORITY_URGENT if lane.paused else PRIORITY_BULK,
+            "lease": LEASE,
         },
     )
-    due = [row.id for row in cur.fetchall()]
-    if not due:
-        return []
-    leased = cursor(session, class_row(Claimed)).execute(
-        _LEASE, {"tenant": lane.tenant_id, "ids": due, "lease": LEASE}
-    )
-    return sorted(leased.fetchall(), key=lambda row: (row.priority, row.sequence or 0))
-
-
-@dataclass(frozen=True)
-class _Id:
-    id: UUID
+    return sorted(claimed.fetchall(), key=lambda row: (row.priority, row.sequence or 0))
 
 
 _HAND_BACK = """
@@ -106,7 +93,7 @@ UPDATE deliveries AS d
    SET status = CASE WHEN attempts = 0 THEN 'pending' ELSE 'retrying' END,
        next_attempt_at = clock_timestamp()
   FROM unnest(%(ids)s::uuid[], %(claims)s::bigint[]) AS mine (id, claim_no)
- WHERE d.tenant_id = %(tenant)s AND d.id = mine.id AND d.id = ANY (%(ids)s)
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = mine.id
    AND d.claim_no = mine.claim_no AND d.status = 'sending'
 """
 

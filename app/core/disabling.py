@@ -1,5 +1,6 @@
 """Disabling a webhook because its receiver said so, or has only failed for days."""
 
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import func, select, update
@@ -38,7 +39,7 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: str) ->
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
     cancelled = lanes.cancel_open(session, tenant_id, webhook_id)
-    now = session.scalar(select(func.clock_timestamp()))
+    now: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
     webhook = ids.text("whk", webhook_id)
     data = {
         "webhook_id": webhook,

@@ -87,3 +87,15 @@ class Request:
             "answer": master_keys.seal(answer, self._identity),
         }
         cursor(session).execute(_KEEP, values)
+
+
+def forget_old(session: Session) -> int:
+    """Delete what was kept for its 24 hours, of all tenants; return how many."""
+    return (
+        cursor(session)
+        .execute(
+            "DELETE FROM idempotency_keys"
+            " WHERE created_at < clock_timestamp() - interval '24 hours'"
+        )
+        .rowcount
+    )

@@ -247,7 +247,8 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
 
 
 def _now(session: Session) -> datetime:
-    return session.execute(select(_NOW)).scalar_one()
+    now: datetime = session.execute(select(_NOW)).scalar_one()
+    return now
 
 
 def _write(session: Session, job: Job, **values: Any) -> bool:

@@ -141,7 +141,7 @@ WITH outcome AS (
            finished_at = CASE WHEN d.finished_at IS NULL AND o.wait IS NULL
                               THEN clock_timestamp() ELSE d.finished_at END
       FROM outcome AS o
-     WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.id = ANY (%(delivery_id)s)
+     WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id
        AND d.claim_no = o.claim_no AND d.attempts = o.number - 1
        AND d.status IN ('sending', 'cancelled')
     RETURNING d.id, d.status, d.next_attempt_at

@@ -107,7 +107,8 @@ def _explain_exchange(causes: tuple[BaseException, ...]) -> tuple[Failure, str]:
         return Failure.PROTOCOL, "the answer is not valid HTTP"
     if _first(causes, OSError):
         return Failure.RESET, f"the connection failed{_system_words(causes)}"
-    _log.error("An answer could not be read.", exc_info=causes[0])
+    # Not the errors themselves: their words may hold the URL, or what the receiver wrote.
+    _log.error("An answer could not be read: %s", [type(cause).__name__ for cause in causes])
     return Failure.PROTOCOL, "the answer could not be read"
 
 

@@ -2,7 +2,7 @@
 
 RFC 5321 section 4.1.2 also has quoted local parts, address literals and, with SMTPUTF8, any
 Unicode; no notification needs them, and each is a way to smuggle in a second recipient or a header.
-So this takes a Dot-string of ASCII before the `@` and a domain of at least two LDH labels behind it.
+So this takes a Dot-string of ASCII before the `@` and a domain of two LDH labels or more behind it.
 An internationalised domain is written in its ASCII form (`xn--…`, RFC 5890): IDNA 2003 and 2008
 disagree about some names, and only the owner knows which one is meant.
 """

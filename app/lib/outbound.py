@@ -106,7 +106,7 @@ class Outbound:
         on_slow: Callable[[], None] | None = None,
         slow_after: float = SLOW_SECONDS,
     ) -> Answer:
-        """POST `body` and return what came of it, never later than after `deadline_seconds`.
+        """POST `body` and return what came of it, at `deadline_seconds` at the latest (to 50 ms).
 
         Never raises for what the network or the receiver does. `on_slow` is called once, from
         another thread, if the POST is still out after `slow_after` seconds; it should return at

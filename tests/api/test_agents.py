@@ -25,7 +25,7 @@ def test_what_is_not_sent_is_null(api: Apis) -> None:
 
 
 def test_metadata_comes_back_as_the_same_value(api: Apis) -> None:
-    metadata = {
+    metadata: dict[str, Any] = {
         "é\U0001f600": [1, 0.1, 1e300, -(2**53) + 1, None, True, {}],
         "\u0000": "\u0000",
         "": "",

@@ -283,9 +283,7 @@ def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
     pinned = api(mint("write", pin_of(own)))
     mine = make_finding(pinned, own["id"])["id"]
     assert listed(pinned) == [mine]
-    no_session = refused(
-        pinned.post("/v1/findings", finding_of("ses_" + NOBODY)), 404, "not-found"
-    )
+    no_session = refused(pinned.post("/v1/findings", finding_of("ses_" + NOBODY)), 404, "not-found")
     no_finding = refused(pinned.get(f"/v1/findings/fnd_{NOBODY}"), 404, "not-found")
     for session, finding in zip(foreign, hidden, strict=True):
         answer = pinned.post("/v1/findings", finding_of(session["id"]))

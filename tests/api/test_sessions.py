@@ -76,9 +76,7 @@ def test_a_session_is_answered_alike_when_opened_read_and_listed(api: Apis) -> N
         ({"status": "completed"}, "/status"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(
-    api: Apis, change: dict[str, Any], pointer: str
-) -> None:
+def test_a_wrong_field_is_refused_by_name(api: Apis, change: dict[str, Any], pointer: str) -> None:
     body = {"agent_id": make_agent(api())["id"], "principal": "bob"} | change
     sent = {name: value for name, value in body.items() if value is not ...}
     assert pointers(api().post("/v1/sessions", sent)) == [pointer]
@@ -168,8 +166,12 @@ def test_a_wrong_completion_is_refused_and_the_session_stays_open(
 
 
 def test_the_largest_session_can_still_be_completed(api: Apis) -> None:
-    largest = {"title": "\u0001" * 500, "metadata": {"x": "\u0001" * 10_000}}
-    session = make_session(api(), principal="\u0001" * 200, **largest)
+    session = make_session(
+        api(),
+        principal="\u0001" * 200,
+        title="\u0001" * 500,
+        metadata={"x": "\u0001" * 10_000},
+    )
     answer = complete(api(), session, {"outcome": "failed", "summary": "\u0001" * 10_000})
     assert answer.status_code == 200
 

@@ -1,4 +1,4 @@
-"""What operators and browsers see: health, readiness, metrics, documentation, headers, log lines."""
+"""What operators and browsers see: health, metrics, documentation, headers, log lines, limits."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
 from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
@@ -21,7 +20,7 @@ from app.api.services import EXTENSION
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
-from app.settings import Settings, SettingError
+from app.settings import SettingError, Settings
 from app.web import create_app
 from tests.conftest import Api, FreshTenant
 
@@ -29,11 +28,11 @@ ApiOf = Callable[..., Api]
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[FlaskClient]:
-    """An application with settings of its own."""
+def serving(settings: Settings) -> Iterator[ApiOf]:
+    """An application with settings of its own; yields a maker of callers: `api()` has no key."""
     created = create_app(settings)
     try:
-        yield created.test_client()
+        yield lambda key=None: Api(created.test_client(), key)
     finally:
         created.extensions[EXTENSION].close()
 
@@ -53,12 +52,12 @@ def frozen() -> Iterator[str]:
 def test_healthz_needs_nothing(settings: Settings) -> None:
     with frozen() as nowhere:
         url = f"postgresql+psycopg://nobody@{nowhere}/nothing"
-        with serving(replace(settings, database_url=url)) as client:
-            assert client.get("/healthz").json == {"status": "ok"}
+        with serving(replace(settings, database_url=url)) as api:
+            assert api().get("/healthz").json == {"status": "ok"}
 
 
-def test_readyz_without_redis_is_ready_and_says_what_is_missing(client: FlaskClient) -> None:
-    answer = client.get("/readyz")
+def test_readyz_without_redis_is_ready_and_says_what_is_missing(api: ApiOf) -> None:
+    answer = api(None).get("/readyz")
 
     assert answer.status_code == 200
     assert answer.json["status"] == "ready"
@@ -70,22 +69,22 @@ def test_readyz_with_everything_up_has_nothing_degraded(
     settings: Settings, valkey: EmbeddedValkey
 ) -> None:
     redis = Redis.from_url(valkey.url)
-    with serving(replace(settings, redis_url=valkey.url)) as client:
+    with serving(replace(settings, redis_url=valkey.url)) as api:
         try:
             heartbeats.beat(redis, "scheduler")
             redis.delete(heartbeats.key("worker"))
-            assert client.get("/readyz").json["degraded"] == ["worker"]
+            assert api().get("/readyz").json["degraded"] == ["worker"]
             heartbeats.beat(redis, "worker")
-            assert client.get("/readyz").json["degraded"] == []
+            assert api().get("/readyz").json["degraded"] == []
         finally:
             redis.delete(*(heartbeats.key(role) for role in heartbeats.ROLES))
             redis.close()
 
 
 def test_readyz_answers_within_a_second_when_redis_is_frozen(settings: Settings) -> None:
-    with frozen() as nowhere, serving(replace(settings, redis_url=f"redis://{nowhere}")) as client:
+    with frozen() as nowhere, serving(replace(settings, redis_url=f"redis://{nowhere}")) as api:
         began = time.monotonic()
-        answer = client.get("/readyz")
+        answer = api().get("/readyz")
         took = time.monotonic() - began
 
     assert answer.status_code == 200
@@ -97,8 +96,8 @@ def test_readyz_is_503_without_the_database(settings: Settings) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"postgresql+psycopg://nobody@127.0.0.1:{closed.getsockname()[1]}/nothing"
-        with serving(replace(settings, database_url=url)) as client:
-            answer = client.get("/readyz")
+        with serving(replace(settings, database_url=url)) as api:
+            answer = api().get("/readyz")
 
     assert answer.status_code == 503
     assert answer.json["parts"]["database"] == "away"
@@ -117,8 +116,8 @@ def unmigrated(settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
 
 
 def test_readyz_of_a_database_without_tables_names_the_command(unmigrated: Settings) -> None:
-    with serving(unmigrated) as client:
-        answer = client.get("/readyz")
+    with serving(unmigrated) as api:
+        answer = api().get("/readyz")
 
     assert answer.status_code == 503
     assert "python -m app.manage migrate" in answer.json["parts"]["database"]
@@ -138,25 +137,25 @@ def test_a_database_newer_than_the_code_is_ready(
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     owner.dispose()
 
-    with serving(replace(settings, database_url=url)) as client:
-        assert client.get("/readyz").status_code == 200
+    with serving(replace(settings, database_url=url)) as api:
+        assert api().get("/readyz").status_code == 200
 
 
 # Metrics
 
 
-def test_metrics_do_not_exist_without_a_token(client: FlaskClient) -> None:
-    assert client.get("/metrics").status_code == 404
+def test_metrics_do_not_exist_without_a_token(api: ApiOf) -> None:
+    assert api(None).get("/metrics").status_code == 404
 
 
 def test_metrics_open_with_the_operators_token_only(
     settings: Settings, tenant: FreshTenant
 ) -> None:
-    with serving(replace(settings, metrics_token="t0ken")) as client:
+    with serving(replace(settings, metrics_token="t0ken")) as api:
         for wrong in ("", "Bearer", "Bearer t0ke", "Bearer t0ken2", "t0ken", "Bearer é"):
-            assert client.get("/metrics", headers={"Authorization": wrong}).status_code == 401
-        Api(client, tenant.root_key).get("/v1/keys/self")
-        answer = client.get("/metrics", headers={"Authorization": "Bearer t0ken"})
+            assert api().get("/metrics", headers={"Authorization": wrong}).status_code == 401
+        api(tenant.root_key).get("/v1/keys/self")
+        answer = api().get("/metrics", headers={"Authorization": "Bearer t0ken"})
 
     assert answer.status_code == 200
     counted = r'http_requests_total\{method="GET",route="/v1/keys/self",status="200"\} \d+'
@@ -165,11 +164,11 @@ def test_metrics_open_with_the_operators_token_only(
 
 
 def test_unknown_paths_and_methods_make_no_time_series(settings: Settings) -> None:
-    with serving(replace(settings, metrics_token="t")) as client:
+    with serving(replace(settings, metrics_token="t")) as api:
         for number in range(5):
-            client.get(f"/nothing/{number}?secret=1")
-            client.open("/nothing", method=f"X{number}")
-        scraped = client.get("/metrics", headers={"Authorization": "Bearer t"}).text
+            api().get(f"/nothing/{number}?secret=1")
+            api().request(f"X{number}", "/nothing")
+        scraped = api().get("/metrics", headers={"Authorization": "Bearer t"}).text
 
     assert "/nothing" not in scraped
     assert 'method="X' not in scraped
@@ -179,12 +178,12 @@ def test_unknown_paths_and_methods_make_no_time_series(settings: Settings) -> No
 # Documentation
 
 
-def test_the_root_leads_to_the_documentation(client: FlaskClient) -> None:
-    assert client.get("/").headers["Location"] == "/docs"
+def test_the_root_leads_to_the_documentation(api: ApiOf) -> None:
+    assert api(None).get("/").headers["Location"] == "/docs"
 
 
-def test_the_documentation_needs_nothing_from_elsewhere(client: FlaskClient) -> None:
-    page = client.get("/docs")
+def test_the_documentation_needs_nothing_from_elsewhere(api: ApiOf) -> None:
+    page = api(None).get("/docs")
 
     assert page.status_code == 200
     policy = page.headers["Content-Security-Policy"]
@@ -192,16 +191,17 @@ def test_the_documentation_needs_nothing_from_elsewhere(client: FlaskClient) -> 
     assert "unsafe" not in policy
     assert re.findall(r"<script(?! src=\"[a-z/.-]+\" defer></script>)", page.text) == []
     for reference in re.findall(r'(?:src|href)="([^"]+)"', page.text):
-        assert client.get(f"/{reference}").status_code == 200, reference
+        with api(None).get(f"/{reference}") as file:
+            assert file.status_code == 200, reference
 
 
 @pytest.mark.parametrize("name", ["index.css", "LICENSE", "..%2Findex.css", "../VERSION", "x"])
-def test_only_the_pages_own_files_are_served(client: FlaskClient, name: str) -> None:
-    assert client.get(f"/docs/{name}").status_code == 404
+def test_only_the_pages_own_files_are_served(api: ApiOf, name: str) -> None:
+    assert api(None).get(f"/docs/{name}").status_code == 404
 
 
-def test_the_document_names_the_address_and_the_ways_to_send_a_key(client: FlaskClient) -> None:
-    document = client.get("/openapi.json").json
+def test_the_document_names_the_address_and_the_ways_to_send_a_key(api: ApiOf) -> None:
+    document = api(None).get("/openapi.json").json
 
     assert document["openapi"].startswith("3.1")
     assert document["servers"] == [{"url": "https://records.test"}]
@@ -209,8 +209,8 @@ def test_the_document_names_the_address_and_the_ways_to_send_a_key(client: Flask
     assert document["security"] == [{"bearer": []}, {"apiKey": []}]
 
 
-def test_every_operation_documents_its_refusals(client: FlaskClient) -> None:
-    document = client.get("/openapi.json").json
+def test_every_operation_documents_its_refusals(api: ApiOf) -> None:
+    document = api(None).get("/openapi.json").json
     for path, item in document["paths"].items():
         for method, operation in item.items():
             if method == "parameters":
@@ -225,8 +225,8 @@ def test_every_operation_documents_its_refusals(client: FlaskClient) -> None:
                 assert documented >= {"400", "413", "415"}, (method, path)
 
 
-def test_ids_in_paths_are_documented_with_their_form(client: FlaskClient) -> None:
-    document = client.get("/openapi.json").json
+def test_ids_in_paths_are_documented_with_their_form(api: ApiOf) -> None:
+    document = api(None).get("/openapi.json").json
     for path, item in document["paths"].items():
         for parameter in item.get("parameters", ()):
             if parameter["in"] == "path":
@@ -236,8 +236,8 @@ def test_ids_in_paths_are_documented_with_their_form(client: FlaskClient) -> Non
 # Headers
 
 
-def test_every_answer_carries_the_security_headers(api: ApiOf, client: FlaskClient) -> None:
-    for answer in (client.get("/docs"), client.get("/nothing"), api().get("/v1/keys")):
+def test_every_answer_carries_the_security_headers(api: ApiOf) -> None:
+    for answer in (api(None).get("/docs"), api(None).get("/nothing"), api().get("/v1/keys")):
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -245,8 +245,8 @@ def test_every_answer_carries_the_security_headers(api: ApiOf, client: FlaskClie
 
 
 def test_https_is_demanded_only_where_the_service_has_it(settings: Settings) -> None:
-    with serving(replace(settings, base_url="http://127.0.0.1:8000")) as client:
-        assert "Strict-Transport-Security" not in client.get("/healthz").headers
+    with serving(replace(settings, base_url="http://127.0.0.1:8000")) as api:
+        assert "Strict-Transport-Security" not in api().get("/healthz").headers
 
 
 def test_answers_to_a_key_are_stored_nowhere(api: ApiOf) -> None:
@@ -260,13 +260,13 @@ def test_answers_to_a_key_are_stored_nowhere(api: ApiOf) -> None:
 def test_a_request_is_one_line_without_anything_secret(
     settings: Settings, tenant: FreshTenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(settings) as client:
-        caller = Api(client, tenant.root_key)
+    with serving(settings) as api:
+        caller = api(tenant.root_key)
         key_id = caller.get("/v1/keys/self").json["id"]
         capsys.readouterr()
         caller.get("/v1/keys?cursor=hidden", headers={"x-request-id": "line-1"})
         caller.delete("/v1/keys/hidden-id")
-        client.get("/v1/keys", headers={"x-api-key": "svc_hidden"})
+        api().get("/v1/keys", headers={"x-api-key": "svc_hidden"})
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 3
@@ -287,10 +287,10 @@ def test_a_request_is_one_line_without_anything_secret(
 def test_a_key_that_asks_too_often_is_told_when_to_come_back(
     settings: Settings, tenant: FreshTenant
 ) -> None:
-    with serving(replace(settings, rate_limit="3 per day")) as client:
-        caller = Api(client, tenant.root_key)
+    with serving(replace(settings, rate_limit="3 per day")) as api:
+        caller = api(tenant.root_key)
         answers = [caller.get("/v1/keys/self") for _ in range(4)]
-        minted = Api(client, None).get("/v1/keys/self")
+        minted = api().get("/v1/keys/self")
 
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert [answer.headers["RateLimit-Remaining"] for answer in answers] == ["2", "1", "0", "0"]
@@ -301,11 +301,11 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(
 
 
 def test_health_checks_are_counted_apart_from_keys(settings: Settings, tenant: FreshTenant) -> None:
-    with serving(replace(settings, rate_limit="2 per day")) as client:
+    with serving(replace(settings, rate_limit="2 per day")) as api:
         for _ in range(2):
-            assert client.get("/healthz").status_code == 200
-        assert client.get("/problems/not-found").status_code == 429
-        assert Api(client, tenant.root_key).get("/v1/keys/self").status_code == 200
+            assert api().get("/healthz").status_code == 200
+        assert api().get("/problems/not-found").status_code == 429
+        assert api(tenant.root_key).get("/v1/keys/self").status_code == 200
 
 
 def test_a_new_window_begins_with_a_full_measure() -> None:

@@ -94,7 +94,9 @@ def test_the_secret_rests_sealed(api: ApiOf, admin_engine: Engine) -> None:
     assert all(made["secret"][6:].encode() not in bytes(each) for each in stored)
 
 
-def test_a_lane_and_its_slots_are_made_with_the_webhook(api: ApiOf, database: Database, tenant: FreshTenant) -> None:
+def test_a_lane_and_its_slots_are_made_with_the_webhook(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
     make_webhook(api(), max_in_flight=3)
 
     with database.transaction(tenant.id) as session:
@@ -290,9 +292,7 @@ def test_max_in_flight_adds_and_removes_slots(
             assert session.scalar(text("SELECT count(*) FROM lane_slots")) == slots
 
 
-def test_disabling_cancels_what_was_waiting_and_keeps_the_books(
-    api: ApiOf, worker: Worker
-) -> None:
+def test_disabling_cancels_what_was_waiting_and_keeps_the_books(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 3)
     worker.send(webhook, 200, limit=1)
@@ -456,7 +456,9 @@ def test_a_stranger_s_webhook_and_one_that_never_was_answer_alike(
     ):
         options = {} if body is None else {"json": body}
         answers = [
-            refused(api().request(method, f"/v1/webhooks/{each}{tail}", **options), 404, "not-found")
+            refused(
+                api().request(method, f"/v1/webhooks/{each}{tail}", **options), 404, "not-found"
+            )
             for each in (foreign, unknown, malformed)
         ]
         assert answers[0] == answers[1] == answers[2]

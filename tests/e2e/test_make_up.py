@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -28,6 +29,7 @@ UP = (sys.executable, "-m", "app.dev.up")
 # A plain environment: no setting of this machine or of the test run reaches the service.
 PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
 START_SECONDS = 90.0
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def until(
@@ -135,6 +137,10 @@ def still_there(those: Mapping[int, str]) -> list[int]:
     return [pid for pid, born in those.items() if pid in table and table[pid][1] == born]
 
 
+def gone(those: Mapping[int, str]) -> bool:
+    return not still_there(those)
+
+
 @pytest.fixture
 def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     """Return a maker of stacks; whatever they left is removed after the test."""
@@ -148,8 +154,10 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     yield make
     for stack in made:
         if hasattr(stack, "process"):
+            whole = stack.all_of_it()
             stack.process.kill()
             stack.process.wait()
+            until(partial(gone, whole))
         data = stack.data_dir / "postgres" / "data"
         if data.is_symlink():
             # Out of the test's folder, since PostgreSQL's user cannot reach that one.
@@ -408,34 +416,45 @@ def ordinary_user(tmp_path: Path) -> Iterator[tuple[Path, list[str], dict[str, o
 
 
 def _python_within_reach(folder: Path, options: dict[str, object]) -> str | None:
-    """Return a Python that the user can run with this checkout's packages.
+    """Return a Python that the user can run with this checkout's packages, or None.
 
-    The checkout's own may be a link into another user's home; then the system's will do, with the
-    programs that the Procfile names put before it in a folder.
+    The checkout's own may be a link into another user's home; then a copy of that one will do. The
+    programs that the Procfile names stand beside it.
     """
-    (folder / "bin").mkdir()
     packages = next(path for path in sys.path if path.endswith("site-packages"))
-    script = f'#!/bin/sh\nPYTHONPATH="{packages}" exec {{}} "$@"\n'
-    for candidate in (sys.executable, "/usr/bin/python3"):
-        for name, command in {
-            "python": candidate,
-            "granian": f"{candidate} -m granian",
-            "dramatiq": f"{candidate} -m dramatiq",
-        }.items():
-            (folder / "bin" / name).write_text(script.format(command))
-            (folder / "bin" / name).chmod(0o755)
-        folder.chmod(0o755)
-        with suppress(OSError):
-            tried = subprocess.run(
-                [str(folder / "bin" / "python"), "-c", "import psycopg, granian, app.dev.up"],
-                cwd=ROOT,
-                capture_output=True,
-                check=False,
-                **options,  # type: ignore[call-overload]
-            )
-            if tried.returncode == 0:
-                return str(folder / "bin" / "python")
+    programs = folder / "bin"
+    programs.mkdir()
+    folder.chmod(0o755)
+    copy = folder / "copy"
+    for python in (Path(sys.executable), copy / "bin" / _PYTHON):
+        if python.is_relative_to(copy):
+            _copy_python(copy)
+        run_python = f'PYTHONPATH="{packages}" LD_LIBRARY_PATH="{copy}/lib" exec {python}'
+        for name in ("python", "granian", "dramatiq"):
+            module = "" if name == "python" else f" -m {name}"
+            (programs / name).write_text(f'#!/bin/sh\n{run_python}{module} "$@"\n')
+            (programs / name).chmod(0o755)
+        tried = subprocess.run(
+            [str(programs / "python"), "-c", "import psycopg, granian, app.dev.up"],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+            **options,  # type: ignore[call-overload]
+        )
+        if tried.returncode == 0:
+            return str(programs / "python")
     return None
+
+
+def _copy_python(home: Path) -> None:
+    """Copy the interpreter and its standard library."""
+    base = Path(sys.base_prefix)
+    unneeded = shutil.ignore_patterns("test", "site-packages", "__pycache__", "config-*", "idlelib")
+    shutil.copytree(base / "lib" / _PYTHON, home / "lib" / _PYTHON, ignore=unneeded)
+    (home / "bin").mkdir()
+    shutil.copy(base / "bin" / _PYTHON, home / "bin" / _PYTHON)
+    for library in (base / "lib").glob("libpython*"):
+        shutil.copy(library, home / "lib")
 
 
 def test_an_ordinary_user_needs_no_more(

@@ -2,7 +2,6 @@
 
 import os
 import time
-from typing import Any
 
 import dramatiq
 
@@ -14,20 +13,16 @@ _client = connect(os.environ["REDIS_URL"], 5.0)
 _SLOW_SECONDS = 3.0
 
 
-def _actor(name: str, queue: str) -> Any:
-    return dramatiq.actor(actor_name=name, queue_name=queue)
-
-
 dramatiq.set_broker(BellBroker(os.environ["REDIS_URL"]))
 
 
-@_actor("deliver", "deliver")
+@dramatiq.actor(queue_name="deliver")
 def deliver(_tenant: str, webhook: str) -> None:
     """Note at once when it came."""
     _client.rpush("seen", f"{webhook} {time.time()}")
 
 
-@_actor("run_job", "jobs")
+@dramatiq.actor(queue_name="jobs")
 def run_job(job: str) -> None:
     """Take three seconds, whatever happens, and note what was seen of a stop meanwhile."""
     _client.rpush("begun", job)
@@ -39,7 +34,7 @@ def run_job(job: str) -> None:
     _client.rpush("finished", f"{job} {'told' if told else 'untold'}")
 
 
-@_actor("sweep", "tick")
+@dramatiq.actor(queue_name="tick")
 def sweep() -> None:
     """Count."""
     _client.incr("sweeps")

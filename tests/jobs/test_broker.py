@@ -12,7 +12,7 @@ from uuid import uuid4
 import dramatiq
 import pytest
 import structlog
-from dramatiq import Worker
+from dramatiq import Actor, Worker
 
 from app import heartbeats
 from app.queue import ACTORS, Bell
@@ -36,6 +36,14 @@ class Seen:
             self.calls.append(arguments)
 
 
+def declare(
+    broker: BellBroker, name: str, function: Callable[..., None], queue_name: str | None = None
+) -> Actor[..., None]:
+    """Declare an actor, on its own queue unless another is named."""
+    queue_name = queue_name or ACTORS[name]
+    return dramatiq.actor(actor_name=name, queue_name=queue_name, broker=broker)(function)
+
+
 @contextmanager
 def working(
     valkey: OwnValkey,
@@ -49,7 +57,7 @@ def working(
     broker = BellBroker(valkey.url)
     for name, function in [("deliver", deliver), ("run_job", run_job), ("sweep", sweep)]:
         if function is not None:
-            dramatiq.actor(function, actor_name=name, queue_name=ACTORS[name], broker=broker)
+            declare(broker, name, function)
     broker.emit_after("process_boot")
     worker = Worker(broker, worker_threads=threads, worker_timeout=100)
     worker.start()
@@ -102,11 +110,12 @@ def test_an_idle_worker_hears_the_bell_within_milliseconds_and_asks_hardly_ever(
         until(lambda: time.monotonic() - began > 3)
         rate = (evalsha_calls(own_valkey) - asked) / (time.monotonic() - began)
         waits = []
-        for n in range(1, 101):
+        for n in range(100):
+            taken_at.clear()
             rung_at = time.monotonic()
             bell.ring("deliver", (TENANT, str(n)))
-            until(lambda n=n: len(taken_at) > n)
-            waits.append(taken_at[n] - rung_at)
+            until(lambda: taken_at)
+            waits.append(taken_at[0] - rung_at)
 
     with capsys.disabled():
         median = statistics.median(waits) * 1000
@@ -196,6 +205,10 @@ def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(own_valkey: OwnVal
         "l": _message(args=[TENANT, "x"], kwargs=3, options={"redis_message_id": "l"}),
         "m": _message(args=[TENANT, "x"], options={"redis_message_id": "m", "max_age": "old"}),
         "n": _message(args=[TENANT, "x"], options={"redis_message_id": "n", "eta": 9e12}),
+        "o": _message(args=[TENANT, "x"], options={"redis_message_id": "o", "throws": "all"}),
+        "p": _message(message_id=["p"], options={"redis_message_id": "p"}),
+        "q": _message(actor_name=["q"], options={"redis_message_id": "q"}),
+        "r": _message(message_timestamp="r", options={"redis_message_id": "r", "max_age": 1}),
     }
     own_valkey.client.hset("dramatiq:jobs.msgs", mapping=rubbish)
     own_valkey.client.rpush("dramatiq:jobs", "no such message", *rubbish)
@@ -222,7 +235,7 @@ def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
     assert line["error"] == "RuntimeError < ValueError"
     assert any(where.endswith(" fail") for where in line["at"])
     assert "hunter2" not in caplog.text + repr(lines)
-    assert not [key for key in own_valkey.client.keys() if b".XQ" in key]
+    assert not [key for key in own_valkey.client.scan_iter() if b".XQ" in key]
 
 
 def test_a_tick_nobody_took_in_time_is_dropped(own_valkey: OwnValkey) -> None:
@@ -303,14 +316,14 @@ def test_an_actor_that_nobody_rings_is_refused(own_valkey: OwnValkey) -> None:
     broker = BellBroker(own_valkey.url)
 
     with pytest.raises(ValueError, match="make the two agree"):
-        dramatiq.actor(print, actor_name="swep", queue_name="tick", broker=broker)
+        declare(broker, "swep", print, "tick")
     with pytest.raises(ValueError, match="make the two agree"):
-        dramatiq.actor(print, actor_name="sweep", queue_name="jobs", broker=broker)
+        declare(broker, "sweep", print, "jobs")
 
 
 def test_a_message_sent_past_the_bell_is_refused(own_valkey: OwnValkey) -> None:
     broker = BellBroker(own_valkey.url)
-    actor = dramatiq.actor(print, actor_name="sweep", queue_name="tick", broker=broker)
+    actor = declare(broker, "sweep", print)
 
     with pytest.raises(TypeError, match=r"app\.queue\.Bell"):
         actor.send()
@@ -333,7 +346,7 @@ def test_what_a_process_needs_is_opened_before_its_first_message_and_closed_afte
         lambda threads: seen.note("open", str(threads)), lambda: seen.note("closed")
     )
     broker = BellBroker(own_valkey.url, [lifetime])
-    dramatiq.actor(lambda: seen.note("work"), actor_name="sweep", queue_name="tick", broker=broker)
+    declare(broker, "sweep", lambda: seen.note("work"))
     worker = Worker(broker, worker_threads=2, worker_timeout=100)
     worker.start()
     until(lambda: ("work",) in seen.calls)

@@ -17,13 +17,13 @@ import urllib3.util.connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.lib import dialing, transport
+from app.lib import dialing, resolver, transport
 from app.lib.addresses import Address, RefusedAddress
 from app.lib.attempt import Attempt, begin
 from app.lib.dialing import Dialer
 from app.lib.failures import Failure
 from app.lib.outbound import Answer, Outbound
-from app.lib.resolver import Resolver, system_lookup
+from app.lib.resolver import Resolver
 from tests.faults import until
 from tests.receivers import LOOPBACK, OK, Authority, Listener, Receiver, Request, http_answer
 
@@ -457,6 +457,11 @@ def test_connecting_has_a_limit_of_its_own_for_all_addresses_together(
     assert answer.timings.total < 600
 
 
+def lookups() -> int:
+    """Count the threads that resolve a name."""
+    return sum(thread.name.startswith("resolve ") for thread in threading.enumerate())
+
+
 def test_a_name_that_hangs_ends_at_the_deadline_and_holds_one_thread() -> None:
     over = threading.Event()
 
@@ -465,14 +470,30 @@ def test_a_name_that_hangs_ends_at_the_deadline_and_holds_one_thread() -> None:
         return [HERE]
 
     client = Outbound(LOOPBACK, lookup=hang)
-    before = threading.active_count()
     for _ in range(4):
         answer = post(client, "http://hooks.example.com/", seconds=0.1)
         assert answer.failure is Failure.TIMEOUT
         assert "resolving" in (answer.error or "")
-    assert threading.active_count() == before + 1
+    assert lookups() == 1
     over.set()
-    until(lambda: threading.active_count() == before)
+    until(lambda: lookups() == 0)
+
+
+def test_names_that_hang_leave_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "MAX_LOOKUPS", 2)
+    over = threading.Event()
+
+    def hang(host: str) -> list[Address]:
+        over.wait(10)
+        return [HERE]
+
+    client = Outbound(LOOPBACK, lookup=hang)
+    urls = [f"http://{name}.example.com/" for name in "abcd"]
+    failures = [post(client, url, seconds=0.1).failure for url in urls]
+    assert failures == [Failure.TIMEOUT, Failure.TIMEOUT, Failure.DNS, Failure.DNS]
+    assert lookups() == 2
+    over.set()
+    until(lambda: lookups() == 0)
 
 
 # Broken answers
@@ -526,12 +547,22 @@ def test_nobody_listening_is_a_connect_failure(outbound: Outbound) -> None:
     assert answer.error == "could not connect: connection refused"
 
 
-def test_a_name_that_does_not_resolve_is_a_dns_failure() -> None:
-    client = Outbound(lookup=system_lookup)
-    answer = post(client, "https://no-such-name.invalid.example/")
-    assert answer.failure in (Failure.DNS, Failure.TIMEOUT)
-    client = Outbound(lookup=Names([]))
-    assert post(client, "https://hooks.example.com/").failure is Failure.REFUSED_ADDRESS
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(socket.EAI_NONAME, "does not resolve"), (socket.EAI_AGAIN, "name servers did not answer")],
+)
+def test_a_name_that_does_not_resolve_is_a_dns_failure(code: int, words: str) -> None:
+    def fail(host: str) -> list[Address]:
+        raise socket.gaierror(code, "in the system's words")
+
+    answer = post(Outbound(lookup=fail), "https://hooks.example.com/")
+    assert answer.failure is Failure.DNS
+    assert words in (answer.error or "")
+
+
+def test_a_name_without_addresses_is_refused() -> None:
+    answer = post(Outbound(lookup=Names([])), "https://hooks.example.com/")
+    assert answer.failure is Failure.REFUSED_ADDRESS
 
 
 def test_a_body_that_breaks_off_leaves_the_status(outbound: Outbound) -> None:

@@ -1,0 +1,143 @@
+"""`make demo`: brings up the service, shows it at work, and checks every claim it makes.
+
+With STAY=0 it ends with its verdict as exit code; otherwise it leaves the service running until
+Ctrl-C. An unmet claim ends it at once, with one line and exit code 1.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from app.dev import keeper
+from app.dev.data_dir import DataDir
+from app.dev.demo import arrivals, proofs, session, webhooks
+from app.dev.demo.api import Api
+from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
+from app.dev.demo.scene import Scene
+from app.dev.demo.telling import Telling, Unmet
+from app.dev.refusal import CannotStart
+from app.dev.stack import Stack
+from app.dev.stop_request import StopRequest
+from app.settings import environment
+
+_INTERRUPTED = 130
+_DOWN_SECONDS = 3.0
+_POLL_SECONDS = 0.1
+
+# Retries within seconds instead of days, so that one can watch them.
+_SETTINGS = {"RETRY_SCHEDULE": "0,1,2,3", "PAUSE_SECONDS": "1"}
+_LOOPBACK = "127.0.0.0/8,::1/128"
+
+_STAYS = """\
+The API's documentation: {base_url}/docs
+From another terminal:
+  . {env}
+  curl -H "Authorization: Bearer $SERVICE_API_KEY" "$BASE_URL/v1/findings?severity=critical"
+This stack retries within seconds; `make up` runs the same data on the real schedule."""
+
+
+class _Interrupted(Exception):
+    """Somebody asked for the end before it was reached."""
+
+
+def main() -> int:
+    """Run the demo; return 0 when every claim held, 1 when one did not, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m app.dev.demo", description=__doc__)
+    parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
+    if parser.parse_args().tied:
+        keeper.tie_to_parent(signal.SIGKILL)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        return _demo(environment(), Telling(sys.stdout), StopRequest())
+    except Unmet as error:
+        print(f"\ndemo: NOT MET: {error}", file=sys.stderr)
+    except (CannotStart, OSError) as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+    except _Interrupted:
+        print("\ndemo: interrupted before its end", file=sys.stderr)
+        return _INTERRUPTED
+    return 1
+
+
+def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> int:
+    stack = _stack(environ)
+    telling.say(f"Starting PostgreSQL, Valkey, web, worker and scheduler (log: {stack.log}) …")
+    with ExitStack() as ending:
+        stack.start()
+        ending.callback(stack.stop, lambda: stop.forced)
+        scene = _scene(stack, telling, stop, ending)
+        _tell(scene)
+        if environ.get("STAY") != "0":
+            _stay(scene, stack, stop)
+        webhooks.switch_off(scene.api)
+        telling.say("Stopping.")
+    return 0
+
+
+def _stack(environ: Mapping[str, str]) -> Stack:
+    """Return the stack to start, in a data folder that nobody else uses."""
+    data_dir = Path(environ.get("DATA_DIR") or ".data")
+    with DataDir(data_dir) as home:
+        log = home.path / "demo.log"
+        log.touch(0o600)
+        log.write_bytes(b"")
+    allowed = environ.get("WEBHOOK_ALLOWED_NETWORKS") or _LOOPBACK
+    settings = {"DATA_DIR": str(home.path), "WEBHOOK_ALLOWED_NETWORKS": allowed, **_SETTINGS}
+    return Stack({**environ, **settings}, log)
+
+
+def _scene(stack: Stack, telling: Telling, stop: StopRequest, ending: ExitStack) -> Scene:
+    """Return the scene once the stack is up."""
+
+    def heed() -> None:
+        if stop:
+            raise _Interrupted
+        stack.require_alive()
+
+    began = time.monotonic()
+    while not stack.is_up():
+        heed()
+        time.sleep(_POLL_SECONDS)
+    values = stack.values()
+    telling.say(f"All of it is up after {time.monotonic() - began:.1f} s: {values['BASE_URL']}")
+    desk = TicketDesk(_DOWN_SECONDS)
+    return Scene(
+        telling,
+        Api(values["BASE_URL"], values["SERVICE_API_KEY"]),
+        values["BASE_URL"],
+        ending.enter_context(Receiver("security", takes_everything)),
+        ending.enter_context(Receiver("ticketing", desk)),
+        desk,
+        heed,
+    )
+
+
+def _tell(scene: Scene) -> None:
+    """Tell the main job in order. Raises `Unmet` at the first claim that does not hold."""
+    security, ticketing = webhooks.two_webhooks(scene)
+    expected = session.a_session(scene, security)
+    arrivals.what_arrived_at_once(scene, security, expected)
+    failed = arrivals.what_was_retried(scene, ticketing, expected)
+    arrivals.a_replay(scene, ticketing, failed)
+    proofs.the_books(scene, security, ticketing)
+    proofs.the_audit_chain(scene)
+    scene.telling.chapter("The verdict")
+    scene.telling.say(f"{scene.telling.claims} claims were checked, and all of them hold.")
+
+
+def _stay(scene: Scene, stack: Stack, stop: StopRequest) -> None:
+    """Leave everything running until somebody asks for the end."""
+    scene.telling.chapter("It stays up until Ctrl-C")
+    for line in _STAYS.splitlines():
+        scene.telling.say(line.format(base_url=scene.base_url, env=stack.env_file))
+    while not stop:
+        stack.require_alive()
+        time.sleep(_POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

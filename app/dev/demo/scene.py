@@ -1,0 +1,73 @@
+"""What every chapter of the demo has at hand."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.dev.demo.api import Api
+from app.dev.demo.outsider import signature_v2_holds
+from app.dev.demo.receivers import UNAUTHORIZED, Arrival, Receiver, TicketDesk
+from app.dev.demo.telling import Telling, Unmet
+
+# Nothing here should take a tenth of it; a busy machine may.
+_PATIENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who takes part: the service, seen through its root admin key, and two receivers.
+
+    `heed` is called while something is waited for; it raises if the demo must not go on.
+    """
+
+    telling: Telling
+    api: Api
+    base_url: str
+    security: Receiver
+    ticketing: Receiver
+    desk: TicketDesk
+    heed: Callable[[], None]
+
+    def wait_for(self, what: str, condition: Callable[[], object]) -> float:
+        """Wait until `condition()` is true and return the seconds it took.
+
+        Raises `Unmet` after a minute, and whatever `heed` raises.
+        """
+        began = time.monotonic()
+        while not condition():
+            self.heed()
+            if time.monotonic() - began > _PATIENCE_SECONDS:
+                raise Unmet(f"{what} within {_PATIENCE_SECONDS:g} s")
+            time.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A webhook of the demo, and the receiver behind it."""
+
+    receiver: Receiver
+    path: str
+
+    def genuine(self, arrival: Arrival) -> bool:
+        """Say whether a request was signed, by Standard Webhooks and by our own header."""
+        # The receiver answers 401 to what `standardwebhooks` does not verify.
+        return arrival.status != UNAUTHORIZED and signature_v2_holds(
+            self.receiver.secret, arrival.headers, arrival.body
+        )
+
+    def all_genuine(self) -> bool:
+        """Say whether every request so far was."""
+        return all(map(self.genuine, self.receiver.arrivals))
+
+
+# An event that the session must cause: its type, and what the API answers for its finding or
+# session.
+Expected = list[tuple[str, dict[str, Any]]]
+
+
+def in_ms(seconds: float) -> str:
+    """Write a short time."""
+    return f"{seconds * 1000:.0f} ms"

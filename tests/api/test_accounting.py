@@ -1,0 +1,153 @@
+"""The books of a webhook close at every moment, whatever happens to its deliveries."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.database import Database
+from tests.api.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+
+NOTHING = {"accepted": 0, "succeeded": 0, "failed": 0, "cancelled": 0, "pending": 0}
+
+
+@pytest.fixture
+def worker(database: Database, tenant: FreshTenant) -> Worker:
+    return Worker(database, tenant)
+
+
+def line(figures: dict[str, Any]) -> dict[str, int]:
+    return {name: figures[name] for name in NOTHING}
+
+
+def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
+    assert books(api(), make_webhook(api())) == {
+        **NOTHING,
+        "balanced": True,
+        "tests": NOTHING,
+        "replays": NOTHING,
+    }
+
+
+def test_an_event_is_accepted_before_it_has_a_number(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 3)
+    before = books(api(), webhook)
+
+    worker.claim(webhook)
+
+    assert line(before) == {**NOTHING, "accepted": 3, "pending": 3}
+    assert books(api(), webhook) == before
+
+
+def test_every_end_of_a_delivery_stands_in_its_column(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 4)
+    worker.send(webhook, 200, limit=1)
+    worker.send(webhook, 400, limit=1)
+    worker.send(webhook, 500, TWO_TRIES, limit=1)
+    assert line(books(api(), webhook)) == {
+        "accepted": 4,
+        "succeeded": 1,
+        "failed": 1,
+        "cancelled": 0,
+        "pending": 2,
+    }
+
+    api().patch(f"/v1/webhooks/{webhook['id']}", {"status": "disabled"})
+
+    closed = books(api(), webhook)
+    assert line(closed) == {
+        "accepted": 4,
+        "succeeded": 1,
+        "failed": 1,
+        "cancelled": 2,
+        "pending": 0,
+    }
+    assert closed["balanced"]
+
+
+def test_tests_and_replays_stand_on_lines_of_their_own(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 1)
+    worker.send(webhook, 500)
+    (failed,) = history(api(), webhook)
+    path = f"/v1/webhooks/{webhook['id']}"
+    for _ in range(2):
+        api().post(f"{path}/deliveries/{failed['id']}/replay")
+    api().post(f"{path}/test")
+    waiting = books(api(), webhook)
+    assert waiting["tests"] == {**NOTHING, "accepted": 1, "pending": 1}
+    assert waiting["replays"] == {**NOTHING, "accepted": 2, "pending": 2}
+
+    worker.send(webhook, 200)
+
+    done = books(api(), webhook)
+    assert line(done) == {**NOTHING, "accepted": 1, "failed": 1}
+    assert done["tests"] == {**NOTHING, "accepted": 1, "succeeded": 1}
+    assert done["replays"] == {**NOTHING, "accepted": 2, "succeeded": 2}
+    assert done["balanced"]
+
+
+def test_events_that_the_webhook_did_not_want_are_not_accepted(api: ApiOf) -> None:
+    filtered = make_webhook(api(), event_types=["session.completed"])
+    disabled = make_webhook(api())
+    api().patch(f"/v1/webhooks/{disabled['id']}", {"status": "disabled"})
+    make_findings(api(), 3)
+
+    assert line(books(api(), filtered)) == NOTHING
+    assert line(books(api(), disabled)) == NOTHING
+
+
+def test_the_totals_outlive_the_history(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 3)
+    worker.send(webhook, 200)
+    before = books(api(), webhook)
+
+    worker.run("DELETE FROM deliveries")
+
+    assert books(api(), webhook) == before
+
+
+def test_a_row_that_is_lost_or_counted_twice_unbalances_the_books(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 2)
+    worker.claim(webhook)
+    assert books(api(), webhook)["balanced"]
+
+    worker.run("DELETE FROM deliveries WHERE sequence = 1")
+    assert not books(api(), webhook)["balanced"]
+    worker.run("UPDATE lanes SET events_failed = events_failed + 1")
+    assert books(api(), webhook)["balanced"]
+    worker.run("UPDATE lanes SET replays_succeeded = replays_succeeded + 1")
+    assert not books(api(), webhook)["balanced"]
+
+
+def test_the_books_close_at_every_moment_beside_writers_and_a_worker(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    callers = [api() for _ in range(2)]
+
+    def write(one: Api) -> None:
+        for _ in range(8):
+            make_findings(one, 5)
+
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(write, one) for one in callers]
+        while not all(each.done() for each in running):
+            worker.send(webhook, 200, limit=3)
+            assert books(api(), webhook)["balanced"]
+        for each in running:
+            each.result()
+    while worker.send(webhook, 200):
+        pass
+
+    assert line(books(api(), webhook)) == {**NOTHING, "accepted": 80, "succeeded": 80}

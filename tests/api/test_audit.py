@@ -1,0 +1,320 @@
+"""The audit chain over HTTP: listed, exported, verified."""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import rfc8785
+from sqlalchemy import Engine, text
+
+from app.errors import AuditChainBroken
+from tests.api.making import make_session, pin_of, pointers, refused
+from tests.api.test_sessions import shifted
+from tests.conftest import Api, FreshTenant
+
+Apis = Callable[..., Api]
+Mint = Callable[..., str]
+NDJSON = {"Accept": "application/x-ndjson"}
+MEMBERS = {
+    "seq",
+    "at",
+    "tenant_id",
+    "actor",
+    "action",
+    "target",
+    "details",
+    "request_id",
+    "prev_hash",
+    "hash",
+}
+
+
+def change_settings(api: Api, times: int) -> None:
+    for number in range(times):
+        answer = api.patch("/v1/tenant/settings", {"bundle_retention_days": number + 1})
+        assert answer.status_code == 200
+
+
+def entries(api: Api, query: str = "") -> list[dict[str, Any]]:
+    return list(api.get(f"/v1/audit?{query}").json["data"])
+
+
+def numbers(api: Api, query: str = "") -> list[int]:
+    return [entry["seq"] for entry in entries(api, query)]
+
+
+def export(api: Api) -> list[dict[str, Any]]:
+    answer = api.get("/v1/audit", headers=NDJSON)
+    assert (answer.status_code, answer.content_type) == (200, "application/x-ndjson")
+    assert answer.data.endswith(b"\n")
+    return [json.loads(line) for line in answer.data.splitlines()]
+
+
+def check_chain(chain: list[dict[str, Any]]) -> None:
+    """Check a chain as a stranger would, with another implementation of RFC 8785."""
+    previous = "0" * 64
+    for number, entry in enumerate(chain, start=1):
+        assert entry.keys() == MEMBERS
+        assert (entry["seq"], entry["prev_hash"]) == (number, previous)
+        hashed = {name: value for name, value in entry.items() if name != "hash"}
+        previous = sha256(rfc8785.dumps(hashed)).hexdigest()
+        assert entry["hash"] == previous
+
+
+def test_a_chain_begins_with_its_tenant_and_root_key(api: Apis) -> None:
+    first, second = entries(api(), "order=asc")
+    assert (first["action"], second["action"]) == ("tenant.create", "key.mint")
+    assert first["actor"] == {"type": "operator", "id": "manage"}
+
+
+def test_listed_and_exported_entries_can_be_checked_by_anybody(api: Apis) -> None:
+    change_settings(api(), 3)
+    check_chain(entries(api(), "order=asc"))
+    check_chain(export(api())[:-1])
+
+
+def test_newest_first_unless_asked_otherwise(api: Apis) -> None:
+    change_settings(api(), 3)
+    assert numbers(api()) == [5, 4, 3, 2, 1]
+    assert numbers(api(), "order=desc") == [5, 4, 3, 2, 1]
+    assert numbers(api(), "order=asc") == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_in_either_order_hold_every_entry_once_while_others_are_appended(
+    api: Apis, order: str
+) -> None:
+    change_settings(api(), 5)
+    seen: list[int] = []
+    path: str | None = f"/v1/audit?limit=2&order={order}"
+    while path:
+        page = api().get(path).json
+        seen += [entry["seq"] for entry in page["data"]]
+        if len(seen) < 5:
+            change_settings(api(), 1)
+        path = page["next_cursor"] and (
+            f"/v1/audit?limit=2&order={order}&cursor={quote(page['next_cursor'])}"
+        )
+    expected = list(range(1, 8))
+    if order == "asc":
+        assert seen[:7] == expected
+        assert seen == list(range(1, len(seen) + 1))
+    else:
+        assert seen == expected[::-1]
+
+
+def test_a_cursor_belongs_to_its_order(api: Apis) -> None:
+    cursor = api().get("/v1/audit?limit=1&order=asc").json["next_cursor"]
+    assert pointers(api().get(f"/v1/audit?limit=1&cursor={cursor}")) == ["/cursor"]
+
+
+def test_the_chain_is_filtered_by_action_and_time(api: Apis) -> None:
+    change_settings(api(), 3)
+    assert numbers(api(), "action=settings.update") == [5, 4, 3]
+    assert numbers(api(), "action=no.such") == []
+    at = entries(api())[1]["at"]
+    assert numbers(api(), f"since={shifted(at, 0)}") == [5, 4]
+    assert numbers(api(), f"since={shifted(at, 1)}") == [5]
+    assert numbers(api(), f"until={shifted(at, 0)}") == [3, 2, 1]
+    assert numbers(api(), f"until={shifted(at, 1)}&order=asc") == [1, 2, 3, 4]
+    assert numbers(api(), f"until={shifted(at, 1)}&action=settings.update") == [4, 3]
+    assert numbers(api(), "until=1970-01-01T00:00:00Z") == []
+    assert numbers(api(), "since=9999-12-31T23:59:59Z") == []
+    assert numbers(api(), "since=0001-01-01T00:00:00Z&limit=1") == [5]
+
+
+@pytest.mark.parametrize("query", ["order=up", "action=", "since=now", "seq=1", "limit=201"])
+def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+    assert pointers(api().get(f"/v1/audit?{query}")) == ["/" + query.partition("=")[0]]
+
+
+def test_an_export_ends_with_its_own_entry_and_a_trailer(api: Apis) -> None:
+    change_settings(api(), 3)
+    *chain, trailer = export(api())
+    assert chain[-1]["action"] == "audit.export"
+    assert trailer == {
+        "type": "trailer",
+        "entries": len(chain),
+        "head": {"seq": len(chain), "hash": chain[-1]["hash"]},
+        "anchors": [],
+    }
+    assert api().get("/v1/audit/verify").json["head"] == trailer["head"]
+
+
+def test_an_export_longer_than_one_part_is_whole(
+    api: Apis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.audit_export.PART", 3)
+    change_settings(api(), 9)
+    *chain, trailer = export(api())
+    check_chain(chain)
+    assert trailer["entries"] == len(chain) == 12
+
+
+def test_what_is_appended_while_an_export_streams_is_not_in_it(
+    api: Apis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.audit_export.PART", 2)
+    change_settings(api(), 5)
+    answer = api().get("/v1/audit", headers=NDJSON, buffered=False)
+    stream = answer.iter_encoded()
+    received = next(stream)
+    change_settings(api(), 3)
+    received += b"".join(stream)
+    *chain, trailer = map(json.loads, received.splitlines())
+    check_chain(chain)
+    assert trailer["entries"] == len(chain) == 8
+
+
+def test_an_export_takes_no_filters(api: Apis) -> None:
+    answer = api().get("/v1/audit?action=key.mint&limit=1", headers=NDJSON)
+    assert sorted(pointers(answer)) == ["/action", "/limit"]
+    assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.audit_export.PART", 2)
+    change_settings(api(), 3)
+    _execute(
+        admin_engine,
+        tenant,
+        "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 3",
+    )
+    stream = api().get("/v1/audit", headers=NDJSON, buffered=False).iter_encoded()
+    check_chain([json.loads(line) for line in next(stream).splitlines()])
+    with pytest.raises(AuditChainBroken):
+        next(stream)
+
+
+def test_an_export_that_cannot_even_begin_is_answered_as_a_broken_chain(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    _execute(
+        admin_engine, tenant, "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 1"
+    )
+    answer = api().get("/v1/audit", headers=NDJSON)
+    assert refused(answer, 409, "audit-chain-broken")["seq"] == 1
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "text/html", "text/*;q=0.1"])
+def test_other_accept_headers_get_a_page_and_export_nothing(api: Apis, accept: str) -> None:
+    answer = api().get("/v1/audit", headers={"Accept": accept})
+    assert answer.content_type == "application/json"
+    assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
+    change_settings(api(), 2)
+    (newest, *_) = entries(api())
+    answer = api().get("/v1/audit/verify")
+    assert answer.status_code == 200
+    assert answer.json == {
+        "status": "intact",
+        "entries": 4,
+        "head": {"seq": 4, "hash": newest["hash"]},
+        "anchored_through": None,
+        "unanchored_entries": 4,
+        "anchors": {"checked": 0},
+    }
+
+
+def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
+    kept = api().get("/v1/audit/verify").json["head"]
+    change_settings(api(), 2)
+    path = f"/v1/audit/verify?seq={kept['seq']}&hash={kept['hash']}"
+    assert api().get(path).json["entries"] == 4
+    forged = f"/v1/audit/verify?seq={kept['seq']}&hash={'0' * 64}"
+    problem = refused(api().get(forged), 409, "audit-chain-broken")
+    assert problem["seq"] == kept["seq"]
+    assert (problem["expected"], problem["found"]) == ("0" * 64, kept["hash"])
+    beyond = f"/v1/audit/verify?seq={10**15}&hash={kept['hash']}"
+    assert refused(api().get(beyond), 409, "audit-chain-broken")["seq"] == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("seq=1", "/hash"),
+        (f"hash={'0' * 64}", "/seq"),
+        (f"seq=0&hash={'0' * 64}", "/seq"),
+        (f"seq=-1&hash={'0' * 64}", "/seq"),
+        (f"seq=01&hash={'0' * 64}", "/seq"),
+        (f"seq=1e2&hash={'0' * 64}", "/seq"),
+        (f"seq={10**30}&hash={'0' * 64}", "/seq"),
+        (f"seq=1&hash={'0' * 63}", "/hash"),
+        (f"seq=1&hash={'F' * 64}", "/hash"),
+        (f"seq=1&hash={'0' * 63}%0A", "/hash"),
+        (f"seq=1&hash={'0' * 64}%0A", "/hash"),
+        ("since=anchor", "/since"),
+    ],
+)
+def test_half_a_head_and_what_is_none_are_refused(api: Apis, query: str, pointer: str) -> None:
+    assert pointers(api().get(f"/v1/audit/verify?{query}")) == [pointer]
+
+
+def test_a_broken_chain_is_a_conflict_that_names_the_first_bad_entry(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    change_settings(api(), 5)
+    _execute(
+        admin_engine,
+        tenant,
+        "UPDATE audit_entries SET body = convert_to(replace(convert_from(body, 'UTF8'),"
+        " 'settings', 'nothings'), 'UTF8') WHERE tenant_id = :tenant AND seq >= 4",
+    )
+    stored = entries(api(), "order=asc")[3]
+    problem = refused(api().get("/v1/audit/verify"), 409, "audit-chain-broken")
+    assert problem["seq"] == 4
+    assert problem["expected"] == stored["hash"]
+    assert problem["found"] != stored["hash"]
+
+
+@pytest.mark.parametrize("body", ["", "null", "[1]", "\\xff"])
+def test_a_page_with_an_entry_that_cannot_be_read_is_a_broken_chain_and_no_crash(
+    api: Apis, admin_engine: Engine, tenant: FreshTenant, body: str
+) -> None:
+    change_settings(api(), 2)
+    _execute(
+        admin_engine,
+        tenant,
+        "UPDATE audit_entries SET body = CAST(:body AS bytea)"
+        " WHERE tenant_id = :tenant AND seq = 3",
+        body=body,
+    )
+    assert refused(api().get("/v1/audit"), 409, "audit-chain-broken")["seq"] == 3
+    assert numbers(api(), "limit=1") == [4]
+
+
+def test_the_chain_is_the_whole_tenants_and_no_pinned_key_sees_it(api: Apis, mint: Mint) -> None:
+    pinned = api(mint("admin", pin_of(make_session(api()))))
+    before = numbers(api())
+    for path in ("/v1/audit", "/v1/audit/verify"):
+        refused(pinned.get(path), 403, "pinned-key")
+    refused(pinned.get("/v1/audit", headers=NDJSON), 403, "pinned-key")
+    assert numbers(api()) == before
+
+
+def test_a_reader_lists_exports_and_verifies(api: Apis, mint: Mint) -> None:
+    reader = api(mint("read"))
+    assert numbers(reader) == [3, 2, 1]
+    assert export(reader)[-2]["actor"]["role"] == "read"
+    assert reader.get("/v1/audit/verify").json["entries"] == 4
+
+
+def test_a_stranger_sees_a_chain_of_its_own(api: Apis, other_tenant: FreshTenant) -> None:
+    change_settings(api(), 3)
+    stranger = api(other_tenant.root_key)
+    assert numbers(stranger) == [2, 1]
+    cursor = api().get("/v1/audit?limit=1").json["next_cursor"]
+    assert pointers(stranger.get(f"/v1/audit?limit=1&cursor={cursor}")) == ["/cursor"]
+
+
+def _execute(admin_engine: Engine, tenant: FreshTenant, statement: str, **values: Any) -> None:
+    with admin_engine.begin() as connection:
+        done = connection.execute(text(statement), {"tenant": tenant.id} | values)
+        assert done.rowcount > 0

@@ -1,0 +1,188 @@
+"""The catalogue of event types, and one event across all webhooks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from app import ids
+from app.core import disabling
+from app.core.event_types import CATALOGUE, EventType
+from app.database import Database
+from tests.api.making import NOBODY, finding_of, make_session, pin_of, refused
+from tests.api.sending import Worker, history, make_findings, make_webhook
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+
+def validator(name: str) -> Any:
+    schema = dict(CATALOGUE[EventType(name)].data_schema)
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+def payload_of(api: Api, event_id: str) -> dict[str, Any]:
+    answer = api.get(f"/v1/events/{event_id}")
+    assert answer.status_code == 200, answer.json
+    payload: dict[str, Any] = answer.json["payload"]
+    return payload
+
+
+def test_every_type_is_described_with_an_example_that_fits(api: ApiOf) -> None:
+    listed = api().get("/v1/event-types").json["data"]
+
+    assert [entry["type"] for entry in listed] == [
+        "finding.created",
+        "session.completed",
+        "webhook.test",
+        "webhook.disabled",
+        "audit.chain_broken",
+    ]
+    for entry in listed:
+        assert entry["description"]
+        schema = jsonschema_rs.Draft202012Validator(entry["data_schema"], validate_formats=True)
+        schema.validate(entry["example"])
+        # A schema that fits everything would say nothing.
+        assert not schema.is_valid({})
+        assert set(entry["example"]) == set(entry["data_schema"]["properties"])
+
+
+def test_what_is_really_sent_fits_its_schema(api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    session = make_session(api(), title="a title", metadata={"a": [1, None]})
+    full = finding_of(session["id"], detail="more", data={"amount": 1.5})
+    for body in (full, finding_of(session["id"])):
+        assert api().post("/v1/findings", body).status_code == 201
+    api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "failed"})
+    api().post(f"/v1/webhooks/{webhook['id']}/test")
+
+    rows = history(api(), webhook)
+
+    assert {row["event_type"] for row in rows} == {
+        "finding.created",
+        "session.completed",
+        "webhook.test",
+    }
+    for row in rows:
+        payload = payload_of(api(), row["event_id"])
+        assert payload["type"] == row["event_type"]
+        assert payload["id"] == row["event_id"]
+        validator(row["event_type"]).validate(payload["data"])
+        assert set(payload["data"]) == set(
+            CATALOGUE[EventType(row["event_type"])].data_schema["properties"]
+        )
+
+
+def test_the_news_of_a_disabled_webhook_fits_its_schema(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    told, disabled = make_webhook(api()), make_webhook(api())
+    webhook_id = ids.parse("whk", disabled["id"])
+    assert webhook_id is not None
+    with database.transaction(tenant.id) as session:
+        assert disabling.disable(session, tenant.id, webhook_id, "gone")
+
+    (row,) = history(api(), told)
+
+    payload = payload_of(api(), row["event_id"])
+    validator("webhook.disabled").validate(payload["data"])
+    assert payload["data"]["webhook_id"] == disabled["id"]
+    assert api().get(f"/v1/webhooks/{disabled['id']}").json["disabled_reason"] == "gone"
+
+
+def test_a_pinned_key_may_read_the_catalogue_and_no_event(api: ApiOf, mint: Mint) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 1)
+    (row,) = history(api(), webhook)
+    pinned = api(mint("read", pin_of(make_session(api()))))
+
+    assert pinned.get("/v1/event-types").status_code == 200
+    refused(pinned.get(f"/v1/events/{row['event_id']}"), 403, "pinned-key")
+    refused(pinned.get(f"/v1/events/evt_{NOBODY}"), 403, "pinned-key")
+
+
+# One event
+
+
+def test_an_event_shows_what_was_decided_for_every_webhook(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    matched = make_webhook(api(), event_types=["finding.created"])
+    filtered = make_webhook(api(), event_types=["session.completed"])
+    disabled = make_webhook(api())
+    deleted = make_webhook(api())
+    api().patch(f"/v1/webhooks/{disabled['id']}", {"status": "disabled"})
+    api().delete(f"/v1/webhooks/{deleted['id']}")
+    (finding,) = make_findings(api(), 1)
+    late = make_webhook(api())
+    (row,) = history(api(), matched)
+    Worker(database, tenant).send(matched, 200)
+
+    event = api().get(f"/v1/events/{row['event_id']}").json
+
+    assert event["type"] == "finding.created"
+    assert event["payload"]["data"] == api().get(f"/v1/findings/{finding['id']}").json
+    decided = {each["webhook_id"]: each for each in event["webhooks"]}
+    assert {webhook: each["decision"] for webhook, each in decided.items()} == {
+        matched["id"]: "matched",
+        filtered["id"]: "filtered",
+        disabled["id"]: "disabled",
+    }
+    (delivery,) = decided[matched["id"]]["deliveries"]
+    assert (delivery["id"], delivery["status"]) == (row["id"], "succeeded")
+    assert decided[filtered["id"]]["deliveries"] == []
+    for webhook, decision in (
+        (matched, "matched"),
+        (filtered, "filtered"),
+        (disabled, "disabled"),
+        (deleted, "absent"),
+        (late, "absent"),
+    ):
+        path = f"/v1/webhooks/{webhook['id']}/decisions?event_id={row['event_id']}"
+        answer = api().get(path).json
+        assert (answer["decision"], answer["webhook_id"]) == (decision, webhook["id"])
+        assert answer["explanation"]
+
+
+def test_an_event_lists_its_replays_too(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 1)
+    Worker(database, tenant).send(webhook, 500)
+    (row,) = history(api(), webhook)
+    replay = api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay").json
+
+    event = api().get(f"/v1/events/{row['event_id']}").json
+
+    (decided,) = event["webhooks"]
+    assert [each["id"] for each in decided["deliveries"]] == [row["id"], replay["id"]]
+
+
+@pytest.mark.parametrize("query", ["", "event_id=", "event_id=evt_1", f"event_id=evt_{NOBODY}"])
+def test_a_decision_about_no_event_is_refused(api: ApiOf, query: str) -> None:
+    webhook = make_webhook(api())
+
+    answer = api().get(f"/v1/webhooks/{webhook['id']}/decisions?{query}")
+
+    assert answer.status_code == (422 if query == "" else 404)
+
+
+def test_a_stranger_s_event_and_one_that_never_was_answer_alike(
+    api: ApiOf, other_tenant: FreshTenant
+) -> None:
+    stranger = api(other_tenant.root_key)
+    foreign_webhook = make_webhook(stranger)
+    make_findings(stranger, 1)
+    foreign = history(stranger, foreign_webhook)[0]["event_id"]
+    own = make_webhook(api())
+
+    answers = [
+        refused(api().get(path), 404, "not-found")
+        for each in (foreign, f"evt_{NOBODY}", "evt_1", f"evt_{'f' * 32}")
+        for path in (f"/v1/events/{each}", f"/v1/webhooks/{own['id']}/decisions?event_id={each}")
+    ]
+
+    assert all(answer == answers[0] for answer in answers)

@@ -1,0 +1,177 @@
+"""Jobs over HTTP: listed, read, and moved from one state to another, or refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app import ids
+from app.core import jobs
+from app.core.jobs import Step
+from app.database import Database
+from tests.api.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+
+class Queue:
+    """Makes jobs and moves them as a worker does."""
+
+    def __init__(self, database: Database, tenant: FreshTenant) -> None:
+        self._database = database
+        self._tenant_id = tenant.id
+
+    def add(self, kind: str = "test") -> str:
+        with self._database.transaction(self._tenant_id) as session:
+            job = jobs.enqueue(
+                session,
+                self._tenant_id,
+                kind=kind,
+                args={"n": 1},
+                progress={"total": 3, "done": 0},
+            )
+        return ids.text("job", job.id)
+
+    def work(self, job: str, *, cursor: str | None = None, error: str | None = None) -> None:
+        """Claim a job and let its step go on at `cursor`, succeed (None), or fail for good."""
+        job_id = ids.parse("job", job)
+        assert job_id is not None
+        with self._database.transaction(self._tenant_id) as session:
+            claimed = jobs.claim(session, self._tenant_id, job_id)
+            assert claimed is not None
+            if error is None:
+                assert jobs.advance(session, claimed, Step(cursor, {"total": 3, "done": 1}))
+            else:
+                assert jobs.fail(session, claimed, error, for_good=True)
+
+
+@pytest.fixture
+def queue(database: Database, tenant: FreshTenant) -> Queue:
+    return Queue(database, tenant)
+
+
+def read(api: Api, job: str) -> dict[str, Any]:
+    answer = api.get(f"/v1/jobs/{job}")
+    assert answer.status_code == 200, answer.json
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def test_a_job_shows_what_it_does_and_how_far_it_is(api: ApiOf, queue: Queue) -> None:
+    job = queue.add()
+    new = read(api(), job)
+    assert (new["kind"], new["args"], new["status"]) == ("test", {"n": 1}, "queued")
+    assert (new["progress"], new["error"]) == ({"total": 3, "done": 0}, None)
+    assert new["finished_at"] is None
+
+    queue.work(job, cursor="here")
+    assert read(api(), job)["status"] == "running"
+    assert read(api(), job)["progress"]["done"] == 1
+
+    queue.work(job)
+    done = read(api(), job)
+    assert done["status"] == "succeeded"
+    assert done["finished_at"] >= done["created_at"]
+
+
+def test_jobs_are_listed_newest_first_and_filtered(api: ApiOf, queue: Queue) -> None:
+    made = [queue.add("a"), queue.add("b"), queue.add("a"), queue.add("b")]
+    queue.work(made[0])
+
+    def listed(query: str) -> list[str]:
+        return [job["id"] for job in api().get(f"/v1/jobs?{query}").json["data"]]
+
+    assert listed("") == made[::-1]
+    assert listed("kind=a") == [made[2], made[0]]
+    assert listed("status=succeeded") == [made[0]]
+    assert listed("kind=b&status=succeeded") == []
+    first = api().get("/v1/jobs?limit=3").json
+    assert listed(f"limit=3&cursor={first['next_cursor']}") == [made[0]]
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [("status=lost", "/status"), ("kind=", "/kind"), ("limit=0", "/limit"), ("name=a", "/name")],
+)
+def test_a_wrong_query_is_refused_and_named(api: ApiOf, query: str, pointer: str) -> None:
+    assert pointers(api().get(f"/v1/jobs?{query}")) == [pointer]
+
+
+def test_a_dead_job_says_why_and_is_tried_again(api: ApiOf, queue: Queue) -> None:
+    job = queue.add()
+    queue.work(job, error="The webhook was disabled.")
+    dead = read(api(), job)
+    assert (dead["status"], dead["error"]) == ("dead", "The webhook was disabled.")
+
+    again = api().post(f"/v1/jobs/{job}/retry")
+
+    assert again.status_code == 200
+    assert (again.json["status"], again.json["error"]) == ("queued", None)
+    assert again.json == read(api(), job)
+    queue.work(job)
+    assert read(api(), job)["status"] == "succeeded"
+
+
+def test_a_cancelled_job_is_resumed_where_it_was(api: ApiOf, queue: Queue) -> None:
+    job = queue.add()
+    queue.work(job, cursor="here")
+
+    cancelled = api().post(f"/v1/jobs/{job}/cancel").json
+    assert (cancelled["status"], cancelled["progress"]["done"]) == ("cancelled", 1)
+    resumed = api().post(f"/v1/jobs/{job}/resume").json
+
+    assert (resumed["status"], resumed["finished_at"]) == ("queued", None)
+    assert resumed["progress"]["done"] == 1
+
+
+def test_a_move_that_does_not_fit_the_state_is_refused(api: ApiOf, queue: Queue) -> None:
+    queued, dead, cancelled, succeeded = (queue.add() for _ in range(4))
+    queue.work(dead, error="It cannot be.")
+    api().post(f"/v1/jobs/{cancelled}/cancel")
+    queue.work(succeeded)
+
+    for job, fits in ((queued, "cancel"), (dead, "retry"), (cancelled, "resume"), (succeeded, "")):
+        before = read(api(), job)
+        for move in {"retry", "cancel", "resume"} - {fits}:
+            refused(api().post(f"/v1/jobs/{job}/{move}"), 409, "job-state")
+        assert read(api(), job) == before
+
+
+def test_a_move_takes_no_fields(api: ApiOf, queue: Queue) -> None:
+    job = queue.add()
+    assert pointers(api().post(f"/v1/jobs/{job}/cancel", {"force": True})) == ["/force"]
+    assert api().post(f"/v1/jobs/{job}/cancel", {}).status_code == 200
+
+
+def test_reading_needs_the_read_role_moving_the_write_role_and_no_pin(
+    api: ApiOf, queue: Queue, mint: Mint
+) -> None:
+    job = queue.add()
+    reader, pinned = api(mint("read")), api(mint("admin", pin_of(make_session(api()))))
+
+    assert reader.get("/v1/jobs").status_code == 200
+    assert reader.get(f"/v1/jobs/{job}").status_code == 200
+    refused(pinned.get("/v1/jobs"), 403, "pinned-key")
+    refused(pinned.get(f"/v1/jobs/{job}"), 403, "pinned-key")
+    for move in ("retry", "cancel", "resume"):
+        refused(reader.post(f"/v1/jobs/{job}/{move}"), 403, "insufficient-role")
+        refused(pinned.post(f"/v1/jobs/{job}/{move}"), 403, "pinned-key")
+    assert api(mint("write")).post(f"/v1/jobs/{job}/cancel").status_code == 200
+
+
+def test_a_stranger_s_job_and_one_that_never_was_answer_alike(
+    api: ApiOf, queue: Queue, other_tenant: FreshTenant
+) -> None:
+    job = queue.add()
+    stranger = api(other_tenant.root_key)
+
+    assert stranger.get("/v1/jobs").json["data"] == []
+    for method, tail in (("GET", ""), ("POST", "/retry"), ("POST", "/cancel"), ("POST", "/resume")):
+        answers = [
+            refused(stranger.request(method, f"/v1/jobs/{each}{tail}"), 404, "not-found")
+            for each in (job, f"job_{NOBODY}", "job_1", f"whk_{NOBODY}")
+        ]
+        assert all(answer == answers[0] for answer in answers)
+    assert read(api(), job)["status"] == "queued"

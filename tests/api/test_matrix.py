@@ -1,0 +1,399 @@
+"""Who may do what: every route, every role, every pin, and every id that belongs to somebody else.
+
+The tables are the specification; a route that stands in neither of them fails a test.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.core import tenants
+from app.database import Database
+from tests.api.making import finding_of, make_agent, make_finding, make_session, pin_of
+from tests.api.sending import history, make_webhook
+from tests.conftest import Answer, Api, FreshTenant
+
+# Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
+# r, w, a: keys with the role read, write, admin.
+TABLE = """
+                                            | no  | no pin      | inside      | outside
+                                            | key | r   w   a   | r   w   a   | r   w   a
+GET    /v1/keys                             | 401 | 200 200 200 | 200 200 200 | 200 200 200
+GET    /v1/keys/self                        | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/keys                             | 401 | 403 403 201 | 403 403 201 | 403 403 403
+DELETE /v1/keys/<key_id>                    | 401 | 403 403 204 | 403 403 204 | 403 403 404
+
+GET    /v1/tenant/settings                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PATCH  /v1/tenant/settings                  | 401 | 403 403 200 | 403 403 403 | 403 403 403
+
+GET    /v1/agents                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/agents                           | 401 | 403 201 201 | 403 403 403 | 403 403 403
+GET    /v1/agents/<agent_id>                | 401 | 200 200 200 | 200 200 200 | 404 404 404
+PATCH  /v1/agents/<agent_id>                | 401 | 403 200 200 | 403 200 200 | 403 404 404
+
+GET    /v1/sessions                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/sessions                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/sessions/<session_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 403 404 404
+
+GET    /v1/findings                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/findings                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
+POST   /v1/findings/batch                   | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/findings/<finding_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+
+GET    /v1/webhooks                         | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks                         | 401 | 403 403 201 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PATCH  /v1/webhooks/<webhook_id>            | 401 | 403 403 200 | 403 403 403 | 403 403 403
+DELETE /v1/webhooks/<webhook_id>            | 401 | 403 403 204 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/rotate-secret
+                                            | 401 | 403 403 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/decisions  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/deliveries | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/deliveries/<delivery_id>
+                                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/replay
+                                            | 401 | 403 202 202 | 403 403 403 | 403 403 403
+
+GET    /v1/event-types                      | 401 | 200 200 200 | 200 200 200 | 200 200 200
+GET    /v1/events/<event_id>                | 401 | 200 200 200 | 403 403 403 | 403 403 403
+
+GET    /v1/jobs                             | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/jobs/<job_id>                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/cancel             | 401 | 403 200 200 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/resume             | 401 | 403 409 409 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/retry              | 401 | 403 409 409 | 403 403 403 | 403 403 403
+
+GET    /v1/audit                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/audit/verify                     | 401 | 200 200 200 | 403 403 403 | 403 403 403
+"""
+
+# Anybody may read these; /metrics has a token of its own and is not there without one.
+PUBLIC = {
+    "/": 302,
+    "/docs": 200,
+    "/docs/<name>": 404,
+    "/docs/start.js": 200,
+    "/healthz": 200,
+    "/metrics": 404,
+    "/openapi.json": 200,
+    "/problems/<slug>": 404,
+    "/readyz": 200,
+}
+
+ROLES = ("read", "write", "admin")
+PINS = ("no pin", "inside", "outside")
+PREFIXES = {
+    "key_id": "key",
+    "agent_id": "agt",
+    "session_id": "ses",
+    "finding_id": "fnd",
+    "webhook_id": "whk",
+    "delivery_id": "dlv",
+    "event_id": "evt",
+    "job_id": "job",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route with the status that each caller gets."""
+
+    method: str
+    rule: str
+    no_key: int
+    expected: dict[tuple[str, str], int]
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.rule}"
+
+    @property
+    def parameters(self) -> list[str]:
+        return [name for name in PREFIXES if f"<{name}>" in self.rule]
+
+
+def rows() -> Iterator[Row]:
+    route = ""
+    for line in TABLE.splitlines()[3:]:
+        name, *columns = line.split("|")
+        route = name.strip() or route
+        if columns:
+            method, rule = route.split()
+            statuses = [[int(status) for status in column.split()] for column in columns]
+            yield Row(
+                method,
+                rule,
+                statuses[0][0],
+                {
+                    (role, pin): statuses[1 + place][ROLES.index(role)]
+                    for place, pin in enumerate(PINS)
+                    for role in ROLES
+                },
+            )
+
+
+ROWS = list(rows())
+EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=str)
+
+
+class World:
+    """A tenant with one of everything; things lie under one pin."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.session = make_session(api)
+        self.pin = pin_of(self.session)
+        self.webhook = make_webhook(api)
+        self.finding = make_finding(api, self.session["id"])
+        self.delivery = history(api, self.webhook)[0]
+        self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
+        self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
+
+    def ids(self) -> dict[str, str]:
+        return {
+            "key_id": self.key["id"],
+            "agent_id": self.session["agent_id"],
+            "session_id": self.session["id"],
+            "finding_id": self.finding["id"],
+            "webhook_id": self.webhook["id"],
+            "delivery_id": self.delivery["id"],
+            "event_id": self.delivery["event_id"],
+            "job_id": self.job["id"],
+        }
+
+    def body(self, row: Row) -> Any:
+        """Return a body that this route accepts from a caller who may send it."""
+        finding = finding_of(self.session["id"])
+        bodies = {
+            "POST /v1/keys": {"name": "n", "role": "read", "pin": self.pin},
+            "PATCH /v1/tenant/settings": {"bundle_visibility": "public"},
+            "POST /v1/agents": {"name": "n"},
+            "PATCH /v1/agents/<agent_id>": {"name": "n"},
+            "POST /v1/sessions": self.pin,
+            "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
+            "POST /v1/findings": finding,
+            "POST /v1/findings/batch": {"findings": [finding]},
+            "POST /v1/webhooks": {"url": self.webhook["url"]},
+            "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
+            "POST /v1/webhooks/<webhook_id>/replay": {},
+        }
+        return bodies.get(str(row))
+
+    def key_text(self, role: str, pin: str) -> str:
+        """Mint a key whose pin is none, this world's, or another's."""
+        pins = {"no pin": None, "inside": self.pin, "outside": self._other_pin}
+        body = {"name": "n", "role": role, "pin": pins[pin]}
+        return str(self._made("/v1/keys", body)["key"])
+
+    @property
+    def _other_pin(self) -> dict[str, str]:
+        return {**self.pin, "agent_id": make_agent(self.api)["id"]}
+
+    def _made(self, path: str, body: Any) -> dict[str, Any]:
+        answer = self.api.post(path, body)
+        assert answer.status_code in (201, 202), answer.json
+        made: dict[str, Any] = answer.json
+        return made
+
+
+def send(caller: Api, row: Row, world: World, **changed: str) -> Answer:
+    """Send the route's request about the world's things, some ids changed."""
+    named = world.ids() | changed
+    path = row.rule
+    for name in row.parameters:
+        path = path.replace(f"<{name}>", named[name])
+    if row.rule.endswith("/decisions"):
+        path += f"?event_id={named['event_id']}"
+    body = world.body(row)
+    return caller.request(row.method, path, **({} if body is None else {"json": body}))
+
+
+@pytest.fixture
+def holder(app: Flask) -> Callable[[str | None], Api]:
+    """Return a maker of callers from the text of a key."""
+    return lambda key: Api(app.test_client(), key)
+
+
+def test_every_route_stands_in_a_table(app: Flask) -> None:
+    routes = {
+        (method, rule.rule)
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+
+    assert routes == {(row.method, row.rule) for row in ROWS} | {("GET", rule) for rule in PUBLIC}
+
+
+@EACH_ROW
+def test_each_caller_gets_what_the_table_says(
+    row: Row, tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    root = holder(tenant.root_key)
+    world = World(root)
+    got = {}
+    for role, pin in row.expected:
+        # A world that was changed is left behind: each caller finds everything as it was made.
+        fresh = world if row.method == "GET" else World(root)
+        got[role, pin] = send(holder(fresh.key_text(role, pin)), row, fresh).status_code
+
+    assert got == row.expected
+    assert send(holder(None), row, world).status_code == row.no_key
+
+
+@EACH_ROW
+def test_refusals_of_a_caller_come_before_those_of_a_request(
+    row: Row, tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    """Whoever may not ask does not learn what is there, nor what a body must hold."""
+    world = World(holder(tenant.root_key))
+    nowhere = dict.fromkeys(row.parameters, "nothing")
+    for (role, pin), expected in row.expected.items():
+        if expected == 403 and str(row) != "POST /v1/keys":
+            answer = send(holder(world.key_text(role, pin)), row, world, **nowhere)
+            assert answer.status_code == 403, (role, pin)
+
+
+@pytest.mark.parametrize("rule", PUBLIC)
+def test_public_routes_need_no_key(client: FlaskClient, rule: str) -> None:
+    with client.get(rule.replace("<name>", "nothing").replace("<slug>", "nothing")) as answer:
+        assert answer.status_code == PUBLIC[rule]
+
+
+@pytest.mark.parametrize(
+    ("row", "parameter"),
+    [
+        pytest.param(row, parameter, id=f"{row} {parameter}")
+        for row in ROWS
+        for parameter in row.parameters
+    ],
+)
+def test_an_id_of_somebody_else_is_answered_like_one_that_does_not_exist(
+    row: Row,
+    parameter: str,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    holder: Callable[[str | None], Api],
+) -> None:
+    root = holder(tenant.root_key)
+    world = World(root)
+    theirs = World(holder(other_tenant.root_key)).ids()[parameter]
+    prefix = PREFIXES[parameter]
+    unknown = f"{prefix}_01920000000070008000000000000000"
+    callers = [root]
+    if row.expected["admin", "inside"] != 403:
+        callers.append(holder(world.key_text("admin", "inside")))
+    foreign = {
+        "another tenant's": theirs,
+        "another kind's": f"ten_{'0' * 32}",
+        "malformed": "nothing",
+        "cut short": unknown[:-1],
+        "too long": unknown + "0",
+        "upper case": unknown.upper(),
+        "padded": f"%20{unknown}",
+        "nil": f"{prefix}_{'0' * 32}",
+        "with a NUL": f"{unknown}%00",
+        "not ASCII": f"{prefix}_%D9%A1{unknown[5:]}",
+        "SQL": "'%20OR%201=1--",
+    }
+    for caller in callers:
+        expected = _comparable(send(caller, row, world, **{parameter: unknown}))
+        assert expected["status"] == 404
+        for name, identifier in foreign.items():
+            answer = send(caller, row, world, **{parameter: identifier})
+            assert _comparable(answer) == expected, name
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if row.parameters and row.expected["admin", "outside"] == 404],
+    ids=str,
+)
+def test_an_id_outside_the_pin_is_answered_like_one_that_does_not_exist(
+    row: Row, tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    world = World(holder(tenant.root_key))
+    pinned = holder(world.key_text("admin", "outside"))
+    (parameter,) = row.parameters
+    unknown = f"{PREFIXES[parameter]}_01920000000070008000000000000000"
+
+    outside = _comparable(send(pinned, row, world))
+
+    assert outside["status"] == 404
+    assert outside == _comparable(send(pinned, row, world, **{parameter: unknown}))
+
+
+def test_a_delivery_is_found_under_its_own_webhook_only(
+    tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    root = holder(tenant.root_key)
+    world, other = World(root), World(root)
+    for row in ROWS:
+        if "<delivery_id>" in row.rule:
+            assert send(root, row, world, webhook_id=other.webhook["id"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(lambda world, pin: pin, id="another tenant's agent"),
+        pytest.param(lambda world, pin: {**world.pin, "agent_id": "agt_x"}, id="malformed agent"),
+    ],
+)
+def test_a_foreign_agent_in_a_body_is_answered_like_one_that_does_not_exist(
+    body: Callable[[World, dict[str, str]], dict[str, str]],
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    holder: Callable[[str | None], Api],
+) -> None:
+    world = World(holder(tenant.root_key))
+    theirs = World(holder(other_tenant.root_key)).pin
+    unknown = {**world.pin, "agent_id": "agt_01920000000070008000000000000000"}
+    for caller in (world.api, holder(world.key_text("write", "inside"))):
+        expected = _comparable(caller.post("/v1/sessions", unknown))
+        assert expected["status"] == 404
+        assert _comparable(caller.post("/v1/sessions", body(world, theirs))) == expected
+
+
+def test_a_principal_outside_the_pin_is_answered_like_an_agent_that_does_not_exist(
+    tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    world = World(holder(tenant.root_key))
+    pinned = holder(world.key_text("write", "inside"))
+    unknown = {**world.pin, "agent_id": "agt_01920000000070008000000000000000"}
+
+    refused = pinned.post("/v1/sessions", {**world.pin, "principal": "bob@example.com"})
+
+    assert _comparable(refused) == _comparable(pinned.post("/v1/sessions", unknown))
+
+
+def test_lists_show_a_pinned_key_its_own_and_a_stranger_nothing(
+    database: Database, tenant: FreshTenant, holder: Callable[[str | None], Api]
+) -> None:
+    world = World(holder(tenant.root_key))
+    World(holder(tenant.root_key))
+    stranger = holder(tenants.create(database, "nobody")[1])
+    inside = holder(world.key_text("read", "inside"))
+    outside = holder(world.key_text("read", "outside"))
+    for path, own in (
+        ("/v1/agents", world.session["agent_id"]),
+        ("/v1/sessions", world.session["id"]),
+        ("/v1/findings", world.finding["id"]),
+    ):
+        seen = [row["id"] for row in inside.get(path).json["data"]]
+        assert seen == [own], path
+        assert own not in outside.get(path).text
+        assert stranger.get(path).json["data"] == []
+
+
+def _comparable(answer: Answer) -> dict[str, Any]:
+    """Return everything an answer says but for the request's own id."""
+    said: dict[str, Any] = dict(answer.json)
+    assert said.pop("request_id")
+    return said

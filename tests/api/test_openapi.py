@@ -1,0 +1,59 @@
+"""The served OpenAPI document against the service itself: generated requests, every answer checked.
+
+No answer may be a 5xx, have a status that the document does not list for its route, or a body outside
+the schema that the document gives for that status.
+"""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from flask import Flask
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.schemas import BaseSchema
+
+from tests.api.test_matrix import PREFIXES, ROWS, Row, World
+from tests.conftest import Api, FreshTenant
+
+
+@pytest.fixture(scope="module")
+def document(app: Flask) -> BaseSchema:
+    """The document as it is served."""
+    return schemathesis.openapi.from_wsgi("/openapi.json", app)
+
+
+def operation(document: BaseSchema, row: Row) -> Any:
+    path = row.rule.replace("<", "{").replace(">", "}")
+    return document[path][row.method]
+
+
+def point_at_real_things(case: Any, real: dict[str, str]) -> None:
+    """Replace generated ids, which name nothing, in the path, the query and the body."""
+    for part in (case.path_parameters, case.query, case.body):
+        if isinstance(part, dict):
+            for name in PREFIXES:
+                if name in part:
+                    part[name] = real[name]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_every_answer_is_as_documented(
+    row: Row, document: BaseSchema, app: Flask, tenant: FreshTenant
+) -> None:
+    world = World(Api(app.test_client(), tenant.root_key))
+    headers = {"Authorization": f"Bearer {tenant.root_key}"}
+
+    @settings(
+        max_examples=12,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate],
+        database=None,
+    )
+    @given(case=operation(document, row).as_strategy(), real=st.booleans())
+    def answers(case: Any, real: bool) -> None:
+        if real:
+            point_at_real_things(case, world.ids())
+        case.call_and_validate(headers=headers)
+
+    answers()

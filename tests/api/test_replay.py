@@ -1,0 +1,308 @@
+"""Test deliveries and single replays: at once, on their own terms, and refused when disabled."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.database import Database
+from tests.api.making import NOBODY, make_session, pin_of, refused
+from tests.api.sending import Worker, books, history, make_findings, make_webhook
+from tests.conftest import Api, FreshTenant
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+
+
+@pytest.fixture
+def worker(database: Database, tenant: FreshTenant) -> Worker:
+    return Worker(database, tenant)
+
+
+@pytest.fixture
+def webhook(api: ApiOf) -> dict[str, Any]:
+    return make_webhook(api())
+
+
+@pytest.fixture
+def failed(api: ApiOf, webhook: dict[str, Any], worker: Worker) -> dict[str, Any]:
+    """A delivery that failed for good."""
+    make_findings(api(), 1)
+    worker.send(webhook, 500)
+    (row,) = history(api(), webhook)
+    assert row["status"] == "failed"
+    return row
+
+
+def replay(api: Api, delivery: dict[str, Any], **options: Any) -> Any:
+    path = f"/v1/webhooks/{delivery['webhook_id']}/deliveries/{delivery['id']}/replay"
+    return api.post(path, **options)
+
+
+def fire(api: Api, webhook: dict[str, Any], **options: Any) -> Any:
+    return api.post(f"/v1/webhooks/{webhook['id']}/test", **options)
+
+
+# Tests
+
+
+def test_a_test_is_sent_whatever_event_types_says(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api(), event_types=["session.completed"])
+
+    answer = fire(api(), webhook)
+
+    assert answer.status_code == 202
+    row = answer.json
+    assert (row["kind"], row["event_type"]) == ("test", "webhook.test")
+    assert (row["status"], row["sequence"]) == ("pending", None)
+    assert worker.send(webhook, 200) == 1
+    (row,) = history(api(), webhook)
+    assert row["status"] == "succeeded"
+
+
+def test_a_test_goes_to_its_own_webhook_alone(api: ApiOf, webhook: dict[str, Any]) -> None:
+    other = make_webhook(api())
+
+    event_id = fire(api(), webhook).json["event_id"]
+
+    assert history(api(), other) == []
+    (decided,) = api().get(f"/v1/events/{event_id}").json["webhooks"]
+    assert decided["webhook_id"] == webhook["id"]
+
+
+def test_a_test_goes_out_even_while_the_webhook_is_paused(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 6)
+    worker.send(webhook, 503, (0.0, 0.0))
+    assert worker.send(webhook) == 0
+
+    fire(api(), webhook)
+
+    _, claimed = worker.claim(webhook)
+    assert [row.kind for row in claimed] == ["test"]
+
+
+def test_a_test_and_a_replay_make_the_lane_due_at_once(
+    api: ApiOf,
+    webhook: dict[str, Any],
+    failed: dict[str, Any],
+    database: Database,
+    tenant: FreshTenant,
+    worker: Worker,
+) -> None:
+    for act in (lambda: fire(api(), webhook), lambda: replay(api(), failed)):
+        worker.run("UPDATE lanes SET due_at = clock_timestamp() + interval '1 h'")
+        act()
+        with database.transaction(tenant.id) as session:
+            due = session.scalar(text("SELECT due_at <= clock_timestamp() FROM lanes"))
+        assert due
+
+
+def test_a_disabled_webhook_is_neither_tested_nor_replayed_to(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
+) -> None:
+    api().patch(f"/v1/webhooks/{webhook['id']}", {"status": "disabled"})
+
+    problem = refused(fire(api(), webhook), 409, "webhook-disabled")
+    refused(replay(api(), failed), 409, "webhook-disabled")
+
+    assert "enabled" in problem["detail"]
+    assert len(history(api(), webhook)) == 1
+    assert books(api(), webhook)["tests"]["accepted"] == 0
+
+
+def test_a_test_takes_no_body(api: ApiOf, webhook: dict[str, Any]) -> None:
+    assert fire(api(), webhook, json={}).status_code == 202
+    answer = fire(api(), webhook, json={"event_type": "finding.created"})
+    assert answer.status_code == 422
+
+
+def test_repeats_of_one_request_send_one_test_and_one_replay(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
+) -> None:
+    again = {"headers": {"Idempotency-Key": "k"}}
+
+    tests = [fire(api(), webhook, **again) for _ in range(3)]
+    replays = [replay(api(), failed, **again) for _ in range(3)]
+
+    assert len({answer.json["id"] for answer in tests}) == 1
+    assert len({answer.json["id"] for answer in replays}) == 1
+    assert len(history(api(), webhook)) == 3
+
+
+def test_many_tests_at_once_all_count(api: ApiOf, webhook: dict[str, Any]) -> None:
+    callers = [api() for _ in range(8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda one: fire(one, webhook), callers))
+
+    assert {answer.status_code for answer in answers} == {202}
+    assert books(api(), webhook)["tests"]["accepted"] == 8
+    assert books(api(), webhook)["balanced"]
+
+
+# Replays
+
+
+def test_a_replay_is_a_new_delivery_of_the_same_event_with_the_same_number(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], worker: Worker
+) -> None:
+    answer = replay(api(), failed)
+
+    assert answer.status_code == 202
+    again = answer.json
+    assert again["id"] != failed["id"]
+    assert (again["kind"], again["replay_of"]) == ("replay", failed["id"])
+    assert (again["event_id"], again["sequence"]) == (failed["event_id"], failed["sequence"])
+    _, (claimed,) = worker.claim(webhook)
+    event = api().get(f"/v1/events/{failed['event_id']}").json
+    assert claimed.sequence == 1
+    assert (
+        api().get(f"/v1/webhooks/{webhook['id']}/deliveries/{again['id']}").json["payload"]
+        == (event["payload"])
+    )
+
+
+def test_the_bytes_of_a_replay_are_those_of_the_first_attempt(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 1)
+    lane, (first,) = worker.claim(webhook)
+    worker.record(lane, [first], 500)
+    (failed,) = history(api(), webhook)
+
+    replay(api(), failed)
+
+    _, (second,) = worker.claim(webhook)
+    assert second.payload == first.payload
+
+
+def test_a_replay_goes_before_live_events_and_through_a_pause(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 6)
+    worker.send(webhook, 503, (0.0, 0.0))
+    assert worker.send(webhook) == 0
+
+    replay(api(), failed)
+
+    _, claimed = worker.claim(webhook)
+    assert [row.kind for row in claimed] == ["replay"]
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_any_delivery_can_be_replayed_whatever_became_of_it(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, status: int
+) -> None:
+    make_findings(api(), 1)
+    worker.send(webhook, status)
+    (row,) = history(api(), webhook)
+
+    assert replay(api(), row).status_code == 202
+    worker.send(webhook, 200)
+
+    (first,) = history(api(), webhook, "status=succeeded,failed&limit=1")
+    assert (first["replay_of"], first["status"]) == (row["id"], "succeeded")
+
+
+def test_a_replay_of_a_replay_names_the_delivery_that_was_asked_for(
+    api: ApiOf, failed: dict[str, Any]
+) -> None:
+    first = replay(api(), failed).json
+    second = replay(api(), first).json
+
+    assert second["replay_of"] == first["id"]
+    assert (second["event_id"], second["sequence"]) == (failed["event_id"], failed["sequence"])
+
+
+def test_a_test_that_is_replayed_is_a_replay_without_a_number(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    first = fire(api(), webhook).json
+    worker.send(webhook, 500)
+
+    second = replay(api(), first).json
+
+    assert (second["kind"], second["sequence"]) == ("replay", None)
+    assert second["replay_of"] == first["id"]
+
+
+def test_a_delivery_that_has_no_number_yet_gets_one_before_it_is_replayed(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    make_findings(api(), 2)
+    newest, oldest = history(api(), webhook)
+    assert (newest["sequence"], oldest["sequence"]) == (None, None)
+
+    assert replay(api(), newest).json["sequence"] == 2
+
+
+def test_behind_a_long_backlog_there_is_nothing_to_repeat_yet(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    make_findings(api(), 600)
+    newest = history(api(), webhook, "limit=1")[0]
+
+    problem = refused(replay(api(), newest), 409, "conflict")
+
+    assert "first attempt" in problem["detail"]
+    assert books(api(), webhook)["replays"]["accepted"] == 0
+
+
+def test_a_replay_of_an_event_that_is_kept_no_longer_is_refused(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], worker: Worker
+) -> None:
+    worker.run("DELETE FROM events")
+
+    problem = refused(replay(api(), failed), 409, "conflict")
+
+    assert "older than the history kept" in problem["detail"]
+    assert books(api(), webhook)["replays"]["accepted"] == 0
+    assert api().get("/v1/audit?action=delivery.replay").json["data"] == []
+
+
+def test_a_replay_is_audited(api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]) -> None:
+    again = replay(api(), failed).json
+
+    (entry,) = api().get("/v1/audit?action=delivery.replay").json["data"]
+    assert entry["target"] == {"type": "delivery", "id": failed["id"]}
+    assert entry["details"] == {
+        "webhook_id": webhook["id"],
+        "event_id": failed["event_id"],
+        "replay_id": again["id"],
+    }
+
+
+def test_testing_and_replaying_need_the_write_role_and_no_pin(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], mint: Mint
+) -> None:
+    reader, writer = api(mint("read")), api(mint("write"))
+    pinned = api(mint("write", pin_of(make_session(api()))))
+
+    for act in (lambda one: fire(one, webhook), lambda one: replay(one, failed)):
+        refused(act(reader), 403, "insufficient-role")
+        refused(act(pinned), 403, "pinned-key")
+        assert act(writer).status_code == 202
+
+
+def test_what_is_not_there_cannot_be_tested_or_replayed(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], other_tenant: FreshTenant
+) -> None:
+    stranger = api(other_tenant.root_key)
+    foreign = make_webhook(stranger)
+    other = make_webhook(api())
+
+    refused(fire(stranger, webhook), 404, "not-found")
+    refused(fire(api(), foreign), 404, "not-found")
+    refused(replay(stranger, failed), 404, "not-found")
+    for wrong in (
+        {"webhook_id": other["id"]},
+        {"id": f"dlv_{NOBODY}"},
+        {"id": "dlv_1"},
+        {"webhook_id": f"whk_{NOBODY}"},
+    ):
+        refused(replay(api(), failed | wrong), 404, "not-found")
+    assert len(history(api(), webhook)) == 1

@@ -1,0 +1,402 @@
+"""The audit chain under attack: by many writers at once, and by somebody with SQL."""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+import structlog
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import ProgrammingError
+
+from app import ids
+from app.core import audit, audit_export, audit_verification
+from app.core.callers import SYSTEM, Caller, Role
+from app.database import Database
+from app.errors import AuditChainBroken
+from app.ledger.hash_chain import Head
+from app.lib import canonical_json
+from tests.conftest import FreshTenant
+
+Attack = Callable[..., None]
+
+
+@pytest.fixture
+def reader(tenant: FreshTenant) -> Caller:
+    return Caller(tenant.id, ids.new(), Role.READ, None, "a-request")
+
+
+@pytest.fixture
+def chain(database: Database, tenant: FreshTenant, reader: Caller) -> Head:
+    """Append to the tenant's two entries until there are nine; return the head."""
+    for number in range(3, 10):
+        append(database, tenant, number)
+    return head(database, reader)
+
+
+@pytest.fixture
+def attack(admin_engine: Engine, tenant: FreshTenant) -> Attack:
+    """Return a way to run SQL as the database's owner; `:tenant` is the victim."""
+
+    def run(statement: str, **values: Any) -> None:
+        with admin_engine.begin() as connection:
+            done = connection.execute(text(statement), {"tenant": tenant.id} | values)
+            assert done.rowcount > 0
+
+    return run
+
+
+def append(database: Database, tenant: FreshTenant, number: int) -> int:
+    with database.transaction(tenant.id) as session:
+        return audit.append(
+            session,
+            tenant.id,
+            SYSTEM,
+            "test.do",
+            target=("test", str(number)),
+            details={"n": number},
+        )
+
+
+def verify(database: Database, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
+    with database.transaction(reader.tenant_id, snapshot=True) as session:
+        return audit_verification.verify(session, reader, kept)
+
+
+def head(database: Database, reader: Caller) -> Head:
+    return Head(**verify(database, reader)["head"])
+
+
+def broken(database: Database, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
+    with pytest.raises(AuditChainBroken) as caught:
+        verify(database, reader, kept)
+    return caught.value.report
+
+
+def rewrite(connection: Connection, tenant: FreshTenant, seq: int, **members: Any) -> bytes:
+    """Change members of one entry's body and give it the hash that fits; return that hash."""
+    where = {"tenant": tenant.id, "seq": seq}
+    body = connection.scalar(
+        text("SELECT body FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq"), where
+    )
+    forged = canonical_json.dumps(json.loads(body) | members)
+    digest = sha256(forged).digest()
+    connection.execute(
+        text(
+            "UPDATE audit_entries SET body = :body, hash = :hash"
+            " WHERE tenant_id = :tenant AND seq = :seq"
+        ),
+        where | {"body": forged, "hash": digest},
+    )
+    return digest
+
+
+def test_a_new_tenants_chain_is_intact_from_its_first_entry(
+    database: Database, reader: Caller
+) -> None:
+    report = verify(database, reader)
+    assert report["status"] == "intact"
+    assert report["entries"] == report["head"]["seq"] == report["unanchored_entries"] == 2
+
+
+def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
+    database: Database, tenant: FreshTenant, reader: Caller
+) -> None:
+    start = Barrier(8)
+    numbers: list[int] = []
+
+    def write(writer: int) -> None:
+        start.wait()
+        numbers.extend(append(database, tenant, writer) for _ in range(15))
+
+    threads = [Thread(target=write, args=(writer,)) for writer in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == list(range(3, 3 + 8 * 15))
+    assert verify(database, reader)["entries"] == 2 + 8 * 15
+
+
+def test_a_transaction_that_fails_leaves_no_entry(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+) -> None:
+    def append_and_fail() -> None:
+        with database.transaction(tenant.id) as session:
+            audit.append(session, tenant.id, SYSTEM, "test.fail", target=("test", "1"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        append_and_fail()
+    assert head(database, reader) == chain
+    assert append(database, tenant, 10) == chain.seq + 1
+
+
+def test_the_services_own_role_cannot_change_or_delete_an_entry(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+) -> None:
+    for statement in ("UPDATE audit_entries SET body = ''", "DELETE FROM audit_entries"):
+        with pytest.raises(ProgrammingError), database.transaction(tenant.id) as session:
+            session.execute(text(statement))
+    assert head(database, reader) == chain
+
+
+@pytest.mark.parametrize("seq", [1, 5, 9])
+def test_an_edited_body_is_found_at_its_number(
+    database: Database, reader: Caller, chain: Head, attack: Attack, seq: int
+) -> None:
+    attack(
+        "UPDATE audit_entries SET body = body || '\\x20' WHERE tenant_id = :tenant AND seq = :seq",
+        seq=seq,
+    )
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (seq, "bad_hash")
+
+
+@pytest.mark.parametrize(("seq", "found"), [(1, 2), (5, 6)])
+def test_a_body_edited_together_with_its_hash_is_found_where_the_link_breaks(
+    database: Database,
+    tenant: FreshTenant,
+    reader: Caller,
+    chain: Head,
+    admin_engine: Engine,
+    seq: int,
+    found: int,
+) -> None:
+    with admin_engine.begin() as connection:
+        rewrite(connection, tenant, seq, target={"type": "test", "id": "another"})
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (found, "bad_link")
+
+
+def test_a_last_entry_edited_together_with_its_hash_is_not_the_head(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head, admin_engine: Engine
+) -> None:
+    with admin_engine.begin() as connection:
+        rewrite(connection, tenant, chain.seq, details={})
+    report = broken(database, reader)
+    assert (report["seq"], report["expected"]) == (chain.seq, chain.hash)
+
+
+@pytest.mark.parametrize("seq", [1, 5])
+def test_a_deleted_entry_is_found_at_its_number(
+    database: Database, reader: Caller, chain: Head, attack: Attack, seq: int
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq", seq=seq)
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (seq, "missing")
+
+
+def test_a_chain_cut_at_its_end_does_not_reach_its_head(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq > 6")
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (7, "missing")
+
+
+def test_an_emptied_chain_is_broken_at_its_first_entry(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant")
+    assert broken(database, reader)["seq"] == 1
+    attack("UPDATE audit_heads SET seq = 0, hash = :zero WHERE tenant_id = :tenant", zero=bytes(32))
+    assert broken(database, reader)["seq"] == 1
+    attack("DELETE FROM audit_heads WHERE tenant_id = :tenant")
+    assert broken(database, reader)["seq"] == 1
+
+
+def test_a_head_that_was_taken_away_is_a_break(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack("DELETE FROM audit_heads WHERE tenant_id = :tenant")
+    assert "audit_heads" in broken(database, reader)["expected"]
+
+
+def test_two_entries_that_changed_places_are_found_at_the_first(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    for old, new in ((4, -4), (6, 4), (-4, 6)):
+        attack(
+            "UPDATE audit_entries SET seq = :new WHERE tenant_id = :tenant AND seq = :old",
+            old=old,
+            new=new,
+        )
+    assert broken(database, reader)["seq"] == 4
+
+
+def test_an_entry_put_in_between_is_found_at_its_number(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack("UPDATE audit_entries SET seq = -seq - 1 WHERE tenant_id = :tenant AND seq > 4")
+    attack("UPDATE audit_entries SET seq = -seq WHERE tenant_id = :tenant AND seq < 0")
+    attack(
+        "INSERT INTO audit_entries SELECT tenant_id, 5, body, hash, action, at"
+        " FROM audit_entries WHERE tenant_id = :tenant AND seq = 4"
+    )
+    assert broken(database, reader)["seq"] == 5
+
+
+def test_an_entry_added_behind_the_head_is_found(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack(
+        "INSERT INTO audit_entries SELECT tenant_id, 10, body, hash, action, at"
+        " FROM audit_entries WHERE tenant_id = :tenant AND seq = 9"
+    )
+    assert broken(database, reader)["seq"] == 10
+
+
+def test_another_tenants_chain_in_the_place_of_this_one_is_found(
+    database: Database,
+    reader: Caller,
+    chain: Head,
+    attack: Attack,
+    other_tenant: FreshTenant,
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant")
+    attack(
+        "INSERT INTO audit_entries SELECT :tenant, seq, body, hash, action, at"
+        " FROM audit_entries WHERE tenant_id = :other",
+        other=other_tenant.id,
+    )
+    attack(
+        "UPDATE audit_heads SET (seq, hash) = (SELECT seq, hash FROM audit_heads"
+        " WHERE tenant_id = :other) WHERE tenant_id = :tenant",
+        other=other_tenant.id,
+    )
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (1, "wrong_tenant")
+
+
+@pytest.mark.parametrize(
+    "change", ["action = 'harmless.thing'", "at = at - interval '1 year'", "action = ''"]
+)
+def test_an_entry_filed_under_another_action_or_time_is_found(
+    database: Database, reader: Caller, chain: Head, attack: Attack, change: str
+) -> None:
+    attack(f"UPDATE audit_entries SET {change} WHERE tenant_id = :tenant AND seq = 5")
+    report = broken(database, reader)
+    assert (report["seq"], report["reason"]) == (5, "misfiled")
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", b"null", b"[]", b'{"seq":5}', b"{" * 100_000])
+def test_a_body_that_is_no_entry_but_has_its_hash_is_found(
+    database: Database, reader: Caller, chain: Head, attack: Attack, body: bytes
+) -> None:
+    attack(
+        "UPDATE audit_entries SET body = :body, hash = sha256(:body)"
+        " WHERE tenant_id = :tenant AND seq = 5",
+        body=body,
+    )
+    assert broken(database, reader)["seq"] == 5
+
+
+def test_a_chain_rewritten_whole_fails_only_against_a_head_that_was_kept(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head, admin_engine: Engine
+) -> None:
+    kept = head(database, reader)
+    append(database, tenant, 10)
+    with admin_engine.begin() as connection:
+        digest = rewrite(connection, tenant, 5, details={"n": "forged"})
+        for seq in range(6, 11):
+            digest = rewrite(connection, tenant, seq, prev_hash=digest.hex())
+        connection.execute(
+            text("UPDATE audit_heads SET hash = :hash WHERE tenant_id = :tenant"),
+            {"hash": digest, "tenant": tenant.id},
+        )
+    assert verify(database, reader)["status"] == "intact"
+    report = broken(database, reader, kept)
+    assert (report["seq"], report["reason"]) == (kept.seq, "other_head")
+    assert report["expected"] == kept.hash
+
+
+def test_a_chain_cut_together_with_its_head_fails_only_against_a_head_that_was_kept(
+    database: Database, reader: Caller, chain: Head, attack: Attack
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq > 6")
+    attack(
+        "UPDATE audit_heads SET seq = 6, hash = (SELECT hash FROM audit_entries"
+        " WHERE tenant_id = :tenant AND seq = 6) WHERE tenant_id = :tenant"
+    )
+    assert verify(database, reader)["entries"] == 6
+    assert broken(database, reader, chain)["seq"] == 7
+
+
+def test_a_kept_head_that_the_chain_leads_through_changes_nothing(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+) -> None:
+    append(database, tenant, 10)
+    assert verify(database, reader, chain) == verify(database, reader)
+
+
+def test_verifying_sees_one_moment_while_others_append(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+) -> None:
+    with database.transaction(tenant.id, snapshot=True) as session:
+        audit_verification.verify(session, reader)
+        append(database, tenant, 10)
+        assert audit_verification.verify(session, reader)["entries"] == chain.seq
+    assert verify(database, reader)["entries"] == chain.seq + 1
+
+
+def test_a_break_is_logged_as_critical_with_its_place(
+    database: Database,
+    reader: Caller,
+    chain: Head,
+    attack: Attack,
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 5")
+    with structlog.testing.capture_logs() as lines:
+        report = broken(database, reader)
+    tenant_id = ids.text("ten", reader.tenant_id)
+    place = {"event": "audit_chain_broken", "log_level": "critical", "tenant_id": tenant_id}
+    assert lines == [place | report | {"kept": None}]
+
+
+def test_a_break_found_by_a_kept_head_is_logged_with_that_head(
+    database: Database, reader: Caller, chain: Head
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        broken(database, reader, Head(4, "0" * 64))
+    assert lines[0]["kept"] == {"seq": 4, "hash": "0" * 64}
+
+
+def test_one_tenants_break_is_not_anothers(
+    database: Database,
+    reader: Caller,
+    chain: Head,
+    attack: Attack,
+    other_tenant: FreshTenant,
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 1")
+    stranger = Caller(other_tenant.id, ids.new(), Role.READ, None, "a-request")
+    assert verify(database, stranger)["status"] == "intact"
+
+
+def test_an_export_is_read_in_parts_that_never_pass_its_end(
+    database: Database,
+    tenant: FreshTenant,
+    reader: Caller,
+    chain: Head,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit_export, "PART", 4)
+    parts = []
+    for after in range(0, chain.seq, 4):
+        with database.transaction(tenant.id) as session:
+            parts.append([e.seq for e in audit_export.part(session, reader, after, chain)])
+        append(database, tenant, 0)
+    assert parts == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
+
+
+@pytest.mark.parametrize("seq", [1, 5, 9])
+def test_an_export_stops_at_an_entry_that_is_missing(
+    database: Database, tenant: FreshTenant, reader: Caller, chain: Head, attack: Attack, seq: int
+) -> None:
+    attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq", seq=seq)
+    with database.transaction(tenant.id) as session, pytest.raises(AuditChainBroken) as caught:
+        audit_export.part(session, reader, 0, chain)
+    assert caught.value.report["seq"] == seq

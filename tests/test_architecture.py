@@ -1,0 +1,121 @@
+"""The wiring of the house: what one part names, another must have."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from app.api.auth import PUBLIC, access_rule
+from app.core.jobs import enqueue
+from app.queue import ACTORS, QUEUES
+from jobs import actors, run_job
+from scheduler.timetable import TIMETABLE
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(
+    path for folder in ("app", "jobs", "scheduler") for path in (ROOT / folder).rglob("*.py")
+)
+
+PUBLIC_ROUTES = {
+    "/",
+    "/docs",
+    "/docs/<name>",
+    "/docs/start.js",
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/problems/<slug>",
+    "/readyz",
+}
+
+# Who may do what only one module should: the module, and the pattern that nobody else may have.
+ONE_DOOR = [
+    ("app/settings.py", r"os\.environ|os\.getenv|from os import .*environ"),
+    ("app/database.py", r"\.commit\(\)|sessionmaker|\.begin_nested\("),
+]
+
+
+def test_every_name_rung_has_an_actor_and_every_actor_is_rung() -> None:
+    assert set(actors.FUNCTIONS) == set(ACTORS)
+
+
+def test_every_queue_is_consumed_by_the_procfile_s_worker() -> None:
+    worker = re.search(r"^worker:.*--queues ([a-z ]+)$", _read("Procfile"), re.MULTILINE)
+    assert worker is not None
+    assert set(worker[1].split()) == set(QUEUES)
+
+
+def test_every_entry_of_the_timetable_names_an_actor() -> None:
+    assert {entry.actor for entry in TIMETABLE.values()} <= set(ACTORS)
+
+
+def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:
+    enqueued = {
+        keyword.value
+        for path in SOURCES
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and _called(call) == enqueue.__name__
+        for keyword in call.keywords
+        if keyword.arg == "kind"
+    }
+    assert enqueued, "nobody enqueues a job"
+    kinds = set(run_job.KINDS)
+    assert {ast.unparse(kind) for kind in enqueued} <= {"KIND"} | {repr(kind) for kind in kinds}
+    assert all(re.fullmatch(r"[a-z_]+", kind) for kind in kinds)
+
+
+def test_every_route_has_a_rule_or_stands_on_the_public_list(app: Flask) -> None:
+    undecided, public = set(), set()
+    for rule in app.url_map.iter_rules():
+        access = access_rule(app.view_functions[rule.endpoint])
+        if access is None:
+            undecided.add(rule.rule)
+        elif access == PUBLIC:
+            public.add(rule.rule)
+    assert undecided == set()
+    assert public == PUBLIC_ROUTES
+
+
+@pytest.mark.parametrize(("door", "pattern"), ONE_DOOR)
+def test_one_module_alone_does_what_is_its_own(door: str, pattern: str) -> None:
+    elsewhere = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in SOURCES
+        if path != ROOT / door
+        for line in path.read_text().splitlines()
+        if re.search(pattern, line)
+    ]
+    assert elsewhere == []
+
+
+def test_the_lock_names_only_the_public_hosts_of_pypi() -> None:
+    hosts = set(re.findall(r"https?://([^/\"]+)", _read("uv.lock")))
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_a_worker_never_loads_flask() -> None:
+    assert [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if re.search(r"^(from|import) (flask|werkzeug)", path.read_text(), re.MULTILINE)
+        and path.relative_to(ROOT).parts[:2] not in {("app", "web.py"), ("app", "api")}
+    ] == []
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def _called(call: ast.Call) -> str | None:
+    return getattr(call.func, "id", None) or getattr(call.func, "attr", None)
