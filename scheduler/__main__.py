@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import redis
 
-from app import heartbeats, queue, settings
-from app.settings import SettingError
+from app import heartbeats, logs, queue
+from app.settings import SettingError, load
 from scheduler.clock import Clock, connect
 from scheduler.timetable import TIMETABLE
 
@@ -46,13 +46,14 @@ def _ring_now(client: redis.Redis, name: str) -> int:
 
 def _with_redis(command: Callable[[redis.Redis], int]) -> int:
     try:
-        redis_url = settings.load().redis_url
+        settings = load()
     except SettingError as error:
         return _say(str(error), _FAILED)
-    if redis_url is None:
+    if settings.redis_url is None:
         return _say("REDIS_URL is not set: the clock has nowhere to ring.", _FAILED)
+    logs.configure(settings)
     try:
-        return command(connect(redis_url))
+        return command(connect(settings.redis_url))
     except redis.RedisError as error:
         return _say(f"Redis does not answer ({type(error).__name__}): is it up?", _FAILED)
 

@@ -90,10 +90,14 @@ def _mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
 
 
 def _authenticate() -> Caller:
+    key_text = _presented_key()
     try:
-        found = keys.authenticate(services().database, _presented_key(), request_id())
+        found = keys.authenticate(services().database, key_text, request_id())
     except Unauthenticated:
-        limits.count_refusal()
+        if key_text:
+            limits.count_refusal()
+        else:
+            limits.count_address()
         raise
     g.caller = found
     limits.count_key(found.key_id)

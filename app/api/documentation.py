@@ -13,7 +13,7 @@ from flask_smorest import Api
 from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
-from app.api.fields import Strict
+from app.api.fields import Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
@@ -195,6 +195,8 @@ def id_schema(prefix: str) -> dict[str, str]:
 
 
 def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> dict[str, Any]:
+    if isinstance(field, Items):
+        return {"minItems": field.min_items, "maxItems": field.max_items}
     if not isinstance(field, Strict):
         return {}
     described = dict(field.json_schema)

@@ -61,7 +61,12 @@ class Text(Strict):
         super().__init__(**options)
         self.min_length = min_length
         self.max_length = max_length
-        self.json_schema = {"type": "string", "minLength": min_length, "maxLength": max_length}
+        self.json_schema = {
+            "type": "string",
+            "minLength": min_length,
+            "maxLength": max_length,
+            "pattern": r"^[^\u0000]*$",
+        }
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
         text = _text(value)
@@ -90,6 +95,9 @@ class Integer(Strict):
         return number
 
     def _read(self, value: Any) -> int | None:
+        # 30.0 and 3e1 are other spellings of 30 (RFC 8785 writes all three alike).
+        if type(value) is float and value.is_integer():
+            return int(value)
         return value if type(value) is int else None
 
 

@@ -101,9 +101,10 @@ class FindingArgs(FeedArgs):
     rule = fields.Text(200)
 
 
+# The two hot routes hand over schemas ready made: a class would be instantiated for each request.
 @blp.route("", methods=["POST"])
 @requires(Role.WRITE)
-@blp.arguments(NewFindingSchema)
+@blp.arguments(NewFindingSchema())
 @blp.response(201, FindingSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
@@ -117,7 +118,7 @@ def create(body: dict[str, Any]) -> Response:
 
 @blp.route("/batch", methods=["POST"])
 @requires(Role.WRITE)
-@blp.arguments(NewFindingsSchema)
+@blp.arguments(NewFindingsSchema())
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any]) -> Response:

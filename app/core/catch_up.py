@@ -37,8 +37,8 @@ SELECT * FROM (
     SELECT {COLUMNS}, e.payload,
            sum(length(e.payload)) OVER (ORDER BY d.sequence) - length(e.payload) AS bytes_before
       FROM (SELECT * FROM deliveries
-             WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND kind = 'event'
-               AND sequence IS NOT NULL AND sequence > %(after)s
+             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+               AND kind = 'event' AND sequence IS NOT NULL AND sequence > %(after)s
              ORDER BY sequence LIMIT %(limit)s) AS d
       JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id) AS page
  WHERE bytes_before < {MOST_PAYLOAD}

@@ -105,15 +105,15 @@ _SOURCES = {
     "deliveries": """
 SELECT d.id, d.event_id, d.sequence, d.id AS replay_of
   FROM deliveries AS d
- WHERE d.tenant_id = %(tenant)s AND d.webhook_id = %(webhook)s AND d.kind = 'event'
-   AND d.status = ANY (%(statuses)s) AND d.finished_at <= %(as_of)s
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
+   AND d.kind = 'event' AND d.status = ANY (%(statuses)s) AND d.finished_at <= %(as_of)s
    AND d.created_at >= %(since)s AND d.created_at < %(until)s
    AND d.id > %(after)s AND d.id >= %(since_id)s AND d.id < %(until_id)s
 """,
     "events": """
 SELECT e.id, e.id AS event_id, NULL::bigint AS sequence, NULL::uuid AS replay_of
   FROM events AS e
- WHERE e.tenant_id = %(tenant)s AND e.any_disabled
+ WHERE e.tenant_id = (SELECT %(tenant)s::uuid) AND e.any_disabled
    AND position(%(disabled)s IN e.decisions) %% 17 = 1
    AND e.created_at >= %(since)s AND e.created_at < %(until)s
    AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s
@@ -122,8 +122,8 @@ SELECT e.id, e.id AS event_id, NULL::bigint AS sequence, NULL::uuid AS replay_of
 
 _REPLAYED = """
 EXISTS (SELECT 1 FROM deliveries AS r
-         WHERE r.tenant_id = %(tenant)s AND r.webhook_id = %(webhook)s AND r.kind = 'replay'
-           AND r.event_id = source.event_id AND {})
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = (SELECT %(webhook)s::uuid)
+           AND r.kind = 'replay' AND r.event_id = source.event_id AND {})
 """
 _SETTLED_THEN = _REPLAYED.format(
     "r.created_at <= %(as_of)s"

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable
 
-_ASK_SECONDS = 0.2
+_ASK_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
 _REMIND_SECONDS = 15.0
 

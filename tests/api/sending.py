@@ -1,7 +1,7 @@
-"""Makes webhooks and events, and plays the worker: claims what is due and records what came of it.
+"""Makes webhooks and events, and plays the worker: claims what is due, records what came of it.
 
-The claims and the records are the worker's own (`app.core`); only the POST between them is left out,
-and its outcome is said by the test.
+The claims and the records are the worker's own (`app.core`); only the POST between is left out, and
+its outcome is said by the test.
 """
 
 from collections.abc import Sequence

@@ -292,10 +292,15 @@ def test_a_worker_killed_in_the_middle_of_a_step_leaves_no_half_of_it(
     fail(api(), worker, webhook, 5)
     job = start(api(), webhook, rate=2)
     dying = worker.claim_job(job)
-    with pytest.raises(KeyboardInterrupt), database.transaction(tenant.id) as session:
-        step = bulk_replay.step(session, tenant.id, dying)
-        assert jobs.advance(session, dying, step)
-        raise KeyboardInterrupt
+
+    def die_before_the_commit() -> None:
+        with database.transaction(tenant.id) as session:
+            step = bulk_replay.step(session, tenant.id, dying)
+            assert jobs.advance(session, dying, step)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        die_before_the_commit()
     assert replays(api(), webhook) == []
     assert progress(api(), job) == (5, 0, 0)
 

@@ -93,7 +93,11 @@ def test_a_test_and_a_replay_make_the_lane_due_at_once(
     tenant: FreshTenant,
     worker: Worker,
 ) -> None:
-    for act in (lambda: fire(api(), webhook), lambda: replay(api(), failed)):
+    acts: list[Callable[[], Any]] = [
+        lambda: fire(api(), webhook),
+        lambda: replay(api(), failed),
+    ]
+    for act in acts:
         worker.run("UPDATE lanes SET due_at = clock_timestamp() + interval '1 h'")
         act()
         with database.transaction(tenant.id) as session:
@@ -282,7 +286,11 @@ def test_testing_and_replaying_need_the_write_role_and_no_pin(
     reader, writer = api(mint("read")), api(mint("write"))
     pinned = api(mint("write", pin_of(make_session(api()))))
 
-    for act in (lambda one: fire(one, webhook), lambda one: replay(one, failed)):
+    acts: list[Callable[[Api], Any]] = [
+        lambda one: fire(one, webhook),
+        lambda one: replay(one, failed),
+    ]
+    for act in acts:
         refused(act(reader), 403, "insufficient-role")
         refused(act(pinned), 403, "pinned-key")
         assert act(writer).status_code == 202

@@ -1,4 +1,4 @@
-"""Rotating a webhook's secret: each secret signs as long as its own rotation said, and no longer."""
+"""Rotating a webhook's secret: each secret signs as long as its rotation said, no longer."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

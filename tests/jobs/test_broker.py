@@ -4,7 +4,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import Barrier, Lock
 from uuid import uuid4
@@ -94,6 +94,7 @@ def test_messages_that_waited_for_a_worker_are_done(own_valkey: OwnValkey) -> No
     assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
 
 
+@pytest.mark.serial
 def test_an_idle_worker_hears_the_bell_within_milliseconds_and_asks_hardly_ever(
     own_valkey: OwnValkey, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +159,17 @@ def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: 
             until(lambda: time.monotonic() - began > 1.5)
         bell.ring("run_job", (TENANT, "after"))
         assert until(lambda: len(seen.calls) == 2) < 5
+
+
+def test_a_worker_may_start_before_redis_does(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with ExitStack() as running:
+        with own_valkey.away():
+            running.enter_context(working(own_valkey, run_job=seen.note))
+            began = time.monotonic()
+            until(lambda: time.monotonic() - began > 1)
+        Bell(own_valkey.url).ring("run_job", (TENANT, "job"))
+        until(lambda: seen.calls)
 
 
 def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(

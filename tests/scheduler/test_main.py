@@ -75,6 +75,7 @@ def tick_anew(valkey: OwnValkey, seconds: float = 15) -> float:
     return until(lambda: ticks(valkey), seconds)
 
 
+@pytest.mark.serial
 def test_a_clock_ticks_each_second_and_shows_that_it_lives(
     own_valkey: OwnValkey, start: Start
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_clock_ticks_each_second_and_shows_that_it_lives(
     assert Bell(own_valkey.url).presence() == {"worker": False, "scheduler": True}
 
 
+@pytest.mark.serial
 def test_an_idle_clock_costs_few_commands(
     own_valkey: OwnValkey, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +105,7 @@ def test_an_idle_clock_costs_few_commands(
     assert rate < 12
 
 
+@pytest.mark.serial
 def test_two_clocks_tick_as_one(own_valkey: OwnValkey, start: Start) -> None:
     start()
     start()
@@ -176,6 +179,7 @@ def test_a_clock_may_start_before_redis_does(own_valkey: OwnValkey, start: Start
     until(lambda: ticks(own_valkey))
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 def test_a_clock_stops_within_a_second_and_gives_its_lock_back(
     own_valkey: OwnValkey, start: Start, signal_number: int
@@ -191,6 +195,7 @@ def test_a_clock_stops_within_a_second_and_gives_its_lock_back(
     assert not own_valkey.client.exists("rq:scheduler_lock")
 
 
+@pytest.mark.serial
 def test_a_clock_stops_within_a_second_or_so_of_a_frozen_redis(
     own_valkey: OwnValkey, start: Start
 ) -> None:

@@ -170,7 +170,7 @@ def test_a_subclass_is_written_as_the_type_it_comes_from() -> None:
         {"a": 1, 2: 3},
         {None: 1},
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [value]}])
 def test_a_type_without_a_json_form_is_a_type_error(value: object, wrap: Any) -> None:

@@ -44,12 +44,15 @@ def test_text_may_be_empty_where_the_field_says_so() -> None:
     assert fields.Text(10, min_length=0).deserialize("") == ""
 
 
-@pytest.mark.parametrize("number", [1, 30, 200])
-def test_an_integer_passes(number: int) -> None:
-    assert fields.Integer(1, 200).deserialize(number) == number
+@pytest.mark.parametrize("number", [1, 30, 200, 30.0, 3e1])
+def test_an_integer_passes_however_json_spells_it(number: float) -> None:
+    read = fields.Integer(1, 200).deserialize(number)
+
+    assert read == number
+    assert type(read) is int
 
 
-@pytest.mark.parametrize("value", [True, False, "30", 1.5, 30.0, None, 0, 201, -1, [1], {}])
+@pytest.mark.parametrize("value", [True, False, "30", 1.5, 30.5, 201.0, None, 0, 201, -1, [1], {}])
 def test_what_is_no_integer_in_range_is_refused(value: Any) -> None:
     assert refused(fields.Integer(1, 200), value)
 

@@ -161,6 +161,7 @@ def test_a_queue_that_nobody_drains_stops_growing(own_valkey: OwnValkey) -> None
     assert bell.counts.skipped == 1
 
 
+@pytest.mark.serial
 def test_nobody_listening_costs_the_caller_next_to_nothing() -> None:
     bell = Bell(NOBODY_LISTENS)
 
@@ -170,6 +171,7 @@ def test_nobody_listening_costs_the_caller_next_to_nothing() -> None:
     assert (bell.counts.errors, bell.counts.skipped) == (1, 1)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("known", [True, False], ids=["a known server", "a new connection"])
 def test_a_frozen_redis_costs_half_a_second_once_in_five(
     own_valkey: OwnValkey, known: bool
@@ -187,6 +189,7 @@ def test_a_frozen_redis_costs_half_a_second_once_in_five(
     assert bell.counts.messages == 1
 
 
+@pytest.mark.serial
 def test_many_callers_of_a_frozen_redis_wait_no_longer_than_one(own_valkey: OwnValkey) -> None:
     bell = Bell(own_valkey.url)
     with own_valkey.frozen(), ThreadPoolExecutor(32) as threads:

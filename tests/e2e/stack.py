@@ -1,0 +1,174 @@
+"""A whole real stack for tests: web, worker and scheduler on stores of its own, over HTTP.
+
+`running` starts one by `python -m app.dev.up`, in a folder of the test's and on a free port, and
+stops it. Tests share it and are apart by tenant, as customers are.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+import requests
+
+from app.dev.stack import ROOT, Stack
+from app.dev.store import free_port
+from tests.faults import until
+from tests.receivers import Receiver
+
+START_SECONDS = 90.0
+# A plain environment: no setting of this machine or of the test run reaches the service.
+PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
+
+
+class Caller:
+    """The HTTP API as one key's holder sees it, from outside."""
+
+    def __init__(self, base_url: str, key: str) -> None:
+        self._base_url = base_url
+        self._http = requests.Session()
+        self._http.trust_env = False
+        self._http.headers["Authorization"] = f"Bearer {key}"
+
+    def ask(self, method: str, path: str, **options: Any) -> requests.Response:
+        """Send a request and return the answer, whatever it is."""
+        return self._http.request(method, self._base_url + path, timeout=15, **options)
+
+    def get(self, path: str, status: int = 200, /, **query: Any) -> Any:
+        """GET `path`; return the JSON of an answer of this status."""
+        return self._json(self.ask("GET", path, params=query), status)
+
+    def post(self, path: str, body: Any = None, status: int = 201) -> Any:
+        """POST `body`, or none; return the JSON of an answer of this status."""
+        return self._json(self.ask("POST", path, json=body), status)
+
+    def patch(self, path: str, body: Any) -> Any:
+        """PATCH `path` with `body`; return the JSON of a good answer."""
+        return self._json(self.ask("PATCH", path, json=body), 200)
+
+    def delete(self, path: str) -> None:
+        """DELETE `path`."""
+        answer = self.ask("DELETE", path)
+        assert answer.status_code == 204, answer.text
+
+    def session(self) -> str:
+        """Make an agent and open a session of it; return the session's id."""
+        agent = self.post("/v1/agents", {"name": "invoice-assistant"})
+        body = {"agent_id": agent["id"], "principal": "maria@example.com"}
+        return str(self.post("/v1/sessions", body)["id"])
+
+    def findings(self, session_id: str, count: int) -> list[dict[str, Any]]:
+        """Add `count` findings in one request."""
+        new = [
+            {"session_id": session_id, "rule": "r", "severity": "low", "title": f"finding {number}"}
+            for number in range(1, count + 1)
+        ]
+        added: list[dict[str, Any]] = self.post("/v1/findings/batch", {"findings": new})["data"]
+        return added
+
+    def webhook(self, receiver: Receiver, **fields: Any) -> "Hook":
+        """Make a webhook to a receiver."""
+        made = self.post("/v1/webhooks", {"url": receiver.url(), **fields})
+        return Hook(self, made["id"], made["secret"])
+
+    @staticmethod
+    def _json(answer: requests.Response, status: int) -> Any:
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+
+class Hook:
+    """One webhook of a caller."""
+
+    def __init__(self, caller: Caller, webhook_id: str, secret: str) -> None:
+        self.id = webhook_id
+        self.path = f"/v1/webhooks/{webhook_id}"
+        self.secret = secret
+        self._caller = caller
+
+    def deliveries(self, **filters: Any) -> list[dict[str, Any]]:
+        """Return its deliveries, newest first."""
+        listed = self._caller.get(f"{self.path}/deliveries", limit=200, **filters)
+        found: list[dict[str, Any]] = listed["data"]
+        return found
+
+    def delivery(self, delivery_id: str) -> dict[str, Any]:
+        """Return one delivery with every attempt."""
+        found: dict[str, Any] = self._caller.get(f"{self.path}/deliveries/{delivery_id}")
+        return found
+
+    def books(self) -> dict[str, Any]:
+        """Return its accounting."""
+        found: dict[str, Any] = self._caller.get(f"{self.path}/accounting")
+        return found
+
+    def settled(self, seconds: float = 30.0) -> dict[str, Any]:
+        """Return its accounting once nothing is pending; fail after `seconds`."""
+        until(lambda: not _pending(self.books()), seconds)
+        return self.books()
+
+
+def _pending(books: dict[str, Any]) -> int:
+    return int(sum(line["pending"] for line in (books, books["tests"], books["replays"])))
+
+
+class RunningStack:
+    """A stack that is up, as callers, operators and misfortune meet it."""
+
+    def __init__(self, stack: Stack, data_dir: Path) -> None:
+        values = stack.values()
+        self.base_url = values["BASE_URL"]
+        self.redis_url = values["REDIS_URL"]
+        self.root_key = values["SERVICE_API_KEY"]
+        self._data_dir = data_dir
+        self._tenants = 0
+
+    def fresh_tenant(self) -> Caller:
+        """Make a tenant by the operator's command; return a caller with its root key."""
+        self._tenants += 1
+        made = subprocess.run(
+            [sys.executable, "-m", "app.manage", "tenant", "create", f"tenant {self._tenants}"],
+            cwd=ROOT,
+            env={**PLAIN, "DATA_DIR": str(self._data_dir)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        key = next(line for line in made.stdout.splitlines() if line.startswith("key: "))
+        return Caller(self.base_url, key.removeprefix("key: "))
+
+    def kill_worker(self) -> None:
+        """Kill a worker process, as a machine that runs out of memory does."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            sign = client.get("alive:worker")
+        assert sign is not None, "no worker is up"
+        os.kill(json.loads(sign)["pid"], signal.SIGKILL)
+
+    def flush_redis(self) -> None:
+        """Lose everything that Redis holds."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            client.flushall()
+
+
+@contextmanager
+def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
+    """Run a whole stack, with these settings besides, for the length of the `with`."""
+    data_dir = folder / "data"
+    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(free_port()), **settings}
+    stack = Stack(environ, folder / "said")
+    stack.start()
+    try:
+        until(stack.is_up, START_SECONDS)
+        yield RunningStack(stack, data_dir)
+    except BaseException:
+        print(stack.log.read_text("utf-8", "replace")[-20_000:])
+        raise
+    finally:
+        stack.stop()
