@@ -14,4 +14,4 @@ def now() -> datetime:
 
 def rfc3339(moment: datetime) -> str:
     """Write a moment as RFC 3339 in UTC with microseconds and `Z`: one form everywhere."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -19,14 +19,26 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.errors import Unavailable
 from app.queue import Bell
 
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
+# Of the driver too: raw cursors raise its own errors. Deadlocks, lock timeouts and terminated
+# connections are among them; whoever tries again may succeed.
+_AWAY = (
+    OperationalError,
+    InterfaceError,
+    DisconnectionError,
+    PoolTimeout,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+)
 _THIS_TENANT = text("SELECT set_config('app.tenant_id', :tenant, true)")
 _EVERY_TENANT = text("SELECT set_config('app.every_tenant', 'on', true)")
 
@@ -51,6 +63,7 @@ class Database:
         """
         self.engine = create_engine(
             url,
+            hide_parameters=True,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,
@@ -74,7 +87,8 @@ class Database:
     def transaction(self, tenant_id: UUID, *, snapshot: bool = False) -> Iterator[Session]:
         """Open a transaction that sees one tenant's rows.
 
-        With `snapshot` every statement sees the same moment (REPEATABLE READ).
+        With `snapshot` every statement sees the same moment (REPEATABLE READ). Raises `Unavailable`
+        when the database is away, whatever was asked of it.
         """
         with self._transaction(snapshot) as session:
             session.execute(_THIS_TENANT, {"tenant": str(tenant_id)})
@@ -94,10 +108,13 @@ class Database:
 
     @contextmanager
     def _transaction(self, snapshot: bool) -> Iterator[Session]:
-        with self._sessions.begin() as session:
-            if snapshot:
-                session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-            yield session
+        try:
+            with self._sessions.begin() as session:
+                if snapshot:
+                    session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+                yield session
+        except _AWAY as error:
+            raise Unavailable("The database does not answer; try again in a moment.") from error
 
     def close(self) -> None:
         """Close every pooled connection."""

@@ -134,6 +134,12 @@ class EventTooLarge(Invalid):
     """An event's payload is at most 256 KiB."""
 
 
+class Unavailable(ServiceError):
+    """The database is away, restarting or too busy: the same request may succeed soon."""
+
+    slug = "unavailable"
+
+
 class IdempotencyKeyReused(Invalid):
     """The same Idempotency-Key came with another body."""
 

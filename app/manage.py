@@ -11,7 +11,7 @@ from app.database import Database
 from app.errors import ServiceError
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
-from app.settings import Settings, SettingError, load
+from app.settings import SettingError, Settings, load
 
 _GENERATORS: Mapping[str, Callable[[], str]] = {
     "master-key": MasterKeys.generate,

@@ -43,7 +43,9 @@ def migrate(admin_url: str, *, app_url: str) -> str:
             _grant(connection, make_url(app_url).username)
         return line
     except OperationalError as error:
-        raise MigrationError(f"the database does not answer: {' '.join(str(error.orig).split())}") from error
+        raise MigrationError(
+            f"the database does not answer: {' '.join(str(error.orig).split())}"
+        ) from error
     finally:
         engine.dispose()
 

@@ -7,6 +7,7 @@ names the variable and the fix. When `DATABASE_URL` is not set, the files that `
 
 import ipaddress
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -152,8 +153,11 @@ def _database_url(text: str) -> str:
 
 
 def _redis_url(text: str) -> str:
-    if urlsplit(text).scheme not in ("redis", "rediss", "unix"):
-        raise ValueError("use redis://… or rediss://…")
+    parts = urlsplit(text)
+    # Reading the port refuses one that is no number.
+    known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
+    if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
+        raise ValueError("use redis://:password@host:port/0, or rediss:// for TLS")
     return text
 
 

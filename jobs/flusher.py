@@ -8,14 +8,15 @@ their rows stay leased, and what is written after the lease was taken over chang
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.core import disabling, outcomes
-from app.core.outcomes import LaneKey, Outcome, Recorded
+from app.core.outcomes import LaneKey, Outcome
 from app.database import Database
+from app.errors import Unavailable
 from app.settings import Settings
 from jobs.middleware import kind
 
@@ -98,37 +99,42 @@ class Flusher:
         return bool(self._waiting.outcomes or self._waiting.slow)
 
     def _write(self, batch: _Waiting) -> None:
-        """Write one batch, again and again while the database is away."""
-        recorded = self._insist(lambda: self._record(batch))
-        if recorded is None:
-            return
-        if recorded.fenced:
-            _log.warning("outcomes_fenced", count=recorded.fenced)
-        for (tenant_id, webhook_id), reason in recorded.to_disable.items():
-            self._insist(lambda t=tenant_id, w=webhook_id, r=reason: self._disable(t, w, r))  # type: ignore[misc]
+        """Write one batch; outcomes that cannot be written together are written one by one."""
+        try:
+            self._insist(lambda: self._record(batch))
+        except Exception as error:  # noqa: BLE001  # this thread must outlive whatever a row holds
+            _log.critical("outcomes_refused", count=len(batch.outcomes), error=kind(error))
+            if len(batch.outcomes) > 1:
+                for outcome in batch.outcomes:
+                    self._write(_Waiting([outcome]))
 
-    def _record(self, batch: _Waiting) -> Recorded:
+    def _record(self, batch: _Waiting) -> None:
         with self._database.across_tenants() as session:
-            return outcomes.record(
+            recorded = outcomes.record(
                 session,
                 batch.outcomes,
                 slow=sorted(batch.slow),
                 first_pause=self._settings.first_pause,
                 disable_after=self._settings.disable_after,
             )
+        if recorded.fenced:
+            _log.warning("outcomes_fenced", count=recorded.fenced)
+        for key, reason in recorded.to_disable.items():
+            self._insist(partial(self._disable, key, reason))
 
-    def _disable(self, tenant_id: UUID, webhook_id: UUID, reason: str) -> Recorded | None:
+    def _disable(self, lane: LaneKey, reason: str) -> None:
+        tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
             disabling.disable(session, tenant_id, webhook_id, reason)
-        return None
 
-    def _insist(self, work: Callable[[], Recorded | None]) -> Recorded | None:
+    def _insist(self, work: Callable[[], None]) -> None:
+        """Do some work, again and again while the database is away."""
         wait = 0.1
         while True:
             try:
                 return work()
-            except SQLAlchemyError as error:
-                _log.error("outcomes_not_written", error=kind(error), again_in=wait)
+            except Unavailable as error:
+                _log.warning("outcomes_not_written", error=kind(error), again_in=wait)
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopping, wait):
                     # Told to stop and nothing can be written: the leases bring the rows back.

@@ -1,12 +1,12 @@
 """The daily tick that makes room for what comes and drops what is older than the history kept."""
 
 import structlog
-from sqlalchemy.exc import OperationalError
 
 from app import clock
 from app.core import history, idempotency
 from app.core.history import Partition
 from app.database import Database
+from app.errors import Unavailable
 from jobs.runtime import runtime
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +34,6 @@ def _drop(database: Database, partition: Partition) -> bool:
     try:
         with database.across_tenants() as session:
             return history.drop(session, partition)
-    except OperationalError:
+    except Unavailable:
         _log.warning("partition_busy", partition=partition.name)
         return False

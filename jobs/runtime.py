@@ -47,6 +47,7 @@ class Runtime:
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.outbound.close()
         self.database.close()
+        self.bell.close()
 
 
 class _Process:

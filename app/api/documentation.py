@@ -200,6 +200,7 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
     if not isinstance(field, Strict):
         return {}
     described = dict(field.json_schema)
+    described |= {name: field.metadata[name] for name in described.keys() & field.metadata.keys()}
     if field.allow_none and "type" in described:
         described["type"] = [described["type"], "null"]
         if "enum" in described:

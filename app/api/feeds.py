@@ -10,7 +10,7 @@ from app.api.paging import PageArgs
 class FeedArgs(PageArgs):
     """Filters of a feed; all that are given must hold."""
 
-    agent_id = fields.Id("agt")
+    agent_id = fields.QueryId("agt")
     principal = fields.Text(200)
     since = fields.Time(metadata={"description": "Created at this moment or later."})
     until = fields.Time(metadata={"description": "Created before this moment."})

@@ -162,6 +162,14 @@ class Id(Strict):
         return ids.parse(self.prefix, _text(value)) or NOWHERE
 
 
+class QueryId(Id):
+    """An id to filter by: any text is taken, and one that cannot be an id finds nothing."""
+
+    def __init__(self, prefix: str, **options: Any) -> None:
+        super().__init__(prefix, **options)
+        self.json_schema = {"type": "string"}
+
+
 class Time(Strict):
     """RFC 3339 with its offset, as an aware moment in UTC.
 

@@ -96,7 +96,7 @@ class FindingPageSchema(fields.Schema):
 class FindingArgs(FeedArgs):
     """Filters of the findings."""
 
-    session_id = fields.Id("ses")
+    session_id = fields.QueryId("ses")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import structlog
 from flask import Flask, Response, g
-from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from app import errors
@@ -157,7 +155,6 @@ _HTTP_SLUGS = {
     431: "headers-too-large",
 }
 
-_UNAVAILABLE = "The database does not answer now. Repeat the request."
 _INTERNAL = "The service failed while it answered this request."
 
 
@@ -190,8 +187,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(RateLimited, _rate_limited)
-    for away in (OperationalError, InterfaceError, DisconnectionError, PoolTimeout):
-        app.register_error_handler(away, _database_away)
+    app.register_error_handler(errors.Unavailable, _unavailable)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
 
@@ -227,9 +223,9 @@ def _rate_limited(error: RateLimited) -> Response:
     )
 
 
-def _database_away(error: Exception) -> Response:
-    _log.warning("database_away", error=type(error).__name__, exc_info=error)
-    return problem("unavailable", _UNAVAILABLE, headers={"Retry-After": "2"})
+def _unavailable(error: errors.Unavailable) -> Response:
+    _log.warning("database_away", request_id=request_id(), reason=_first_line(error.__cause__))
+    return problem(error.slug, error.detail, headers={"Retry-After": "2"})
 
 
 def _http(error: HTTPException) -> Response:
@@ -242,5 +238,10 @@ def _http(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    _log.error("unexpected_error", exc_info=error)
+    _log.error("unexpected_error", request_id=request_id(), exc_info=error)
     return problem("internal-error", _INTERNAL)
+
+
+def _first_line(cause: BaseException | None) -> str:
+    """Return why the driver failed, in its own words, for the log alone."""
+    return str(getattr(cause, "orig", cause)).partition("\n")[0]

@@ -6,7 +6,6 @@ from typing import Any
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy.exc import SQLAlchemyError
 
 from app import metrics, migrations
 from app.api import fields
@@ -14,7 +13,7 @@ from app.api.answers import answer
 from app.api.auth import public
 from app.api.parsing import Blueprint
 from app.api.services import services
-from app.errors import Unauthenticated
+from app.errors import Unauthenticated, Unavailable
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
@@ -88,7 +87,7 @@ def _database_state() -> str:
     try:
         with services().database.across_tenants() as session:
             return "up" if migrations.is_current(session.connection()) else _MIGRATE
-    except SQLAlchemyError:
+    except Unavailable:
         return "away"
 
 

@@ -1,1 +1,1 @@
-"""The verbs of the product: each module does one thing with a session it is given, and never commits."""
+"""The verbs of the product: each does one thing with a given session and never commits."""

@@ -1,5 +1,6 @@
 """One event across all webhooks: its body, what was decided for each of them, and why."""
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,6 @@ from app.core import decisions, delivery_history
 from app.core.callers import Caller
 from app.core.delivery_history import Listed
 from app.errors import NotFound
-from app.lib import ijson
 from app.models import Event
 
 _ABSENT = "absent"
@@ -47,7 +47,7 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
         "id": ids.text("evt", event.id),
         "type": event.type,
         "created_at": rfc3339(event.created_at),
-        "payload": ijson.parse(event.payload),
+        "payload": json.loads(event.payload),
         "webhooks": [
             _decided(webhook_id, name, deliveries) for webhook_id, name in decided.items()
         ],

@@ -68,7 +68,7 @@ SELECT id, agent_id, principal, clock_timestamp()
   FROM sessions WHERE tenant_id = %s AND id = ANY (%b)
 """
 
-# `%b`: psycopg writes an array as binary in a hundredth of the time that its text form takes.
+# `%b`: psycopg writes an array as binary in a tenth of the time that its text form takes, or less.
 _INSERT = """
 INSERT INTO findings (tenant_id, id, session_id, agent_id, principal, rule, severity, title, detail,
                       data_json, created_at)

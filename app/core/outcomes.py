@@ -80,7 +80,7 @@ def record(
     for key, state in lanes.items():
         mine = [each for each in by_lane[key] if each.delivery_id in done]
         change = _fold(state, mine, done, first_pause=first_pause)
-        if key in slow and not mine:
+        if key in slow:
             change.slow_at = state.now
         changes.append(change)
         if reason := _why_disable(change, mine, disable_after):

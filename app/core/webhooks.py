@@ -254,7 +254,8 @@ def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequenc
     session.flush()
     if "max_in_flight" in changed:
         lanes.set_slots(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
-    if "url" in changed or "status" in changed:
+    enabled = "status" in changed and webhook.status == Status.ENABLED
+    if enabled or "url" in changed:
         _start_anew(session, webhook, other_receiver="url" in changed)
     fields = [name for name in changed if name != "status"]
     if fields:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from app.core import catch_up
@@ -464,3 +465,33 @@ def test_a_read_key_may_read_all_of_it_and_a_pinned_key_none(
     ):
         assert reader.get(path).status_code == 200
         refused(pinned.get(path), 403, "pinned-key")
+
+
+def test_answers_with_everything_in_them_fit_the_served_document(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 2)
+    worker.send(webhook, None, (0.0, 0.0), limit=1, error="The name could not be resolved.")
+    worker.send(webhook, 500, TWO_TRIES, response_body=b"\xff", response_headers='[["a","b"]]')
+    base = f"/v1/webhooks/{webhook['id']}"
+    row = history(api(), webhook)[0]
+    api().post(f"{base}/deliveries/{row['id']}/replay")
+    document = api().get("/openapi.json").json
+
+    for path, name in (
+        (f"{base}/deliveries", "DeliveryPage"),
+        (f"{base}/deliveries?after=0", "DeliveryPage"),
+        (f"{base}/deliveries/{row['id']}", "DeliveryDetail"),
+        (f"{base}/decisions?event_id={row['event_id']}", "Decision"),
+        (f"/v1/events/{row['event_id']}", "Event"),
+        (f"{base}/accounting", "Accounting"),
+        (base, "Webhook"),
+        ("/v1/webhooks", "WebhookPage"),
+        ("/v1/event-types", "EventTypePage"),
+    ):
+        schema = {
+            "$ref": f"#/components/schemas/{name}",
+            "components": document["components"],
+        }
+        validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+        validator.validate(api().get(path).json)

@@ -52,7 +52,7 @@ def test_every_answer_is_as_documented(
     headers = {"Authorization": f"Bearer {tenant.root_key}"}
 
     @settings(
-        max_examples=150,
+        max_examples=12,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
         database=None,

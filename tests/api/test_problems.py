@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from sqlalchemy import text
 
 from app import errors
 from app.api.auth import public
 from app.api.problems import KINDS
-from app.api.services import EXTENSION
+from app.api.services import EXTENSION, services
+from app.database import cursor
 from app.settings import Settings
 from app.web import create_app
 from tests.conftest import Api, FreshTenant
@@ -122,13 +124,27 @@ def test_every_answer_has_a_request_id_of_its_own(client: FlaskClient) -> None:
 
 @pytest.fixture
 def failing(settings: Settings) -> Iterator[FlaskClient]:
-    """An application with a route that fails with a secret in its words."""
+    """An application with routes that fail: with a secret in the words, and with the database."""
     broken = create_app(settings)
 
     @broken.get("/fails")
     @public
     def fails() -> str:
         raise RuntimeError("the secret is 42")
+
+    @broken.get("/loses-its-connection")
+    @public
+    def loses() -> str:
+        with services().database.across_tenants() as session:
+            cursor(session).execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return "unreachable"
+
+    @broken.get("/asks-wrongly")
+    @public
+    def asks() -> str:
+        with services().database.across_tenants() as session:
+            session.execute(text("SELECT 'secret'::integer"))
+        return "unreachable"
 
     yield broken.test_client()
     broken.extensions[EXTENSION].close()
@@ -141,6 +157,24 @@ def test_an_unexpected_error_is_500_and_keeps_its_words_inside(failing: FlaskCli
     assert answer.mimetype == "application/problem+json"
     for inside in ("secret", "42", "RuntimeError", "Traceback", ".py"):
         assert inside not in answer.text
+
+
+def test_a_wrong_statement_is_500_and_keeps_its_words_inside(failing: FlaskClient) -> None:
+    answer = failing.get("/asks-wrongly")
+
+    assert answer.status_code == 500
+    for inside in ("secret", "SELECT", "integer", "sqlalche"):
+        assert inside not in answer.text
+
+
+def test_a_connection_that_breaks_is_503_and_the_next_request_gets_another(
+    failing: FlaskClient,
+) -> None:
+    for _ in range(2):
+        answer = failing.get("/loses-its-connection")
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"] == "2"
+    assert failing.get("/readyz").status_code == 200
 
 
 @pytest.fixture

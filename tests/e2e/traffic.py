@@ -1,49 +1,58 @@
 """Findings posted without pause, and neighbours that note every event they take.
 
-A poster counts a finding as accepted once a 2xx said so, and not before: whatever else happens, it
+A poster counts a finding as accepted once a 2xx said so, and not before. Whatever else happens, it
 sends the same request again under the same Idempotency-Key, as a careful client does.
 """
 
 import itertools
+import json
 import socket
 import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
 import requests
 
 from tests.e2e.stack import Caller
-from tests.receivers import OK, Listener, http_answer, read_request
+from tests.receivers import OK, Listener, Request, http_answer, read_request
 
-_UNAVAILABLE = http_answer(500)
 _STALL_SECONDS = 20.0
 _DRIP_SECONDS = 0.5
+_AGAIN_SECONDS = 0.1
+# Every so manieth request of a poster is a batch.
+_BATCH_EVERY = 8
+_BATCH = 5
+
+Way = Callable[[socket.socket], None]
 
 
 class Neighbour(Listener):
     """A receiver that notes what it takes, and may be told to behave badly for a while.
 
-    What it answers with 2xx it has taken; a second time the same event is a duplicate.
+    What it answers with 2xx it has taken; the same event once more is a duplicate.
     """
 
-    def __init__(self, *, delay: float = 0.0, fails_every: int = 0) -> None:
-        """Answer after `delay` seconds; answer 500 to each `fails_every`th request, if not 0."""
+    def __init__(self, name: str, *, delay: float = 0.0, fails_every: int = 0) -> None:
+        """Answer after `delay` seconds, and each `fails_every`th request with 500 (0: none)."""
+        self.name = name
         self.taken: Counter[str] = Counter()
-        self.findings: set[str] = set()
         self.sequences: set[int] = set()
-        self.first_at: dict[str, float] = {}
-        self._misbehave: Callable[[socket.socket], None] | None = None
+        # When each finding was first taken, by its id.
+        self.findings: dict[str, float] = {}
+        # Requests, also those that were not answered.
+        self.arrived = 0
+        self._bad_way: Way | None = None
+        self._well = threading.Event()
         self._delay = delay
         self._fails_every = fails_every
         self._count = itertools.count(1)
         self._noting = threading.Lock()
-        self.well = threading.Event()
-        self.behave()
         super().__init__(self._converse)
 
     @property
@@ -51,69 +60,144 @@ class Neighbour(Listener):
         """How many times an event was taken again."""
         return self.taken.total() - len(self.taken)
 
-    def behave(self) -> None:
-        """Answer as a good receiver from now on; what is held up is let go."""
-        self._misbehave = None
-        self.well.set()
+    @contextmanager
+    def resetting(self) -> Any:
+        """Break every connection off with a reset, once a request is there."""
+        with self._behaving(_reset):
+            yield
 
-    def reset(self) -> None:
-        """Break every connection off, with a reset, once the request is there."""
-        self._turn_bad(_reset)
-
-    def stall(self) -> None:
+    @contextmanager
+    def stalling(self) -> Any:
         """Take requests and say nothing."""
-        self._turn_bad(lambda _: self.well.wait(_STALL_SECONDS) and None)
+        with self._behaving(lambda _: _wait(self._well, _STALL_SECONDS)):
+            yield
 
-    def drip(self) -> None:
-        """Answer a byte of a header now and then, without end."""
-        self._turn_bad(self._drip)
+    @contextmanager
+    def dripping(self) -> Any:
+        """Answer one byte of a header now and then, without end."""
+        with self._behaving(self._drip):
+            yield
 
-    def _turn_bad(self, way: Callable[[socket.socket], None]) -> None:
-        self.well.clear()
-        self._misbehave = way
+    @contextmanager
+    def _behaving(self, way: Way) -> Any:
+        self._well.clear()
+        self._bad_way = way
+        try:
+            yield
+        finally:
+            self._bad_way = None
+            self._well.set()
 
     def _drip(self, connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        while not self.well.wait(_DRIP_SECONDS):
+        while not self._well.wait(_DRIP_SECONDS):
             connection.sendall(b"a")
 
     def _converse(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as stream:
             while request := read_request(stream):
-                misbehave = self._misbehave
-                if misbehave is not None:
-                    misbehave(connection)
+                self.arrived += 1
+                if self._bad_way is not None:
+                    self._bad_way(connection)
                     return
-                if self._delay:
-                    time.sleep(self._delay)
-                if self._fails_every and next(self._count) % self._fails_every == 0:
-                    connection.sendall(_UNAVAILABLE)
-                    continue
-                self._note(request.headers, request.body)
-                connection.sendall(OK)
+                connection.sendall(self._answer(request))
 
-    def _note(self, headers: Any, body: bytes) -> None:
-        event = headers["webhook-id"]
-        finding = body.partition(b'"data":')[2].partition(b'"id":"')[2].partition(b'"')[0]
+    def _answer(self, request: Request) -> bytes:
+        if self._delay:
+            time.sleep(self._delay)
+        if self._fails_every and next(self._count) % self._fails_every == 0:
+            return http_answer(500)
+        data = json.loads(request.body)["data"]
         with self._noting:
-            self.taken[event] += 1
-            self.first_at.setdefault(finding.decode(), time.monotonic())
-            self.findings.add(finding.decode())
-            if "x-service-sequence" in headers:
-                self.sequences.add(int(headers["x-service-sequence"]))
+            self.taken[request.headers["webhook-id"]] += 1
+            self.findings.setdefault(data.get("id", ""), time.monotonic())
+            if "x-service-sequence" in request.headers:
+                self.sequences.add(int(request.headers["x-service-sequence"]))
+        return OK
 
 
 def _reset(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    # The stream that the request was read from keeps the descriptor: only this closes it now.
-    connection.detach_with_reset() if hasattr(connection, "detach_with_reset") else None
 
 
-@dataclass
-class Log:
-    """What the posters saw."""
+def _wait(event: threading.Event, seconds: float) -> None:
+    event.wait(seconds)
 
-    accepted: list[str] = field(default_factory=list)
-    repeats: int = 0
-    slowest: float = 0.0
-    surprises: list[str] = field(default_factory=list)
+
+class Traffic:
+    """Posts findings for the length of the `with`, and sees each of them accepted at the end."""
+
+    def __init__(
+        self, base_url: str, key: str, session_id: str, *, posters: int = 2, per_second: float = 20
+    ) -> None:
+        """Post with `key`, from each of `posters` threads at most `per_second` requests."""
+        self.accepted: list[str] = []
+        # (when it began, how long it took) of each request, answered or not.
+        self.asked: list[tuple[float, float]] = []
+        self.repeats = 0
+        self.refusals: list[str] = []
+        self._caller = (base_url, key)
+        self._session_id = session_id
+        self._every = 1 / per_second
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._post_on, name=f"poster {number}", daemon=True)
+            for number in range(posters)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+        if error is None:
+            assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
+            assert self.refusals == []
+
+    def slowest_since(self, moment: float) -> float:
+        """Return how long the slowest request took that began after `moment`."""
+        return max((took for began, took in self.asked if began >= moment), default=0.0)
+
+    def _post_on(self) -> None:
+        caller = Caller(*self._caller)
+        for number in itertools.count(1):
+            self._post_until_accepted(caller, _BATCH if number % _BATCH_EVERY == 0 else None)
+            if self._over.wait(self._every):
+                return
+
+    def _post_until_accepted(self, caller: Caller, batch: int | None) -> None:
+        finding = {"session_id": self._session_id, "rule": "r", "severity": "low", "title": "t"}
+        path = "/v1/findings" if batch is None else "/v1/findings/batch"
+        body = finding if batch is None else {"findings": [finding] * batch}
+        key = {"Idempotency-Key": str(uuid4())}
+        while True:
+            answer = self._ask(caller, path, json=body, headers=key)
+            if answer is not None and answer.ok:
+                made = answer.json()
+                self.accepted += [each["id"] for each in made.get("data", [made])] if batch else [
+                    made["id"]
+                ]
+                return
+            if answer is not None and answer.status_code < 500 and answer.status_code != 409:
+                self.refusals.append(answer.text)
+                return
+            self.repeats += 1
+            time.sleep(_AGAIN_SECONDS)
+
+    def _ask(self, caller: Caller, path: str, **options: Any) -> requests.Response | None:
+        began = time.monotonic()
+        try:
+            return caller.ask("POST", path, **options)
+        except requests.RequestException:
+            return None
+        finally:
+            self.asked.append((began, time.monotonic() - began))

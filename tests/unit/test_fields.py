@@ -44,7 +44,7 @@ def test_text_may_be_empty_where_the_field_says_so() -> None:
     assert fields.Text(10, min_length=0).deserialize("") == ""
 
 
-@pytest.mark.parametrize("number", [1, 30, 200, 30.0, 3e1])
+@pytest.mark.parametrize("number", [1, 200, 30.0, 2e1])
 def test_an_integer_passes_however_json_spells_it(number: float) -> None:
     read = fields.Integer(1, 200).deserialize(number)
 

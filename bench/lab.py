@@ -1,0 +1,135 @@
+"""The place of a bench: stores of its own, as `make up` runs them, a receiver, and the load."""
+
+import itertools
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from app.dev.data_dir import DataDir
+from app.dev.postgres import EmbeddedPostgres
+from app.dev.valkey import EmbeddedValkey
+from app.settings import environment
+from bench import receivers
+from bench.load import Load
+from bench.processes import Process
+from bench.receivers import OwnReceiver, Receiver
+from bench.service import Service
+
+
+@dataclass
+class Lab:
+    """What every part of a bench stands on; `receiver` is for rates, `stamping` for latencies."""
+
+    folder: Path
+    secrets: Mapping[str, str]
+    postgres: EmbeddedPostgres
+    valkey: EmbeddedValkey
+    receiver: Receiver
+    stamping: OwnReceiver
+    load: Load
+    stack: ExitStack
+    _names: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    @cached_property
+    def service(self) -> Service:
+        """The whole service, started when a part asks for it first."""
+        service = Service(self)
+        self.stack.callback(service.stop)
+        service.start()
+        return service
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of every process: the bench's own, and where the stores are."""
+        own = environment()
+        return {
+            **own,
+            **self.secrets,
+            "PATH": f"{Path(sys.executable).parent}:{own.get('PATH', '')}",
+            "PYTHONUNBUFFERED": "1",
+            "TZ": "UTC",
+            "DATABASE_URL": self.postgres.url,
+            "DATABASE_ADMIN_URL": self.postgres.admin_url,
+            "REDIS_URL": self.valkey.url,
+            "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
+        }
+
+    def spawn(self, name: str, argv: Sequence[str], **environ: str) -> Process:
+        """Start a command with `environ` added to its environment."""
+        log = self.folder / f"{name}.{next(self._names)}.log"
+        return Process(name, argv, env={**self.environ, **environ}, log=log)
+
+    @contextmanager
+    def running(self, name: str, argv: Sequence[str], **environ: str) -> Iterator[Process]:
+        """Run a command for the length of a `with`."""
+        process = self.spawn(name, argv, **environ)
+        try:
+            yield process
+        finally:
+            process.stop()
+
+    @contextmanager
+    def database(self) -> Iterator["DatabaseURLs"]:
+        """Make an empty database, and drop it in the end."""
+        name = f"bench_{next(self._names)}"
+        with psycopg.connect(self.postgres.admin_url, autocommit=True) as admin:
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            try:
+                yield DatabaseURLs(
+                    _other(self.postgres.url, name), _other(self.postgres.admin_url, name)
+                )
+            finally:
+                admin.execute(
+                    sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+                )
+
+    def redis_url(self, number: int) -> str:
+        """Return the address of another of Valkey's databases: a peer's own."""
+        return f"{self.valkey.url.rpartition('/')[0]}/{number}"
+
+
+@dataclass(frozen=True)
+class DatabaseURLs:
+    """One database as the service's role and as its owner reach it."""
+
+    service: str
+    admin: str
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Lab]:
+    """Set a lab up in a folder that is made for it and removed with all it held."""
+    with ExitStack() as stack:
+        home = stack.enter_context(DataDir(folder))
+        _clear(folder)
+        stack.callback(_clear, folder)
+        hold = [home.lock]
+        postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres", hold=hold))
+        valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", hold=hold))
+        stamping = stack.enter_context(receivers.own())
+        receiver = stack.enter_context(receivers.fastest(folder / "nginx", stamping))
+        load = stack.enter_context(Load())
+        yield Lab(folder, home.secrets(), postgres, valkey, receiver, stamping, load, stack)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a run has left, the lock aside; PostgreSQL's data may lie out of the folder."""
+    data = folder / "postgres" / "data"
+    if data.is_symlink():
+        shutil.rmtree(data.resolve().parent)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            entry.unlink()
+
+
+def _other(url: str, database: str) -> str:
+    return f"{url.rpartition('/')[0]}/{database}"

@@ -1,0 +1,101 @@
+"""Processes of a bench: started here, ended here, and what they cost meanwhile."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from app.dev import keeper
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_POLL_SECONDS = 0.02
+_STOP_SECONDS = 30.0
+
+
+class BenchError(RuntimeError):
+    """A measurement could not be made; the text says why."""
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Wait until `condition()` is true; raises `BenchError` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BenchError(f"not within {seconds:g} s: {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+class Process:
+    """A command under a keeper, so that nothing of it outlives the bench; its words go to `log`."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], *, env: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._keeper = keeper.spawn(name, argv, env=env, cwd=ROOT, output=output)
+
+    def require_alive(self) -> None:
+        """Raise `BenchError` with its last words if it has ended."""
+        code = self._keeper.poll()
+        if code is not None:
+            raise BenchError(f"{self.name} ended with code {code}: {self._last_words()}")
+
+    def finish(self, seconds: float) -> None:
+        """Wait for its end; raises `BenchError` if it takes too long or ends badly."""
+        try:
+            code = self._keeper.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise BenchError(f"{self.name} takes longer than {seconds:g} s") from None
+        if code != 0:
+            raise BenchError(f"{self.name} ended with code {code}: {self._last_words()}")
+
+    def stop(self) -> None:
+        """Ask it to end, and wait until all of it has."""
+        self._keeper.terminate()
+        self._keeper.wait(_STOP_SECONDS)
+
+    def cpu_seconds(self) -> float:
+        """Return what it and its living descendants have used."""
+        return cpu_seconds(self._keeper.pid)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text("utf-8", "replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-3:]) or "it said nothing"
+
+
+def cpu_seconds(keeper_pid: int) -> float:
+    """Return what the living descendants of a keeper have used, in seconds of one core."""
+    parents = _parents()
+    family = {keeper_pid}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(_cpu_seconds(pid) for pid in family - {keeper_pid})
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (fields := _stat(int(entry.name))):
+            found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = _stat(pid)
+    if not fields:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; none once it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,48 @@
+"""How much is measured: enough to trust, or enough to see that the bench itself works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Counts and seconds of all parts."""
+
+    deliveries: int
+    rounds: int
+    threads_tried: tuple[int, ...]
+    seconds: float
+    samples: int
+    dead: tuple[int, ...]
+    backlogs: tuple[int, ...]
+    repeats: int
+    webhooks: int
+    tenants: int
+    idle_seconds: float
+
+
+FULL = Scale(
+    deliveries=10_000,
+    rounds=3,
+    threads_tried=(2, 4, 8),
+    seconds=4.0,
+    samples=200,
+    dead=(0, 20, 60),
+    backlogs=(1_000, 100_000, 1_000_000),
+    repeats=40,
+    webhooks=100,
+    tenants=1_000,
+    idle_seconds=10.0,
+)
+QUICK = Scale(
+    deliveries=2_000,
+    rounds=1,
+    threads_tried=(4,),
+    seconds=1.5,
+    samples=40,
+    dead=(0, 20),
+    backlogs=(1_000, 30_000),
+    repeats=10,
+    webhooks=20,
+    tenants=100,
+    idle_seconds=4.0,
+)

@@ -1,0 +1,147 @@
+"""What befalls a running service: processes killed, stores emptied, frozen, stopped and restarted.
+
+A `Misfortune` begins and ends once (`lasting`), does something now and then (`act` each `every`
+seconds), or both. `suffer` brings several at once from the thread that calls it: the kernel ends
+servers with the thread that started them.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from app.dev.postgres import EmbeddedPostgres
+from tests.e2e.stack import RunningStack, running
+from tests.faults import OwnValkey
+
+_TURN_SECONDS = 0.02
+
+_TERMINATE = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+@dataclass(frozen=True)
+class Misfortune:
+    """One thing that goes wrong."""
+
+    name: str
+    act: Callable[[], object] = lambda: None
+    every: float = float("inf")
+    lasting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+def suffer(seconds: float, *misfortunes: Misfortune) -> None:
+    """Let all of these happen at once, for `seconds`; each acts at once and then now and then."""
+    with ExitStack() as begun:
+        for misfortune in misfortunes:
+            begun.enter_context(misfortune.lasting())
+        until = time.monotonic() + seconds
+        next_at = dict.fromkeys(range(len(misfortunes)), time.monotonic())
+        while (now := time.monotonic()) < until:
+            for number, misfortune in enumerate(misfortunes):
+                if now >= next_at[number]:
+                    next_at[number] = now + misfortune.every
+                    misfortune.act()
+            time.sleep(_TURN_SECONDS)
+
+
+class House:
+    """A whole service on stores that a test may mistreat, and every way to mistreat it."""
+
+    def __init__(self, stack: RunningStack, data_dir: Path, postgres: EmbeddedPostgres,
+                 valkey: OwnValkey) -> None:
+        self.stack = stack
+        self.admin_url = postgres.admin_url
+        self.valkey = valkey
+        self._postgres = postgres
+        self._up = int((data_dir / "lock").read_text())
+
+    def killed(self, line: str, every: float) -> Misfortune:
+        """Kill a process of a line of the Procfile, whichever, without a word."""
+        return Misfortune(f"{line} killed", lambda: self._kill_one(line), every)
+
+    def redis_emptied(self, every: float) -> Misfortune:
+        """Take from Redis all it holds."""
+        return Misfortune("Redis emptied", self.valkey.client.flushall, every)
+
+    def redis_frozen(self) -> Misfortune:
+        """Stop Redis's process: connections stand, nothing answers."""
+        return Misfortune("Redis frozen", lasting=self.valkey.frozen)
+
+    def redis_away(self) -> Misfortune:
+        """Stop Redis, and start it again with nothing in it."""
+        return Misfortune("Redis away", lasting=lambda: self.valkey.away(emptied=True))
+
+    def connections_terminated(self, every: float) -> Misfortune:
+        """Terminate every connection to the database."""
+        return Misfortune("connections terminated", self._terminate, every)
+
+    def postgres_restarted(self, every: float) -> Misfortune:
+        """Stop PostgreSQL, as an upgrade does, and start it again."""
+        return Misfortune("PostgreSQL restarted", self._restart_postgres, every)
+
+    def processes(self, line: str) -> list[int]:
+        """Return the processes of a line of the Procfile, its leader first."""
+        children = _children()
+        keeper = next((pid for pid in children.get(self._up, []) if _name(pid) == line), None)
+        found = list(children.get(keeper or 0, []))
+        for pid in found:
+            found += children.get(pid, [])
+        return found
+
+    def _kill_one(self, line: str) -> None:
+        if pids := self.processes(line):
+            with suppress(ProcessLookupError):
+                os.kill(random.choice(pids), signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        with suppress(psycopg.OperationalError), psycopg.connect(self.admin_url) as connection:
+            connection.execute(_TERMINATE)
+
+    def _restart_postgres(self) -> None:
+        self._postgres.stop()
+        self._postgres.start()
+
+
+@contextmanager
+def house(folder: Path, **settings: str) -> Iterator[House]:
+    """Run a whole service on its own stores for the length of the `with`."""
+    with ExitStack() as stores:
+        postgres = stores.enter_context(EmbeddedPostgres(folder / "postgres"))
+        valkey = OwnValkey(folder / "valkey")
+        stores.callback(valkey.close)
+        settings = {
+            "DATABASE_URL": postgres.url,
+            "DATABASE_ADMIN_URL": postgres.admin_url,
+            "REDIS_URL": valkey.url,
+            "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+            **settings,
+        }
+        with running(folder, **settings) as stack:
+            yield House(stack, folder / "data", postgres, valkey)
+
+
+def _children() -> dict[int, list[int]]:
+    """Return the living processes by their parents."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    return children
+
+
+def _name(pid: int) -> str:
+    """Return the last argument of a process: with a keeper, the name of the line it keeps."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")[-1].decode()
+    return ""

@@ -1,0 +1,95 @@
+"""Settings: what is missing or wrong is named in one line, with the fix."""
+
+from pathlib import Path
+
+import pytest
+
+from app.lib import api_keys
+from app.lib.sealing import MasterKeys
+from app.settings import RETRY_SCHEDULE, Settings, SettingError, kept_settings
+
+NEEDED = {
+    "DATABASE_URL": "postgresql://me:secret@db/records",
+    "MASTER_KEYS": MasterKeys.generate(),
+    "BASE_URL": "https://records.example.com",
+}
+
+
+def read(**more: str) -> Settings:
+    return Settings.from_environ(NEEDED | more)
+
+
+@pytest.mark.parametrize("name", sorted(NEEDED))
+def test_what_is_needed_and_missing_is_named(name: str) -> None:
+    rest = {key: value for key, value in NEEDED.items() if key != name}
+    with pytest.raises(SettingError, match=f"^{name} is not set"):
+        Settings.from_environ(rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "mysql://db/records"),
+        ("DATABASE_URL", "records"),
+        ("REDIS_URL", "http://redis"),
+        ("REDIS_URL", "redis://redis:port"),
+        ("REDIS_URL", "redis://redis/zero"),
+        ("MASTER_KEYS", "hunter2"),
+        ("BASE_URL", "records.example.com"),
+        ("BASE_URL", "https://records.example.com?x=1"),
+        ("ROOT_ADMIN_KEY", "hunter2"),
+        ("WEBHOOK_ALLOWED_NETWORKS", "everywhere"),
+        ("WEBHOOK_ALLOWED_NETWORKS", "10.0.0.1/8"),
+        ("RETRY_SCHEDULE", "0,soon"),
+        ("RETRY_SCHEDULE", "0,-1"),
+        ("RETRY_SCHEDULE", "nan"),
+        ("PAUSE_SECONDS", "0"),
+        ("PAUSE_SECONDS", "inf"),
+        ("HISTORY_DAYS", "1.5"),
+        ("HISTORY_DAYS", "0"),
+        ("DATABASE_POOL_SIZE", "many"),
+        ("LOG_LEVEL", "LOUD"),
+        ("LOG_FORMAT", "xml"),
+        ("WEBHOOK_CA_FILE", "/no/such/file"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:
+        read(**{name: value})
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_urls_that_platforms_give_are_understood() -> None:
+    settings = read(DATABASE_URL="postgres://me@db/x", REDIS_URL="rediss://:pw@redis:6380/1")
+    assert settings.database_url == "postgresql+psycopg://me@db/x"
+    assert settings.database_admin_url == settings.database_url
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert read(RETRY_SCHEDULE="", REDIS_URL=" ").retry_schedule == RETRY_SCHEDULE
+
+
+def test_the_schedule_is_data() -> None:
+    assert read(RETRY_SCHEDULE="0, 1,2.5").retry_schedule == (0.0, 1.0, 2.5)
+
+
+def test_a_base_url_loses_its_last_slash() -> None:
+    assert read(BASE_URL="https://records.example.com/").base_url == "https://records.example.com"
+
+
+def test_no_secret_is_shown_by_printing_the_settings() -> None:
+    key = api_keys.new()
+    shown = repr(read(ROOT_ADMIN_KEY=key, METRICS_TOKEN="metrics-secret"))
+    for secret in (key, "secret@db", "metrics-secret", NEEDED["MASTER_KEYS"]):
+        assert secret not in shown
+
+
+def test_the_kept_files_of_a_stack_are_read(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("BASE_URL=http://127.0.0.1:8000\nREDIS_URL='redis://:a b@x'\n")
+    (tmp_path / "secrets").write_text("MASTER_KEYS=abc\n")
+    assert kept_settings(tmp_path) == {
+        "MASTER_KEYS": "abc",
+        "BASE_URL": "http://127.0.0.1:8000",
+        "REDIS_URL": "redis://:a b@x",
+    }
+    assert kept_settings(tmp_path / "nowhere") == {}
