@@ -3,22 +3,23 @@
 A transaction opens in a route, an actor or a command and is handed down as a SQLAlchemy `Session`;
 returning commits, raising rolls back. `transaction(tenant)` also tells PostgreSQL whose rows may be
 seen (row-level security reads `app.tenant_id`), so a query that forgets its tenant finds nothing.
-What must work across tenants goes through `across_tenants()`, the one named door.
+What must work across tenants goes through `across_tenants()`, the one named door, or a function of
+the database that opens it for one question (`ask`).
 
 All settings are `SET LOCAL`, no session locks, no LISTEN and no automatic prepared statements: the
 service runs behind PgBouncer in transaction mode.
 """
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import PoolProxiedConnection, create_engine, event
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
@@ -39,8 +40,21 @@ _AWAY = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
 )
-_THIS_TENANT = text("SELECT set_config('app.tenant_id', :tenant, true)")
-_EVERY_TENANT = text("SELECT set_config('app.every_tenant', 'on', true)")
+_EVERYONE = "app.every_tenant = 'on'"
+
+
+class RawTransaction:
+    """A transaction without the ORM's session, which costs more than the statements in it.
+
+    For the hot paths; everything that takes a `Tx` works in either.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], info: dict[str, Any]) -> None:
+        self.connection = connection
+        self.info = info
+
+
+Tx: TypeAlias = Session | RawTransaction
 
 
 class Database:
@@ -64,6 +78,7 @@ class Database:
         self.engine = create_engine(
             url,
             hide_parameters=True,
+            isolation_level="AUTOCOMMIT",
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,
@@ -76,12 +91,9 @@ class Database:
             },
         )
         event.listen(self.engine, "checkout", _refuse_closed)
+        self._info = {"bell": bell or Bell(None), "first_wait": first_wait}
         # Responses are written after the commit, from objects that must still be readable then.
-        self._sessions = sessionmaker(
-            self.engine,
-            expire_on_commit=False,
-            info={"bell": bell or Bell(None), "first_wait": first_wait},
-        )
+        self._sessions = sessionmaker(self.engine, expire_on_commit=False, info=self._info)
 
     @contextmanager
     def transaction(self, tenant_id: UUID, *, snapshot: bool = False) -> Iterator[Session]:
@@ -90,8 +102,8 @@ class Database:
         With `snapshot` every statement sees the same moment (REPEATABLE READ). Raises `Unavailable`
         when the database is away, whatever was asked of it.
         """
-        with self._transaction(snapshot) as session:
-            session.execute(_THIS_TENANT, {"tenant": str(tenant_id)})
+        with _translated(), self._sessions.begin() as session:
+            _begin(cursor(session), _only(tenant_id), snapshot=snapshot)
             yield session
         _run_hooks(session)
 
@@ -99,22 +111,42 @@ class Database:
     def across_tenants(self, *, snapshot: bool = False) -> Iterator[Session]:
         """Open a transaction that sees every tenant's rows.
 
-        For what has no tenant yet (looking a key up) or serves them all (sweep, flusher, clock).
+        For what serves them all: sweep, flusher, clock. Raises as `transaction` does.
         """
-        with self._transaction(snapshot) as session:
-            session.execute(_EVERY_TENANT)
+        with _translated(), self._sessions.begin() as session:
+            _begin(cursor(session), _EVERYONE, snapshot=snapshot)
             yield session
         _run_hooks(session)
 
     @contextmanager
-    def _transaction(self, snapshot: bool) -> Iterator[Session]:
+    def raw_transaction(self, tenant_id: UUID) -> Iterator[RawTransaction]:
+        """Open a transaction for a hot path: as `transaction`, without the ORM."""
+        with _translated(), self._connection() as connection:
+            opened = RawTransaction(connection, dict(self._info))
+            _begin(cursor(opened), _only(tenant_id))
+            try:
+                yield opened
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+        _run_hooks(opened)
+
+    def ask(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
+        """Return the first row of one statement that stands alone: one round trip.
+
+        It sees no tenant's rows, but through a function of the database that was made for it.
+        """
+        with _translated(), self._connection() as connection:
+            return connection.execute(query, values).fetchone()
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        pooled = self.engine.raw_connection()
         try:
-            with self._sessions.begin() as session:
-                if snapshot:
-                    session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-                yield session
-        except _AWAY as error:
-            raise Unavailable("The database does not answer; try again in a moment.") from error
+            yield _driver(pooled)
+        finally:
+            pooled.close()
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -122,23 +154,50 @@ class Database:
 
 
 @overload
-def cursor(session: Session) -> psycopg.Cursor[TupleRow]: ...
+def cursor(tx: Tx) -> psycopg.Cursor[TupleRow]: ...
 @overload
-def cursor(session: Session, rows: RowFactory[_Row]) -> psycopg.Cursor[_Row]: ...
-def cursor(session: Session, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
-    """Return a psycopg cursor inside the session's transaction, for the hot paths.
+def cursor(tx: Tx, rows: RowFactory[_Row]) -> psycopg.Cursor[_Row]: ...
+def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
+    """Return a psycopg cursor inside a transaction: raw SQL, for the hot paths.
 
     `rows` is psycopg's row factory; tuples by default. A Core statement built anew costs several
     times the query it sends (docs/performance.md).
     """
-    connection = session.connection().connection.driver_connection
+    if isinstance(tx, RawTransaction):
+        return tx.connection.cursor(row_factory=rows)
+    return _driver(tx.connection().connection).cursor(row_factory=rows)
+
+
+def after_commit(tx: Tx, hook: Callable[[], None]) -> None:
+    """Run `hook` once this transaction has been committed, and never if it is not."""
+    tx.info.setdefault(_HOOKS, []).append(hook)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except _AWAY as error:
+        raise Unavailable("The database does not answer; try again in a moment.") from error
+
+
+def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> None:
+    """Begin a transaction and say whose rows it sees, in one round trip.
+
+    The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one itself.
+    """
+    level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
+    cur.execute(f"BEGIN {level}; SET LOCAL {scope}".encode())
+
+
+def _only(tenant_id: UUID) -> str:
+    return f"app.tenant_id = '{tenant_id}'"
+
+
+def _driver(pooled: PoolProxiedConnection) -> psycopg.Connection[Any]:
+    connection = pooled.driver_connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101  # narrows the driver's type
-    return connection.cursor(row_factory=rows)
-
-
-def after_commit(session: Session, hook: Callable[[], None]) -> None:
-    """Run `hook` once this session's transaction has been committed, and never if it is not."""
-    session.info.setdefault(_HOOKS, []).append(hook)
+    return connection
 
 
 def _refuse_closed(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
@@ -153,6 +212,6 @@ def _refuse_closed(connection: psycopg.Connection[Any], _record: object, _proxy:
         raise DisconnectionError
 
 
-def _run_hooks(session: Session) -> None:
-    for hook in session.info.pop(_HOOKS, ()):
+def _run_hooks(tx: Tx) -> None:
+    for hook in tx.info.pop(_HOOKS, ()):
         hook()

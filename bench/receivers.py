@@ -127,7 +127,7 @@ def nginx(program: str, folder: Path) -> Iterator[Nginx]:
             "nginx", [program, "-p", str(folder), "-c", str(configuration)], env={}, output=log
         )
     try:
-        until(lambda: _listens(port), _START_SECONDS, "nginx")
+        until(lambda: listens(port), _START_SECONDS, "nginx")
         yield Nginx(port)
     finally:
         process.terminate()
@@ -145,7 +145,7 @@ def fastest(folder: Path, ours: OwnReceiver) -> Iterator[Receiver]:
         yield found
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionRefusedError:

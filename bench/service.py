@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -76,6 +76,14 @@ class Service:
         tenant_id, key = tenants.create(self.database, f"bench {secrets.token_hex(4)}")
         return Tenant(self, tenant_id, key)
 
+    def drive(self, plan: Plan) -> load.Tally:
+        """Drive a plan with all load processes."""
+        return self._lab.load.drive(plan)
+
+    def line(self, role: str) -> str:
+        """Return a line of the Procfile."""
+        return self._lines[role]
+
     def _spawn(self, role: str) -> Process:
         return self._lab.spawn(role, ["/bin/sh", "-c", self._lines[role]], **self._environ)
 
@@ -128,7 +136,7 @@ class Tenant:
     def books(self, webhook: str) -> Books:
         """Return a webhook's accounting."""
         found = self.ask("GET", f"{webhook}/accounting")
-        return Books(**{name: found[name] for name in Books.__dataclass_fields__})
+        return Books(**{each.name: found[each.name] for each in fields(Books)})
 
     def wait_until_closed(self, webhook: str, seconds: float) -> Books:
         """Wait until every event accepted has its outcome written; raises `BenchError`."""

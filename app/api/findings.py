@@ -13,7 +13,7 @@ from app.api.feeds import FeedArgs, filters
 from app.api.paging import page
 from app.api.parsing import Blueprint
 from app.api.repeats import once
-from app.api.transactions import transaction
+from app.api.transactions import raw_transaction, transaction
 from app.core import findings
 from app.core.callers import Role
 from app.core.events import MAX_PAYLOAD
@@ -112,8 +112,8 @@ def create(body: dict[str, Any]) -> Response:
 
     Emits `finding.created`. The session may be open or completed.
     """
-    with transaction() as session:
-        return once(session, 201, lambda: findings.add(session, caller(), [NewFinding(**body)])[0])
+    with raw_transaction() as tx:
+        return once(tx, 201, lambda: findings.add(tx, caller(), [NewFinding(**body)])[0])
 
 
 @blp.route("/batch", methods=["POST"])
@@ -127,8 +127,8 @@ def create_batch(body: dict[str, Any]) -> Response:
     Emits one `finding.created` each. They may belong to several sessions.
     """
     new = [NewFinding(**finding) for finding in body["findings"]]
-    with transaction() as session:
-        return once(session, 201, lambda: {"data": findings.add(session, caller(), new)})
+    with raw_transaction() as tx:
+        return once(tx, 201, lambda: {"data": findings.add(tx, caller(), new)})
 
 
 @blp.route("", methods=["GET"], endpoint="list")

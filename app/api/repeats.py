@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Response, request
-from sqlalchemy.orm import Session
 
 from app.api import parsing
 from app.api.answers import answer, encode
 from app.api.auth import caller
 from app.api.services import services
 from app.core import idempotency
+from app.database import Tx
 from app.errors import FieldError, Invalid
 
 HEADER = "Idempotency-Key"
@@ -21,7 +21,7 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 def once(
-    session: Session,
+    session: Tx,
     status: int,
     make: Callable[[], dict[str, Any]],
     headers: Mapping[str, str] | None = None,

@@ -3,21 +3,19 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
-from app.database import after_commit
+from app.database import Tx, after_commit
 from app.queue import Bell
 
 
-def ring_lanes(session: Session, lanes: Iterable[tuple[UUID, UUID]]) -> None:
+def ring_lanes(tx: Tx, lanes: Iterable[tuple[UUID, UUID]]) -> None:
     """Ring each lane, named by (tenant id, webhook id), once this transaction has committed."""
     rung = list(lanes)
     if rung:
-        bell: Bell = session.info["bell"]
-        after_commit(session, lambda: bell.ring_lanes(rung))
+        bell: Bell = tx.info["bell"]
+        after_commit(tx, lambda: bell.ring_lanes(rung))
 
 
-def ring_job(session: Session, tenant_id: UUID, job_id: UUID) -> None:
+def ring_job(tx: Tx, tenant_id: UUID, job_id: UUID) -> None:
     """Ring the worker for one job once this transaction has committed."""
-    bell: Bell = session.info["bell"]
-    after_commit(session, lambda: bell.ring("run_job", (tenant_id, job_id)))
+    bell: Bell = tx.info["bell"]
+    after_commit(tx, lambda: bell.ring("run_job", (tenant_id, job_id)))

@@ -11,13 +11,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app import ids
 from app.clock import rfc3339
+from app.core import decisions
 from app.core.bells import ring_lanes
 from app.core.decisions import DISABLED, FILTERED, MATCHED
-from app.database import cursor
+from app.database import Tx, cursor
 from app.errors import EventTooLarge, FieldError
 from app.lib import canonical_json
 
@@ -37,42 +36,30 @@ class NewEvent:
     at: datetime
 
 
-_EMIT = f"""
-WITH fresh AS (
-    SELECT * FROM unnest(%(ids)b::uuid[], %(types)b::text[], %(payloads)b::bytea[],
-                         %(times)b::timestamptz[]) AS fresh (id, type, payload, at)
-), decided AS MATERIALIZED (
-    SELECT kinds.type, webhooks.id AS webhook_id,
-           CASE WHEN NOT coalesce(kinds.type = ANY (webhooks.event_types), true) THEN {FILTERED}
-                WHEN webhooks.status = 'disabled' THEN {DISABLED}
-                ELSE {MATCHED} END AS code
-      FROM (SELECT DISTINCT type FROM fresh) AS kinds
-     CROSS JOIN webhooks
-     WHERE webhooks.tenant_id = %(tenant)s AND webhooks.deleted_at IS NULL
-       AND webhooks.id IS DISTINCT FROM %(not_to)s
-), stored AS (
-    INSERT INTO events (tenant_id, id, type, payload, decisions, any_disabled, created_at)
-    SELECT %(tenant)s, fresh.id, fresh.type, fresh.payload,
-           coalesce(packed.decisions, ''::bytea), coalesce(packed.any_disabled, false), fresh.at
-      FROM fresh
-      LEFT JOIN (SELECT type, string_agg(uuid_send(webhook_id) || set_byte('\\x00', 0, code), '')
-                        AS decisions, bool_or(code = {DISABLED}) AS any_disabled
-                   FROM decided GROUP BY type) AS packed USING (type)
-), sent AS (
-    INSERT INTO deliveries
-           (tenant_id, id, webhook_id, event_id, event_type, kind, priority, next_attempt_at)
-    SELECT %(tenant)s, id_beside(fresh.id), decided.webhook_id, fresh.id, fresh.type, 'event',
-           {PRIORITY_LIVE}, clock_timestamp() + %(first_wait)s
-      FROM fresh JOIN decided USING (type)
-     WHERE decided.code = {MATCHED}
-    RETURNING webhook_id
-)
-SELECT DISTINCT webhook_id FROM sent
+_WEBHOOKS = """
+SELECT id, event_types, status = 'disabled' FROM webhooks
+ WHERE tenant_id = %s AND deleted_at IS NULL AND id IS DISTINCT FROM %s
+"""
+
+# `%b`: psycopg writes an array as binary in a tenth of the time that its text form takes, or less.
+_STORE = """
+INSERT INTO events (tenant_id, id, type, payload, decisions, any_disabled, created_at)
+SELECT %s, * FROM unnest(%b::uuid[], %b::text[], %b::bytea[], %b::bytea[], %b::boolean[],
+                         %b::timestamptz[])
+"""
+
+_SEND = f"""
+INSERT INTO deliveries
+       (tenant_id, id, webhook_id, event_id, event_type, kind, priority, next_attempt_at)
+SELECT %s, id_beside(fresh.id), matched.webhook_id, fresh.id, fresh.type, 'event',
+       {PRIORITY_LIVE}, clock_timestamp() + %s
+  FROM unnest(%b::uuid[], %b::text[]) AS fresh (id, type)
+  JOIN unnest(%b::uuid[], %b::text[]) AS matched (webhook_id, type) USING (type)
 """
 
 
 def emit(
-    session: Session,
+    tx: Tx,
     tenant_id: UUID,
     events: Sequence[NewEvent],
     *,
@@ -88,20 +75,46 @@ def emit(
         payload(identifier, event) for identifier, event in zip(identifiers, events, strict=True)
     ]
     _refuse_large(payloads)
-    found = cursor(session).execute(
-        _EMIT,
-        {
-            "tenant": tenant_id,
-            "ids": identifiers,
-            "types": [event.type for event in events],
-            "payloads": payloads,
-            "times": [event.at for event in events],
-            "not_to": not_to,
-            "first_wait": session.info["first_wait"],
-        },
+    cur = cursor(tx)
+    webhooks = cur.execute(_WEBHOOKS, (tenant_id, not_to)).fetchall()
+    types = [event.type for event in events]
+    decided = {kind: _decide(kind, webhooks) for kind in set(types)}
+    cur.execute(
+        _STORE,
+        (
+            tenant_id,
+            identifiers,
+            types,
+            payloads,
+            [decisions.pack(decided[kind]) for kind in types],
+            [DISABLED in decided[kind].values() for kind in types],
+            [event.at for event in events],
+        ),
     )
-    ring_lanes(session, [(tenant_id, webhook_id) for (webhook_id,) in found.fetchall()])
+    matched = [
+        (webhook_id, kind)
+        for kind, codes in decided.items()
+        for webhook_id, code in codes.items()
+        if code == MATCHED
+    ]
+    if matched:
+        wanted, wanted_types = (list(column) for column in zip(*matched, strict=True))
+        first_wait = tx.info["first_wait"]
+        cur.execute(_SEND, (tenant_id, first_wait, identifiers, types, wanted, wanted_types))
+        ring_lanes(tx, dict.fromkeys((tenant_id, webhook_id) for webhook_id in wanted))
     return identifiers
+
+
+def _decide(kind: str, webhooks: Sequence[tuple[UUID, list[str] | None, bool]]) -> dict[UUID, int]:
+    """Decide for each webhook whether it gets an event of this type."""
+    return {
+        webhook_id: FILTERED
+        if event_types is not None and kind not in event_types
+        else DISABLED
+        if disabled
+        else MATCHED
+        for webhook_id, event_types, disabled in webhooks
+    }
 
 
 def payload(event_id: UUID, event: NewEvent) -> bytes:

@@ -1,6 +1,6 @@
 """Findings: what somebody must know about what an agent did.
 
-This is the hot path of the service: three statements for any number of findings (find the sessions,
+This is the hot path of the service: a few statements for any number of findings (find the sessions,
 store the findings, emit the events) through a raw cursor, and no ORM object. A finding may be added
 to a session that is completed: analysis often ends after the agent did.
 """
@@ -18,7 +18,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import documents, events, feeds
 from app.core.callers import Caller
-from app.database import cursor
+from app.database import Tx, cursor
 from app.errors import NotFound
 from app.models import Finding
 
@@ -77,17 +77,17 @@ SELECT %s, * FROM unnest(%b::uuid[], %b::uuid[], %b::uuid[], %b::text[], %b::tex
 """
 
 
-def add(session: Session, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any]]:
+def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any]]:
     """Store findings, emit `finding.created` for each, and return them as their GET answers them.
 
     All or nothing, in the order given. Raises `NotFound` when the session of one does not exist or
     is outside the caller's pin.
     """
-    rows = _rows(session, caller, new)
-    cursor(session).execute(_INSERT, (caller.tenant_id, *map(list, zip(*rows, strict=True))))
+    rows = _rows(tx, caller, new)
+    cursor(tx).execute(_INSERT, (caller.tenant_id, *map(list, zip(*rows, strict=True))))
     represented = [represent(row) for row in rows]
     events.emit(
-        session,
+        tx,
         caller.tenant_id,
         [
             events.NewEvent("finding.created", data, row.created_at)
@@ -131,9 +131,9 @@ def represent(row: Finding | _Row) -> dict[str, Any]:
     }
 
 
-def _rows(session: Session, caller: Caller, new: Sequence[NewFinding]) -> list[_Row]:
+def _rows(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[_Row]:
     wanted = list({finding.session_id for finding in new})
-    found = cursor(session).execute(_SESSIONS, (caller.tenant_id, wanted)).fetchall()
+    found = cursor(tx).execute(_SESSIONS, (caller.tenant_id, wanted)).fetchall()
     about = {
         session_id: (agent_id, principal)
         for session_id, agent_id, principal, _ in found

@@ -9,10 +9,8 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app.core.callers import Caller
-from app.database import cursor
+from app.database import Tx, cursor
 from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused
 from app.lib.sealing import MasterKeys
 
@@ -55,7 +53,7 @@ class Request:
     def _identity(self) -> str:
         return f"idempotency_keys/{self.tenant_id}/{self.api_key_id}/{self.scope.hex()}/answer"
 
-    def find(self, session: Session, master_keys: MasterKeys) -> tuple[int, bytes] | None:
+    def find(self, session: Tx, master_keys: MasterKeys) -> tuple[int, bytes] | None:
         """Return the kept (status, answer) of this request, or None if it has not been made yet.
 
         Until the transaction ends nobody else can make it. Raises `IdempotencyKeyInUse` when
@@ -76,7 +74,7 @@ class Request:
             )
         return status, master_keys.open(sealed, self._identity)
 
-    def keep(self, session: Session, master_keys: MasterKeys, status: int, answer: bytes) -> None:
+    def keep(self, session: Tx, master_keys: MasterKeys, status: int, answer: bytes) -> None:
         """Keep the answer to this request for 24 hours."""
         values: dict[str, Any] = {
             "tenant": self.tenant_id,
@@ -89,7 +87,7 @@ class Request:
         cursor(session).execute(_KEEP, values)
 
 
-def forget_old(session: Session) -> int:
+def forget_old(session: Tx) -> int:
     """Delete what was kept for its 24 hours, of all tenants; return how many."""
     return (
         cursor(session)

@@ -13,7 +13,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import audit
 from app.core.callers import Caller, Pin, Role
-from app.database import Database, cursor
+from app.database import Database
 from app.errors import (
     CannotRevokeOwnKey,
     FieldError,
@@ -26,10 +26,7 @@ from app.errors import (
 from app.lib import api_keys
 from app.models import Agent, ApiKey
 
-_LOOKUP = """
-SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM api_keys
- WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
-"""
+_LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
 _DATABASE_NOW = text("SELECT clock_timestamp()")
 
 # One text for a key that is unknown, revoked or expired: nobody learns which it was.
@@ -56,8 +53,7 @@ def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
         raise Unauthenticated(_NO_KEY)
     if not api_keys.well_formed(key_text):
         raise Unauthenticated(_BAD_KEY)
-    with database.across_tenants() as session:
-        row = cursor(session).execute(_LOOKUP, (api_keys.digest(key_text),)).fetchone()
+    row = database.ask(_LOOKUP, (api_keys.digest(key_text),))
     if row is None:
         raise Unauthenticated(_BAD_KEY)
     tenant_id, key_id, role, agent_id, principal = row

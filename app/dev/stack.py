@@ -85,4 +85,4 @@ class Stack:
             log.seek(max(0, log.tell() - 4096))
             lines = log.read().decode("utf-8", "replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
-        return said[-1] if said else "it said nothing"
+        return said[-1].removeprefix("make up: ") if said else "the service ended without a word"

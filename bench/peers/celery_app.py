@@ -16,16 +16,6 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
 )
 
-SCHEMA = """
-CREATE TABLE deliveries (
-    id bigint PRIMARY KEY, url text NOT NULL, payload bytea NOT NULL,
-    status text NOT NULL DEFAULT 'pending', attempts smallint NOT NULL DEFAULT 0,
-    claimed_at timestamptz, finished_at timestamptz);
-CREATE TABLE attempts (
-    id bigserial PRIMARY KEY, delivery_id bigint NOT NULL, status_code smallint,
-    started_at timestamptz NOT NULL, total_ms real, headers text, body bytea);
-CREATE INDEX ON attempts (delivery_id);
-"""
 _CLAIM = """
 UPDATE deliveries SET status = 'sending', attempts = attempts + 1, claimed_at = clock_timestamp()
  WHERE id = %s AND status = 'pending' RETURNING url, payload, claimed_at

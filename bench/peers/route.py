@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 from flask import Flask, Response, jsonify, request
 
-SCHEMA = "CREATE TABLE things (id bigserial PRIMARY KEY, kind text NOT NULL, body text NOT NULL)"
 _INSERT = "INSERT INTO things (kind, body) VALUES ('finding', %s), ('delivery', %s)"
 
 _thread = threading.local()

@@ -140,6 +140,9 @@ CREATE TABLE webhooks (
     PRIMARY KEY (tenant_id, id)
 );
 
+-- What every event asks.
+CREATE INDEX webhooks_live ON webhooks (tenant_id) WHERE deleted_at IS NULL;
+
 CREATE TABLE lanes (
     tenant_id            uuid NOT NULL,
     webhook_id           uuid NOT NULL,
@@ -281,6 +284,18 @@ CREATE INDEX jobs_open ON jobs (run_at) WHERE finished_at IS NULL;
 # A delivery's id carries the time of its event, so both lie in partitions of the same age and sort
 # alike; the random part is new (RFC 9562 section 5.7). PostgreSQL makes these only from version 18.
 FUNCTIONS = """
+-- Whose key is this? Asked before the tenant is known, by every request: so it opens the walls for
+-- this one question, in one round trip. plpgsql keeps the plan.
+CREATE FUNCTION find_api_key(wanted bytea)
+RETURNS TABLE (tenant_id uuid, id uuid, role text, pin_agent_id uuid, pin_principal text)
+LANGUAGE plpgsql SET app.every_tenant = 'on' AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.tenant_id, k.id, k.role, k.pin_agent_id, k.pin_principal FROM api_keys AS k
+     WHERE k.digest = wanted AND k.revoked_at IS NULL
+       AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp());
+END $$;
+
 CREATE FUNCTION id_beside(event_id uuid) RETURNS uuid LANGUAGE sql VOLATILE AS $$
     SELECT encode(substr(uuid_send(event_id), 1, 8)
                   || substr(uuid_send(gen_random_uuid()), 9), 'hex')::uuid

@@ -126,6 +126,7 @@ class RunningStack:
         self.base_url = values["BASE_URL"]
         self.redis_url = values["REDIS_URL"]
         self.root_key = values["SERVICE_API_KEY"]
+        self.env_file = stack.env_file
         self._data_dir = data_dir
         self._tenants = 0
 

@@ -134,7 +134,8 @@ class Traffic:
         self.accepted: list[str] = []
         # (when it began, how long it took) of each request, answered or not.
         self.asked: list[tuple[float, float]] = []
-        self.repeats = 0
+        # Why requests had to be repeated: the status, or that no answer came.
+        self.repeats: Counter[str] = Counter()
         self.refusals: list[str] = []
         self._caller = (base_url, key)
         self._session_id = session_id
@@ -190,7 +191,7 @@ class Traffic:
             if answer is not None and answer.status_code < 500 and answer.status_code != 409:
                 self.refusals.append(answer.text)
                 return
-            self.repeats += 1
+            self.repeats["no answer" if answer is None else str(answer.status_code)] += 1
             time.sleep(_AGAIN_SECONDS)
 
     def _ask(self, caller: Caller, path: str, **options: Any) -> requests.Response | None:

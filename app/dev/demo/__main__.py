@@ -25,11 +25,11 @@ from app.dev.stop_request import StopRequest
 from app.settings import environment
 
 _INTERRUPTED = 130
-_DOWN_SECONDS = 3.0
+_DOWN_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 
 # Retries within seconds instead of days, so that one can watch them.
-_SETTINGS = {"RETRY_SCHEDULE": "0,1,2,3", "PAUSE_SECONDS": "1"}
+_SETTINGS = {"RETRY_SCHEDULE": "0,1,1,2", "PAUSE_SECONDS": "1"}
 _LOOPBACK = "127.0.0.0/8,::1/128"
 
 _STAYS = """\

@@ -16,7 +16,7 @@ def two_webhooks(scene: Scene) -> tuple[Webhook, Webhook]:
     scene.telling.table(
         [
             (scene.security.name, scene.security.url, "takes everything"),
-            (scene.ticketing.name, scene.ticketing.url, "is down (503) for its first 3 seconds;"),
+            (scene.ticketing.name, scene.ticketing.url, "is down (503) for its first 2 seconds;"),
             ("", "", "then it refuses (422) what is critical"),
         ]
     )

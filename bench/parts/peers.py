@@ -1,0 +1,136 @@
+"""Runs the peers of `bench/peers`: fills their queues, starts them, and times their work."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from celery import Celery
+from dramatiq import Message
+from dramatiq.brokers.redis import RedisBroker
+
+from bench.lab import DatabaseURLs, Lab
+from bench.peers import tables
+from bench.processes import ROOT, until
+
+_DONE_SECONDS = 120.0
+# Valkey's databases: the service has the first.
+_OF_ACTOR, _OF_CELERY = 1, 2
+
+_ACTOR = ("dramatiq", "bench.peers.actor", "--processes", "2", "--threads")
+_CELERY = (
+    *("celery", "-A", "bench.peers.celery_app", "worker", "--pool", "prefork"),
+    *("--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+    *("--loglevel", "WARNING"),
+)
+
+
+@dataclass
+class Peers:
+    """The peers, each with `count` times the same payload and the same receiver."""
+
+    lab: Lab
+    payload: bytes
+    count: int
+
+    def best_threads(self, choice: Sequence[int]) -> int:
+        """Return the number of threads with which the bare actor is quickest."""
+        return choice[0] if len(choice) == 1 else max(choice, key=self.actor)
+
+    def actor(self, threads: int) -> float:
+        """Let bare Dramatiq actors post what waits in their queue; return their rate."""
+        redis_url = self.lab.redis_url(_OF_ACTOR)
+        broker = RedisBroker(url=redis_url)  # type: ignore[no-untyped-call]
+        broker.declare_queue("default")
+        for _ in range(self.count):
+            broker.enqueue(self._message())
+        broker.close()
+        last = self.lab.receiver.count() + self.count
+        return self._measured(
+            "actor",
+            [*_ACTOR, str(threads)],
+            {"PEER_REDIS_URL": redis_url, "dramatiq_queue_prefetch": "200"},
+            lambda: self.lab.receiver.count() >= last,
+        )
+
+    def celery(self) -> float:
+        """Let Celery deliver and record what waits in its queue; return its rate."""
+        redis_url = self.lab.redis_url(_OF_CELERY)
+        with (
+            self.lab.database() as urls,
+            psycopg.connect(urls.admin, autocommit=True) as connection,
+        ):
+            self._fill_celery(urls, redis_url)
+            return self._measured(
+                "celery",
+                _CELERY,
+                {"PEER_REDIS_URL": redis_url, "PEER_DATABASE_URL": urls.admin},
+                lambda: _attempts(connection) >= self.count,
+            )
+
+    def loop(self) -> float:
+        """Let two processes post, each half of it; return their rate."""
+        half = str(self.count // 2)
+        command = [sys.executable, "-m", "bench.peers.loop", self.lab.receiver.url(), half]
+        with (
+            subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1) as first,
+            subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1) as second,
+        ):
+            loops = (first, second)
+            for process in loops:
+                _tell(process, self.payload)
+                _hear(process)
+            began = time.time()
+            for process in loops:
+                _tell(process, b"go")
+            for process in loops:
+                process.wait(_DONE_SECONDS)
+            return self.count / (time.time() - began)
+
+    def _measured(
+        self, name: str, command: Sequence[str], environ: dict[str, str], done: Callable[[], bool]
+    ) -> float:
+        before = self.lab.receiver.count()
+        with self.lab.running(name, command, **environ):
+            began = self.lab.receiver.time_of(before + 1, _DONE_SECONDS)
+            until(done, _DONE_SECONDS, f"all deliveries by {name}")
+            return self.count / (time.time() - began)
+
+    def _message(self) -> "Message[None]":
+        arguments = (self.lab.receiver.url(), self.payload.decode())
+        return Message(
+            queue_name="default", actor_name="post", args=arguments, kwargs={}, options={}
+        )
+
+    def _fill_celery(self, urls: DatabaseURLs, redis_url: str) -> None:
+        with psycopg.connect(urls.admin) as connection:
+            connection.execute(tables.CELERY)
+            connection.execute(
+                "INSERT INTO deliveries (id, url, payload)"
+                " SELECT n, %s, %s FROM generate_series(1, %s) AS n",
+                (self.lab.receiver.url(), self.payload, self.count),
+            )
+        app = Celery("bench", broker=redis_url)
+        with app.producer_pool.acquire() as producer:
+            for place in range(1, self.count + 1):
+                app.send_task("bench.peers.celery_app.deliver", [place], producer=producer)
+        app.close()
+
+
+def _attempts(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
+    row = connection.execute("SELECT count(*) FROM attempts").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _tell(process: "subprocess.Popen[bytes]", line: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + b"\n")
+    process.stdin.flush()
+
+
+def _hear(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdout is not None
+    process.stdout.readline()

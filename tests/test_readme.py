@@ -1,0 +1,313 @@
+"""What the README and the documents say is true: commands, routes, settings, recipes, the tour."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.dom import minidom
+
+import pytest
+from werkzeug.exceptions import MethodNotAllowed, NotFound
+
+from app import manage
+from app.dev.stack import ROOT
+from app.lib.sealing import MasterKeys
+from app.lib.webhook_signing import Signer, new_secret
+from app.settings import Settings
+from app.web import create_app
+from scheduler.timetable import TIMETABLE
+from tests.e2e.stack import PLAIN, RunningStack, running
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+REQUIRED = {
+    "DATABASE_URL": "postgresql://user:password@localhost/records",
+    "MASTER_KEYS": MasterKeys.generate(),
+    "BASE_URL": "https://records.example.com",
+}
+EVENT = "evt_019a0b7c4c1d7e2f9a3b4c5d6e7f8091"
+BODY = '{"data":{"title":"Grüße"},"type":"finding.created"}'.encode()
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def block(page: str, language: str, containing: str) -> str:
+    """Return the one block of code in this language that contains these words."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
+    (found,) = [each for each in blocks if containing in each]
+    return str(found)
+
+
+def code(page: Path) -> str:
+    """Return everything in a page that stands in code, spans and blocks."""
+    found = re.findall(r"^```\w*\n(.*?)^```|`([^`]+)`", page.read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join("".join(groups) for groups in found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_command_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):.*##", text("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)", code(page))) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_heading_linked_to_exists(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        target = page.parent / path if path else page
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+        assert anchor in anchors
+
+
+def test_the_picture_is_well_formed() -> None:
+    assert minidom.parse(str(ROOT / "docs" / "flow.svg")).documentElement is not None
+
+
+def routes_named(page: Path) -> set[tuple[str, str]]:
+    """Return each method and path that a page names, ids and variables filled in."""
+    source = page.read_text()
+    named = set(re.findall(r"`(GET|POST|PATCH|DELETE)\s+(/[^`\s]+)", source))
+    commands = re.compile(r"(?:curl|api) (.*?\$BASE_URL/.*?)(?=\n\S|\n\n|\n```)", re.DOTALL)
+    for command in commands.findall(source):
+        path = re.search(r"\$BASE_URL(/[^\"\s]*)", command)
+        assert path is not None
+        method = re.search(r"-X ([A-Z]+)", command)
+        implied = "POST" if " -d " in command else "GET"
+        named.add((method[1] if method else implied, path[1]))
+    return {(method, re.sub(r":\w+|\$\w+", "x", path).partition("?")[0]) for method, path in named}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_route_named_exists(page: Path) -> None:
+    routes = create_app(Settings.from_environ(REQUIRED)).url_map.bind("localhost")
+    for method, path in routes_named(page):
+        try:
+            routes.match(path, method)
+        except (NotFound, MethodNotAllowed):
+            pytest.fail(f"{page.name} names {method} {path}")
+
+
+def test_the_pages_name_routes_at_all() -> None:
+    assert len(routes_named(ROOT / "README.md")) >= 8
+    assert len(routes_named(ROOT / "docs" / "operations.md")) >= 8
+
+
+def documented_settings() -> dict[str, str]:
+    """Return the default of each setting in the first table of the operations manual."""
+    manual = text("docs/operations.md").partition("These belong to")[0]
+    found = re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", manual, re.MULTILINE)
+    return {name: default.strip(" `") for name, default in found}
+
+
+def test_the_settings_documented_are_those_that_are_read() -> None:
+    source = text("app/settings.py")
+    read = set(re.findall(r"_read\(\s*environ, \"([A-Z_]+)\"", source))
+    read |= set(re.findall(r"environ\.get\(\"([A-Z_]+)\"\)", source)) - {"DATA_DIR"}
+    assert set(documented_settings()) == read
+
+
+def test_the_defaults_documented_are_the_defaults() -> None:
+    documented = documented_settings()
+    given = {
+        name: default
+        for name, default in documented.items()
+        if default not in ("required", "none") and default not in documented
+    }
+    assert len(given) >= 8
+    unset = Settings.from_environ(REQUIRED)
+    as_documented = Settings.from_environ(REQUIRED | given)
+    assert replace(as_documented, master_keys=unset.master_keys) == unset
+    for name in (name for name, default in documented.items() if default == "none"):
+        assert not getattr(unset, name.lower()), name
+
+
+def test_the_variables_of_the_procfile_are_documented_with_their_defaults() -> None:
+    in_procfile = dict(re.findall(r"\$\{([A-Z_]+):-([^}]+)\}", text("Procfile")))
+    manual = text("docs/operations.md").partition("These belong to")[2]
+    documented: dict[str, str] = {}
+    for names, defaults in re.findall(r"^\| (`[A-Z_]+`[^|]*) \| ([^|]+) \|", manual, re.MULTILINE):
+        pairs = zip(
+            re.findall(r"`([^`]+)`", names), re.findall(r"`([^`]+)`", defaults), strict=True
+        )
+        documented |= dict(pairs)
+    assert {name: documented.get(name) for name in in_procfile} == in_procfile
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_operators_command_named_exists(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in re.findall(r"python -m app\.manage ([a-z][a-z -]*[a-z])", code(page)):
+        with pytest.raises(SystemExit) as ended:
+            manage.main([*words.split(), "--help"])
+        assert ended.value.code == 0, words
+    capsys.readouterr()
+
+
+def test_every_entry_of_the_timetable_named_exists() -> None:
+    for page in PAGES:
+        assert set(re.findall(r"(?:NAME=|scheduler now )([a-z_]+)", page.read_text())) <= set(
+            TIMETABLE
+        )
+    pruned_at = time.strftime("%H:%M", time.gmtime(TIMETABLE["prune_history"].next_after(0)))
+    assert f"daily at {pruned_at} UTC" in text("docs/operations.md")
+
+
+def test_every_line_of_the_log_worth_an_alarm_is_written_somewhere() -> None:
+    source = "\n".join(
+        path.read_text() for top in ("app", "jobs") for path in (ROOT / top).rglob("*.py")
+    )
+    manual = (
+        text("docs/operations.md").partition("worth an alarm")[2].partition("A webhook's own")[0]
+    )
+    names = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", manual))
+    assert len(names) >= 9
+    assert {name for name in names if f'"{name}"' not in source} == set()
+
+
+def test_the_folders_named_exist() -> None:
+    named = re.findall(r"`([a-z/]+/)`", text("README.md").partition("Where things live")[2])
+    assert len(named) >= 9
+    assert [name for name in named if not (ROOT / name).is_dir()] == []
+
+
+def delivery(secret: str, timestamp: int | None = None) -> dict[str, str]:
+    """Return the headers of a delivery of BODY, signed as the service signs."""
+    return Signer([new_secret(), secret]).headers(EVENT, timestamp or int(time.time()), BODY)
+
+
+def test_the_readmes_receiver_knows_genuine_from_forged() -> None:
+    receiver: dict[str, Any] = {"__name__": "receiver"}
+    exec(block("README.md", "python", "def verify"), receiver)
+    verify, secret = receiver["verify"], new_secret()
+    assert verify(secret, delivery(secret), BODY)
+    assert not verify(secret, delivery(secret), BODY + b" ")
+    assert not verify(new_secret(), delivery(secret), BODY)
+    assert not verify(secret, delivery(secret, int(time.time()) - 301), BODY)
+
+
+def test_the_recipe_with_the_library_verifies() -> None:
+    secret = new_secret()
+    known: dict[str, Any] = {"secret": secret, "body": BODY, "headers": delivery(secret)}
+    exec(block("docs/formats.md", "python", "standardwebhooks"), known)
+    assert known["event"] == json.loads(BODY)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not on this machine")
+def test_the_recipe_for_node_knows_genuine_from_forged() -> None:
+    secret = new_secret()
+    cases = [
+        (secret, delivery(secret), True),
+        (new_secret(), delivery(secret), False),
+        (secret, delivery(secret, int(time.time()) - 301), False),
+    ]
+    script = block("docs/formats.md", "js", "function verify") + (
+        "const cases = JSON.parse(require('node:fs').readFileSync(0));\n"
+        f"const body = Buffer.from({BODY.hex()!r}, 'hex');\n"
+        "const verdicts = cases.map(([secret, headers]) => verify(secret, headers, body));\n"
+        "console.log(JSON.stringify(verdicts));"
+    )
+    done = subprocess.run(
+        ["node", "-e", script],
+        input=json.dumps([case[:2] for case in cases]).encode(),
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [expected for *_, expected in cases]
+
+
+def test_the_recipe_for_a_shell_computes_the_signature(tmp_path: Path) -> None:
+    secret = new_secret()
+    headers = delivery(secret)
+    (tmp_path / "body").write_bytes(BODY)
+    done = subprocess.run(
+        ["sh", "-e", "-c", block("docs/formats.md", "sh", "openssl")],
+        cwd=tmp_path,
+        env={
+            **PLAIN,
+            "WEBHOOK_SECRET": secret,
+            "WEBHOOK_ID": headers["webhook-id"],
+            "WEBHOOK_TIMESTAMP": headers["webhook-timestamp"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert f"v1,{done.stdout.strip()}" in headers["webhook-signature"].split()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """Run one stack for what the documents show on a live one."""
+    with running(tmp_path_factory.mktemp("readme")) as it:
+        yield it
+
+
+@pytest.mark.serial
+def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
+    (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    tour = block("README.md", "sh", "receiver.py").replace("9000", str(port))
+    tour = tour.replace(". .data/env", f". {stack.env_file}")
+    # Then a reader reads; here the shell waits until the delivery has been recorded.
+    waiting = """
+    echo
+    for _ in $(seq 100); do
+      api "$BASE_URL/v1/webhooks/$webhook/accounting" | grep -q '"pending":0' && break
+      sleep 0.1
+    done
+    api "$BASE_URL/v1/webhooks/$webhook/accounting"
+    kill $!
+    """
+    done = subprocess.run(
+        ["sh", "-e", "-c", tour + waiting],
+        cwd=tmp_path,
+        env={**PLAIN, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "genuine evt_" in done.stdout
+    assert '"status":"intact"' in done.stdout
+    assert "/problems/" not in done.stdout
+    books = json.loads(done.stdout.splitlines()[-1])
+    assert (books["accepted"], books["succeeded"], books["balanced"]) == (1, 1, True)
+
+
+@pytest.mark.serial
+def test_the_recipe_for_the_audit_chain_holds_and_finds_a_change(stack: RunningStack) -> None:
+    caller = stack.fresh_tenant()
+    caller.post("/v1/keys", {"name": "auditor", "role": "read"})
+    export = caller.ask("GET", "/v1/audit", headers={"Accept": "application/x-ndjson"}).content
+    recipe = block("docs/formats.md", "python", "hashlib")
+
+    def recomputed(exported: bytes) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [sys.executable, "-c", recipe], input=exported, capture_output=True, check=False
+        )
+
+    whole = recomputed(export)
+    entries, head = export.count(b"\n") - 1, json.loads(export.splitlines()[-1])["head"]["hash"]
+    assert whole.stdout.decode() == f"{entries} entries, head {head}\n"
+    assert b"entry 3: hash" in recomputed(export.replace(b'"auditor"', b'"auditer"')).stderr
+    assert recomputed(b"\n".join(export.splitlines()[:-1])).returncode == 1
+    assert caller.get("/v1/audit/verify", seq=entries, hash=head)["status"] == "intact"
