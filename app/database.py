@@ -26,6 +26,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.errors import Unavailable
 from app.queue import Bell
+from app.ringer import Ringer
 
 _Row = TypeVar("_Row")
 
@@ -73,7 +74,7 @@ class Database:
 
         `pool_size` bounds the connections of this process; a caller waits at most 10 s for one.
         `bell` is rung after commits, `first_wait` is how long a delivery waits for its first
-        attempt; sessions carry both in `info`.
+        attempt; sessions carry what core needs of both in `info`.
         """
         self.engine = create_engine(
             url,
@@ -91,7 +92,9 @@ class Database:
             },
         )
         event.listen(self.engine, "checkout", _refuse_closed)
-        self._info = {"bell": bell or Bell(None), "first_wait": first_wait}
+        bell = bell or Bell(None)
+        self._ringer = Ringer(bell)
+        self._info = {"bell": bell, "ringer": self._ringer, "first_wait": first_wait}
         # Responses are written after the commit, from objects that must still be readable then.
         self._sessions = sessionmaker(self.engine, expire_on_commit=False, info=self._info)
 
@@ -149,7 +152,8 @@ class Database:
             pooled.close()
 
     def close(self) -> None:
-        """Close every pooled connection."""
+        """Ring what is still to be rung and close every pooled connection."""
+        self._ringer.close()
         self.engine.dispose()
 
 

@@ -37,7 +37,7 @@ class Reach:
             for sign, limit in (("≥", self.at_least), ("≤", self.at_most))
             if limit is not None
         ]
-        return " and ".join(limits) + (" ×" if self.of_ratio else "")
+        return ("ratio " if self.of_ratio else "") + " and ".join(limits)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,7 @@ class Lab:
                     _other(self.postgres.url, name), _other(self.postgres.admin_url, name)
                 )
             finally:
-                admin.execute(
-                    sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-                )
+                admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def redis_url(self, number: int) -> str:
         """Return the address of another of Valkey's databases: a peer's own."""

@@ -119,7 +119,9 @@ def share(plan: Plan, processes: int) -> list[Plan]:
             plan,
             connections=max(1, plan.connections // processes),
             first=plan.first + index * (count or 100_000_000),
-            count=None if plan.count is None else min(count or 0, plan.count - index * (count or 0)),
+            count=None
+            if plan.count is None
+            else min(count or 0, plan.count - index * (count or 0)),
             rate=None if plan.rate is None else plan.rate / processes,
         )
         for index in range(processes)

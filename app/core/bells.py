@@ -5,14 +5,15 @@ from uuid import UUID
 
 from app.database import Tx, after_commit
 from app.queue import Bell
+from app.ringer import Ringer
 
 
 def ring_lanes(tx: Tx, lanes: Iterable[tuple[UUID, UUID]]) -> None:
     """Ring each lane, named by (tenant id, webhook id), once this transaction has committed."""
     rung = list(lanes)
     if rung:
-        bell: Bell = tx.info["bell"]
-        after_commit(tx, lambda: bell.ring_lanes(rung))
+        ringer: Ringer = tx.info["ringer"]
+        after_commit(tx, lambda: ringer.ring(rung))
 
 
 def ring_job(tx: Tx, tenant_id: UUID, job_id: UUID) -> None:

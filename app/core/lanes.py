@@ -61,10 +61,20 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 
 
 def look(session: Session, tenant_id: UUID, webhook_id: UUID, *, lock: bool = True) -> Lane | None:
-    """Return the lane as it is now, locked until the transaction ends unless told otherwise."""
-    cur = cursor(session, class_row(Lane))
-    query = _LOOK + ("FOR NO KEY UPDATE OF l" if lock else "")
-    return cur.execute(query, (tenant_id, webhook_id)).fetchone()
+    """Return the lane as it is now, locked until the transaction ends unless told otherwise.
+
+    Two statements: in one, the webhook's columns would be as they were before the wait for the lock.
+    """
+    if lock:
+        _lock(session, tenant_id, webhook_id)
+    return cursor(session, class_row(Lane)).execute(_LOOK, (tenant_id, webhook_id)).fetchone()
+
+
+def _lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+    cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
+        (tenant_id, webhook_id),
+    )
 
 
 # `(SELECT …)` hides a value from the planner: of a tenant or webhook that is younger than its last
@@ -95,10 +105,7 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
     once would leave gaps.
     """
-    cursor(session).execute(
-        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
-        (tenant_id, webhook_id),
-    )
+    _lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
 
 

@@ -87,7 +87,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Source:
-    """One event that did not arrive; has a replay brought it, or is one about to, since?
+    """One event that did not arrive, and whether a replay has brought it or is about to.
 
     `selected` is false where that was so already as of the selection.
     """

@@ -44,7 +44,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         posted.append(ours.posted())
     spread = f"rounds {number(min(drained))} to {number(max(drained))}"
     for name, least in _PEERS.items():
-        words = f"{name} (2 × {threads} threads)" if name == "bare actor" else name
+        words = f"{name} (2 processes with {threads} threads)" if name == "bare actor" else name
         bound = Bound(words, median(bounds[name]))
         reach = Reach(at_least=least, of_ratio=True)
         yield Figure("deliveries", "deliveries", median(drained), "/s", bound, reach, spread)

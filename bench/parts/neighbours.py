@@ -61,6 +61,4 @@ def _wait_until_quiet(lab: Lab) -> None:
     """Wait until no worker is held by a receiver that hangs."""
     query = "SELECT 1 FROM lane_slots WHERE lease_until > clock_timestamp()"
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as admin:
-        until(
-            lambda: admin.execute(query).fetchone() is None, _QUIET_SECONDS, "every lane is left"
-        )
+        until(lambda: admin.execute(query).fetchone() is None, _QUIET_SECONDS, "every lane is left")

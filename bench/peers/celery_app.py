@@ -42,7 +42,7 @@ def _connection() -> "psycopg.Connection[tuple[Any, ...]]":
     return _Process.connection
 
 
-@app.task
+@app.task  # type: ignore[untyped-decorator]
 def deliver(delivery_id: int) -> None:
     """Send one delivery and record it."""
     connection = _connection()

@@ -288,12 +288,17 @@ FUNCTIONS = """
 -- this one question, in one round trip. plpgsql keeps the plan.
 CREATE FUNCTION find_api_key(wanted bytea)
 RETURNS TABLE (tenant_id uuid, id uuid, role text, pin_agent_id uuid, pin_principal text)
-LANGUAGE plpgsql SET app.every_tenant = 'on' AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+    before text := coalesce(current_setting('app.every_tenant', true), '');
 BEGIN
+    -- Not a SET clause of the function: for that PostgreSQL wants a superuser.
+    PERFORM set_config('app.every_tenant', 'on', true);
     RETURN QUERY
     SELECT k.tenant_id, k.id, k.role, k.pin_agent_id, k.pin_principal FROM api_keys AS k
      WHERE k.digest = wanted AND k.revoked_at IS NULL
        AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp());
+    PERFORM set_config('app.every_tenant', before, true);
 END $$;
 
 CREATE FUNCTION id_beside(event_id uuid) RETURNS uuid LANGUAGE sql VOLATILE AS $$

@@ -1,0 +1,55 @@
+"""`make bench`, or `python -m bench [--quick] [PART …]`: measure, print a line a figure, keep all.
+
+Everything is started by the bench on 127.0.0.1, on stores of its own under `.data/bench`, and ended
+by it. The whole takes six minutes at most on two cores.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from app import clock
+from app.dev.refusal import CannotStart
+from bench import lab, results
+from bench.figures import Figure
+from bench.parts import PARTS
+from bench.processes import ROOT, BenchError
+from bench.scale import FULL, QUICK, Scale
+
+_FOLDER = ROOT / ".data" / "bench"
+
+
+def main() -> int:
+    """Run the parts that are asked for; return 0, or 1 after one line that says what went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="less of all, in about a minute")
+    asked = parser.parse_args()
+    unknown = [part for part in asked.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}: choose of {', '.join(PARTS)}")
+    try:
+        _measure(asked.parts or list(PARTS), QUICK if asked.quick else FULL)
+    except (BenchError, CannotStart) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _measure(parts: Sequence[str], scale: Scale) -> None:
+    began, steady = clock.now(), time.monotonic()
+    figures: list[Figure] = []
+    with lab.opened(_FOLDER) as place:
+        about = results.machine(place)
+        print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
+        for part in parts:
+            for figure in PARTS[part](place, scale):
+                print(figure.line(), flush=True)
+                figures.append(figure)
+    file = results.write(began, about, sys.argv[1:], figures)
+    print(f"{time.monotonic() - steady:.0f} s; kept in {file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

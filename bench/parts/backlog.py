@@ -1,0 +1,193 @@
+"""What the steps of a delivery cost as more waits, and as webhooks and tenants become more.
+
+Each step is the service's own code in a transaction, commit included, in a database of the bench's
+own; no worker runs there. One lane, or the lanes in turns, give up fifty deliveries at a time.
+"""
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from app import ids, migrations
+from app.core import accounting, deliveries, delivery_history, findings, lanes, outcomes, sweeping
+from app.core.callers import Caller, Role
+from app.core.deliveries import Claimed
+from app.core.findings import NewFinding
+from app.core.lanes import Lane
+from app.core.outcomes import Outcome
+from app.core.retries import Blame, Verdict
+from app.database import Database
+from app.settings import Settings
+from bench import crowd
+from bench.crowd import Crowd
+from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.lab import Lab
+from bench.scale import Scale
+
+_CLAIM = 50
+_PAGE = 50
+# What must stay quick even with a million deliveries waiting.
+_BOUNDED = ("claim", "sweep", "history", "accounting")
+
+Times = dict[str, list[float]]
+_Result = TypeVar("_Result")
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Measure one lane with more and more waiting, then many lanes, then many tenants."""
+    with _database(lab) as (admin_url, database):
+        one = crowd.make(admin_url, tenants=1, webhooks=1)
+        least: Times = {}
+        for waiting in scale.backlogs:
+            crowd.let_wait(one, admin_url, database, waiting)
+            times = _steps(database, one, scale)
+            yield from _figures(f"{waiting} waiting", times, least)
+            least = least or times
+    for tenants, webhooks in ((1, scale.webhooks), (scale.tenants, 1)):
+        with _database(lab) as (admin_url, database):
+            many = crowd.make(admin_url, tenants=tenants, webhooks=webhooks)
+            crowd.let_wait(many, admin_url, database, scale.backlogs[1] // (tenants * webhooks))
+            words = f"{tenants} tenants with {webhooks} webhooks, {many.waiting} waiting on each"
+            yield from _figures(words, _steps(database, many, scale), least)
+
+
+def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
+    for step, milliseconds in times.items():
+        bound = Bound("the least", median(least[step])) if least else None
+        reach = Reach(at_most=50) if step.split()[0] in _BOUNDED else None
+        note = f"p95 {percentile(milliseconds, 95):.1f} ms"
+        name = f"{step}, {words}"
+        yield Figure("backlog", name, median(milliseconds), " ms", bound, reach, note)
+
+
+@contextmanager
+def _database(lab: Lab) -> Iterator[tuple[str, Database]]:
+    """Make an empty database of this release; yield its owner's address, and the service's door."""
+    with lab.database() as urls:
+        environ = {**lab.environ, "BASE_URL": "http://127.0.0.1"}
+        environ |= {"DATABASE_URL": urls.service, "DATABASE_ADMIN_URL": urls.admin}
+        settings = Settings.from_environ(environ)
+        migrations.migrate(settings.database_admin_url, app_url=settings.database_url)
+        database = Database(settings.database_url, application="bench")
+        try:
+            yield urls.admin, database
+        finally:
+            database.close()
+
+
+def _steps(database: Database, many: Crowd, scale: Scale) -> Times:
+    """Time every step again and again, on the lanes in turns; return milliseconds by step."""
+    steps = _Steps(database, many)
+    # A lane of a thousand must not run dry.
+    repeats = min(scale.repeats, many.waiting * len(many.lanes) // _CLAIM // 2)
+    for tenant_id, webhook_id in itertools.islice(itertools.cycle(many.lanes), repeats):
+        steps.all_on(tenant_id, webhook_id)
+    return dict(steps.times)
+
+
+class _Undo(Exception):
+    """Ends a transaction that must leave no trace."""
+
+
+class _Steps:
+    def __init__(self, database: Database, many: Crowd) -> None:
+        self._database = database
+        self._crowd = many
+        self._caller = Caller(many.tenant_id, ids.new(), Role.WRITE, None, "bench")
+        self.times: defaultdict[str, list[float]] = defaultdict(list)
+
+    def all_on(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        """Do each step once, on one lane."""
+        lane, claimed = self._timed(
+            f"claim of {_CLAIM}", lambda: self._claim(tenant_id, webhook_id)
+        )
+        self._timed(f"record of {_CLAIM}", lambda: self._record(lane, claimed))
+        self._timed("leave a lane", lambda: self._leave(tenant_id, webhook_id))
+        self._timed("sweep", self._sweep)
+        self._timed("history page", lambda: self._page(tenant_id, webhook_id, None))
+        middle = claimed[-1].id if claimed else None
+        self._timed("history page, far back", lambda: self._page(tenant_id, webhook_id, middle))
+        self._timed("accounting", lambda: self._accounting(tenant_id, webhook_id))
+        self._timed("finding posted", self._post)
+
+    def _timed(self, step: str, work: Callable[[], _Result]) -> _Result:
+        began = time.perf_counter()
+        result = work()
+        self.times[step].append((time.perf_counter() - began) * 1000)
+        return result
+
+    def _claim(self, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
+        with self._database.transaction(tenant_id) as session:
+            lane = lanes.look(session, tenant_id, webhook_id)
+            assert lane is not None
+            lanes.number_locked(session, tenant_id, webhook_id)
+            return lane, deliveries.claim(session, lane, _CLAIM)
+
+    def _record(self, lane: Lane, claimed: list[Claimed]) -> None:
+        with self._database.across_tenants() as session:
+            outcomes.record(
+                session,
+                [_success(lane, each) for each in claimed],
+                first_pause=timedelta(seconds=30),
+                disable_after=timedelta(days=5),
+            )
+
+    def _leave(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        with self._database.transaction(tenant_id) as session:
+            lanes.look(session, tenant_id, webhook_id)
+            lanes.reschedule(session, tenant_id, webhook_id)
+
+    def _sweep(self) -> None:
+        """Sweep, and take it back: a lane that was rung is left alone for two seconds."""
+        try:
+            with self._database.across_tenants() as session:
+                sweeping.due_lanes(session)
+                sweeping.due_jobs(session)
+                raise _Undo
+        except _Undo:
+            pass
+
+    def _page(self, tenant_id: UUID, webhook_id: UUID, before: UUID | None) -> None:
+        with self._database.transaction(tenant_id) as session:
+            delivery_history.page(
+                session,
+                tenant_id,
+                webhook_id,
+                delivery_history.Filters(),
+                before=before,
+                limit=_PAGE,
+            )
+
+    def _accounting(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        with self._database.transaction(tenant_id) as session:
+            accounting.of(session, tenant_id, webhook_id)
+
+    def _post(self) -> None:
+        finding = NewFinding(self._crowd.session_id, "bench", "low", "A finding of the bench")
+        with self._database.transaction(self._crowd.tenant_id) as session:
+            findings.add(session, self._caller, [finding])
+
+
+def _success(lane: Lane, claimed: Claimed) -> Outcome:
+    return Outcome(
+        tenant_id=lane.tenant_id,
+        webhook_id=lane.webhook_id,
+        delivery_id=claimed.id,
+        kind=claimed.kind,
+        claim_no=claimed.claim_no,
+        number=claimed.attempt,
+        probe=False,
+        verdict=Verdict("succeeded", Blame.NOBODY),
+        outcome="succeeded",
+        started_at=lane.now,
+        ended_at=lane.now,
+        total_ms=1.0,
+        status_code=204,
+        response_headers='[["server","bench"]]',
+        response_body=b"",
+    )

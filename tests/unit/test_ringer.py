@@ -1,0 +1,58 @@
+"""Ringing from a thread of its own: nothing is lost, nothing rung twice, nobody waits."""
+
+import json
+import time
+from uuid import UUID, uuid4
+
+from app.queue import Bell, queue_key
+from app.ringer import Ringer
+from tests.faults import OwnValkey, until
+
+
+def rung(valkey: OwnValkey) -> list[UUID]:
+    """Return the webhooks that were rung."""
+    messages = valkey.client.hvals(f"{queue_key('deliver')}.msgs")
+    return [UUID(json.loads(message)["args"][1]) for message in messages]
+
+
+def test_every_lane_is_rung_once(own_valkey: OwnValkey) -> None:
+    ringer = Ringer(Bell(own_valkey.url))
+    lanes = [(uuid4(), uuid4()) for _ in range(200)]
+    for lane in lanes * 3:
+        ringer.ring([lane])
+    ringer.close()
+    assert sorted(rung(own_valkey)) == sorted(webhook for _, webhook in lanes)
+
+
+def test_what_is_left_is_rung_before_the_end(own_valkey: OwnValkey) -> None:
+    ringer = Ringer(Bell(own_valkey.url))
+    lane = (uuid4(), uuid4())
+    ringer.ring([lane])
+    ringer.close()
+    assert rung(own_valkey) == [lane[1]]
+
+
+def test_nobody_waits_for_a_frozen_redis(own_valkey: OwnValkey) -> None:
+    ringer = Ringer(Bell(own_valkey.url))
+    with own_valkey.frozen():
+        began = time.monotonic()
+        for _ in range(100):
+            ringer.ring([(uuid4(), uuid4())])
+        assert time.monotonic() - began < 0.4
+    ringer.close()
+
+
+def test_a_redis_that_comes_back_is_rung_again(own_valkey: OwnValkey) -> None:
+    bell = Bell(own_valkey.url)
+    ringer = Ringer(bell)
+    with own_valkey.away():
+        ringer.ring([(uuid4(), uuid4())])
+        until(lambda: bell.counts.errors)
+    lane = (uuid4(), uuid4())
+
+    def ring_and_see() -> bool:
+        ringer.ring([lane])
+        return lane[1] in rung(own_valkey)
+
+    until(ring_and_see, 15)
+    ringer.close()
