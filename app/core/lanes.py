@@ -63,7 +63,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 def look(session: Session, tenant_id: UUID, webhook_id: UUID, *, lock: bool = True) -> Lane | None:
     """Return the lane as it is now, locked until the transaction ends unless told otherwise.
 
-    Two statements: in one, the webhook's columns would be as they were before the wait for the lock.
+    Two statements: in one, the webhook would be as it was before the wait for the lock.
     """
     if lock:
         _lock(session, tenant_id, webhook_id)
