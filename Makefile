@@ -25,7 +25,6 @@ lint: $(INSTALLED) ## check style, types, import contracts, security and depende
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app jobs scheduler
 	@$(BIN)/deptry .
 
 bench: $(INSTALLED) ## measure this machine
