@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import cast
 
 import uvloop
 
@@ -58,8 +59,8 @@ class Conversation(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to answer."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not come from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that has come whole."""

@@ -92,7 +92,8 @@ WITH fresh AS MATERIALIZED (
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = fresh.id
        AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
 )
-UPDATE lanes SET next_sequence = next_sequence + found.count
+UPDATE lanes SET next_sequence = next_sequence + found.count,
+                 due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*) FROM fresh) AS found
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
 RETURNING found.count
@@ -103,7 +104,8 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     """Give the next sequence numbers to up to 500 rows that have none; return how many.
 
     Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
-    once would leave gaps.
+    once would leave gaps. The lane is due from then on, since the sweep finds a row without a
+    number by itself and one with a number only by its lane: whoever has numbered it may die.
     """
     _lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)

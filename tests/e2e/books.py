@@ -21,7 +21,9 @@ CLOSES_WITHIN = 60.0
 _ASK_AGAIN_SECONDS = 0.25
 
 _TOTALS = [
-    (kind, end) for kind in ("event", "replay", "test") for end in ("succeeded", "failed", "cancelled")
+    (kind, end)
+    for kind in ("event", "replay", "test")
+    for end in ("succeeded", "failed", "cancelled")
 ]
 
 _LANE = f"""

@@ -56,8 +56,9 @@ def suffer(seconds: float, *misfortunes: Misfortune) -> None:
 class House:
     """A whole service on stores that a test may mistreat, and every way to mistreat it."""
 
-    def __init__(self, stack: RunningStack, data_dir: Path, postgres: EmbeddedPostgres,
-                 valkey: OwnValkey) -> None:
+    def __init__(
+        self, stack: RunningStack, data_dir: Path, postgres: EmbeddedPostgres, valkey: OwnValkey
+    ) -> None:
         self.stack = stack
         self.admin_url = postgres.admin_url
         self.valkey = valkey

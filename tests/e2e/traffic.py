@@ -184,9 +184,9 @@ class Traffic:
             answer = self._ask(caller, path, json=body, headers=key)
             if answer is not None and answer.ok:
                 made = answer.json()
-                self.accepted += [each["id"] for each in made.get("data", [made])] if batch else [
-                    made["id"]
-                ]
+                self.accepted += (
+                    [each["id"] for each in made.get("data", [made])] if batch else [made["id"]]
+                )
                 return
             if answer is not None and answer.status_code < 500 and answer.status_code != 409:
                 self.refusals.append(answer.text)
