@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from app import clock
 from app.core import history
@@ -43,9 +43,9 @@ def migrate(admin_url: str, *, app_url: str) -> str:
             _grant(connection, make_url(app_url).username)
         return line
     except OperationalError as error:
-        raise MigrationError(
-            f"the database does not answer: {' '.join(str(error.orig).split())}"
-        ) from error
+        raise MigrationError(f"the database does not answer: {_said(error)}") from error
+    except DBAPIError as error:
+        raise MigrationError(f"the database refused: {_said(error)}") from error
     finally:
         engine.dispose()
 
@@ -66,6 +66,11 @@ def _superseded() -> frozenset[str]:
     known = ScriptDirectory.from_config(config)
     every = {script.revision for script in known.walk_revisions()}
     return frozenset(every) - {known.get_current_head()}
+
+
+def _said(error: DBAPIError) -> str:
+    """Return what the driver said, on one line."""
+    return " ".join(str(error.orig).split())
 
 
 def _upgrade(connection: Connection) -> str:

@@ -88,6 +88,11 @@ class Lab:
             finally:
                 admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    def store_pids(self) -> dict[str, int]:
+        """Return the process numbers of the stores' keepers."""
+        stores = (self.postgres, self.valkey)
+        return {store.name: store.process.pid for store in stores if store.process is not None}
+
     def redis_url(self, number: int) -> str:
         """Return the address of another of Valkey's databases: a peer's own."""
         return f"{self.valkey.url.rpartition('/')[0]}/{number}"

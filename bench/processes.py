@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from app.dev import keeper
@@ -38,6 +38,11 @@ class Process:
         with log.open("ab") as output:
             self._keeper = keeper.spawn(name, argv, env=env, cwd=ROOT, output=output)
 
+    @property
+    def pid(self) -> int:
+        """The process number of its keeper, which all of it descends from."""
+        return self._keeper.pid
+
     def require_alive(self) -> None:
         """Raise `BenchError` with its last words if it has ended."""
         code = self._keeper.poll()
@@ -59,22 +64,18 @@ class Process:
         self._keeper.terminate()
         self._keeper.wait(_STOP_SECONDS)
 
-    def cpu_seconds(self) -> float:
-        """Return what it and its living descendants have used."""
-        return cpu_seconds(self._keeper.pid)
-
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return " | ".join(line.strip() for line in lines[-3:]) or "it said nothing"
 
 
-def cpu_seconds(keeper_pid: int) -> float:
-    """Return what the living descendants of a keeper have used, in seconds of one core."""
+def cpu_seconds(pids: Collection[int]) -> float:
+    """Return what processes and their living descendants have used, in seconds of one core."""
     parents = _parents()
-    family = {keeper_pid}
+    family = set(pids)
     while grown := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= grown
-    return sum(_cpu_seconds(pid) for pid in family - {keeper_pid})
+    return sum(_cpu_seconds(pid) for pid in family)
 
 
 def _parents() -> dict[int, int]:

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from app.dev import keeper
 from app.dev.store import free_port
 from bench.processes import until
 
-_POLL_SECONDS = 0.02
 _START_SECONDS = 10.0
 
 _NGINX = """
@@ -57,10 +55,9 @@ class Receiver(ABC):
     def count(self) -> int:
         """Return how many POSTs have arrived since it began."""
 
-    def time_of(self, count: int, seconds: float) -> float:
-        """Wait until so many POSTs have arrived; return the moment (`time.time()`, to 20 ms)."""
+    def wait_for(self, count: int, seconds: float) -> None:
+        """Wait until so many POSTs have arrived; notices it within 20 ms."""
         until(lambda: self.count() >= count, seconds, f"{count} POSTs at {self.name}")
-        return time.time()
 
     def _get(self, path: str) -> bytes:
         self._connection.request("GET", path)

@@ -194,7 +194,7 @@ WITH open AS (
                      AND webhook_id = (SELECT %(webhook)s::uuid)
                      AND priority = {PRIORITY_BULK} AND finished_at IS NULL)) AS patient
 )
-UPDATE lanes SET due_at = least(
+UPDATE lanes SET ring_at = NULL, due_at = least(
            open.urgent,
            CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
   FROM open
@@ -204,7 +204,10 @@ RETURNING coalesce(due_at <= clock_timestamp(), false)
 
 
 def reschedule(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
-    """Compute when a locked lane is due next; return whether it is due already."""
+    """Compute when a locked lane is due next; return whether it is due already.
+
+    The sweep may ring it from then on, whenever it did last.
+    """
     row = (
         cursor(session)
         .execute(_RESCHEDULE, {"tenant": tenant_id, "webhook": webhook_id})

@@ -5,7 +5,8 @@ No worker runs meanwhile, as nothing is delivered behind the bare route either.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import psycopg
 
@@ -13,6 +14,7 @@ from app.dev.store import free_port
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.load import Plan, Tally
+from bench.pace import Pace, Stopwatch, middle
 from bench.peers import tables
 from bench.processes import BenchError, until
 from bench.receivers import listens
@@ -23,6 +25,29 @@ CONNECTIONS = 16
 _BATCH = 500
 _BATCH_CONNECTIONS = 4
 _START_SECONDS = 20.0
+_WARM_UP_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Contender:
+    """A web server, by its process number, and what is asked of it."""
+
+    plan: Plan
+    pid: int
+
+    def drive(self, lab: Lab, **limits: Any) -> Tally:
+        """Ask, within other limits of the plan if given."""
+        tally = lab.load.drive(replace(self.plan, **limits))
+        if tally.refused:
+            raise BenchError(f"{tally.refused} requests were refused, first: {tally.refusal}")
+        return tally
+
+    def pace(self, lab: Lab) -> Pace:
+        """Ask as fast as it answers."""
+        watch = Stopwatch([self.pid, *lab.store_pids().values()])
+        tally = self.drive(lab)
+        cost = watch.stop(len(tally.answers)).cpu_each
+        return Pace(tally.per_second, cost)
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -31,41 +56,35 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     webhook = tenant.webhook(lab.receiver.url())
     lab.service.stop_role("worker")
     single = tenant.findings(connections=CONNECTIONS, seconds=scale.seconds)
+    ours = _Contender(single, lab.service.running["web"].pid)
     with _bare_route(lab, single) as bare:
-        yield from _singles(lab, single, bare, scale)
+        yield from _singles(lab, ours, bare, scale)
     yield _batches(tenant, scale)
     tenant.ask("DELETE", webhook)
     lab.service.start_role("worker")
     lab.service.wait_until_up()
 
 
-def _singles(lab: Lab, single: Plan, bare: Plan, scale: Scale) -> Iterator[Figure]:
-    rates: dict[Plan, list[float]] = {single: [], bare: []}
-    for plan in rates:
-        _drive(lab, replace(plan, seconds=1.0))
+def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
+    for each in (ours, bare):
+        each.drive(lab, seconds=_WARM_UP_SECONDS)
+    paces: tuple[list[Pace], list[Pace]] = ([], [])
     for _ in range(scale.rounds):
-        for plan, measured in rates.items():
-            measured.append(_drive(lab, plan).per_second)
-    ours, bound = median(rates[single]), median(rates[bare])
-    yield Figure(
-        "accept",
-        f"findings accepted ({CONNECTIONS} connections)",
-        ours,
-        "/s",
-        Bound("bare Flask route, one INSERT", bound),
-        Reach(at_least=0.6, of_ratio=True),
-    )
-    at_half = _drive(lab, replace(single, rate=ours / 2)).latencies_ms
-    bare_at_half = _drive(lab, replace(bare, rate=bound / 2)).latencies_ms
+        for each, measured in zip((ours, bare), paces, strict=True):
+            measured.append(each.pace(lab))
+    mine, bound = map(middle, paces)
+    name = "bare Flask route, one INSERT"
+    rate, least = Bound(name, bound.per_second), Reach(at_least=0.6, of_ratio=True)
+    words = f"findings accepted ({CONNECTIONS} connections)"
+    yield Figure("accept", words, mine.per_second, "/s", rate, least)
+    cost = Bound(name, bound.cpu_each)
+    yield Figure("accept", "CPU of a finding, stores included", mine.cpu_each, " µs", cost)
+    at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
+    bare_at_half = bare.drive(lab, rate=bound.per_second / 2).latencies_ms
     for percent, reach in ((50, None), (99, Reach(at_most=50))):
-        yield Figure(
-            "accept",
-            f"answer to a finding at half that rate, p{percent}",
-            percentile(at_half, percent),
-            " ms",
-            Bound("bare route at half of its own", percentile(bare_at_half, percent)),
-            reach,
-        )
+        words = f"answer to a finding at half that rate, p{percent}"
+        beside = Bound("bare route at half of its own", percentile(bare_at_half, percent))
+        yield Figure("accept", words, percentile(at_half, percent), " ms", beside, reach)
 
 
 def _batches(tenant: Tenant, scale: Scale) -> Figure:
@@ -84,21 +103,14 @@ def _batches(tenant: Tenant, scale: Scale) -> Figure:
 
 
 @contextmanager
-def _bare_route(lab: Lab, like: Plan) -> Iterator[Plan]:
-    """Serve the bare route as the Procfile serves the service; yield the plan that asks it."""
+def _bare_route(lab: Lab, like: Plan) -> Iterator[_Contender]:
+    """Serve the bare route as the Procfile serves the service, and ask it the same."""
     port = free_port()
     line = lab.service.line("web").replace("app.web:", "bench.peers.route:")
     with lab.database() as urls:
         with psycopg.connect(urls.admin) as connection:
             connection.execute(tables.ROUTE)
         environ = {"PEER_DATABASE_URL": urls.admin, "HOST": "127.0.0.1", "PORT": str(port)}
-        with lab.running("route", ["/bin/sh", "-c", line], **environ):
+        with lab.running("route", ["/bin/sh", "-c", line], **environ) as process:
             until(lambda: listens(port), _START_SECONDS, "the bare route")
-            yield replace(like, port=port)
-
-
-def _drive(lab: Lab, plan: Plan) -> Tally:
-    tally = lab.load.drive(plan)
-    if tally.refused:
-        raise BenchError(f"{tally.refused} requests were refused, first: {tally.refusal}")
-    return tally
+            yield _Contender(replace(like, port=port), process.pid)

@@ -6,12 +6,12 @@ POST. They take turns, so that a busy machine is unfair to all of them.
 """
 
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.figures import Bound, Figure, Reach, median, number
 from bench.lab import Lab
+from bench.pace import Pace, Stopwatch, middle
 from bench.parts.peers import Peers
 from bench.scale import Scale
 from bench.service import Tenant
@@ -19,12 +19,8 @@ from bench.service import Tenant
 _BATCH = 500
 _DONE_SECONDS = 120.0
 
-# Each peer with what the service is to reach beside it.
-_PEERS = {
-    "bare actor": 1.5,
-    "Celery, same writes": 2.5,
-    "bare loop": 0.75,
-}
+# What the service is to reach beside the actor, Celery and the loop.
+_LEAST = (1.5, 2.5, 0.75)
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -34,27 +30,36 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     ours.warm_up()
     peers = Peers(lab, ours.payload(), scale.deliveries // 2)
     threads = peers.best_threads(scale.threads_tried)
-    drained, posted = [], []
-    bounds: dict[str, list[float]] = {name: [] for name in _PEERS}
+    posted = []
+    contenders: dict[str, Callable[[], Pace]] = {
+        "deliveries": ours.drained,
+        f"bare actor (2 processes with {threads} threads)": lambda: peers.actor(threads),
+        "Celery, same writes": peers.celery,
+        "bare loop": peers.loop,
+    }
+    paces: dict[str, list[Pace]] = {name: [] for name in contenders}
     for _ in range(scale.rounds):
-        drained.append(ours.drained())
-        bounds["bare actor"].append(peers.actor(threads))
-        bounds["Celery, same writes"].append(peers.celery())
-        bounds["bare loop"].append(peers.loop())
-        posted.append(ours.posted())
-    spread = f"rounds {number(min(drained))} to {number(max(drained))}"
-    for name, least in _PEERS.items():
-        words = f"{name} (2 processes with {threads} threads)" if name == "bare actor" else name
-        bound = Bound(words, median(bounds[name]))
-        reach = Reach(at_least=least, of_ratio=True)
-        yield Figure("deliveries", "deliveries", median(drained), "/s", bound, reach, spread)
-    yield Figure(
-        "deliveries",
-        "deliveries, from the first finding posted to the last outcome written",
-        median(posted),
-        "/s",
-    )
+        for name, work in contenders.items():
+            paces[name].append(work())
+        posted.append(ours.posted().per_second)
+    yield from _figures(paces)
+    words = "deliveries, from the first finding posted to the last outcome written"
+    yield Figure("deliveries", words, median(posted), "/s")
     tenant.ask("DELETE", ours.webhook)
+
+
+def _figures(paces: Mapping[str, Sequence[Pace]]) -> Iterator[Figure]:
+    ours, *peers = paces
+    rates = [pace.per_second for pace in paces[ours]]
+    spread = f"rounds {number(min(rates))} to {number(max(rates))}"
+    mine = middle(paces[ours])
+    for peer, least in zip(peers, _LEAST, strict=True):
+        bound, reach = middle(paces[peer]), Reach(at_least=least, of_ratio=True)
+        rate = Bound(peer, bound.per_second)
+        yield Figure("deliveries", ours, mine.per_second, "/s", rate, reach, spread)
+    for peer in peers:
+        cost = Bound(peer, middle(paces[peer]).cpu_each)
+        yield Figure("deliveries", "CPU of a delivery, stores included", mine.cpu_each, " µs", cost)
 
 
 @dataclass
@@ -77,26 +82,30 @@ class _Ours:
         found = self.tenant.ask("GET", f"{self.webhook}/deliveries/{newest['id']}")
         return json.dumps(found["payload"], separators=(",", ":")).encode()
 
-    def drained(self) -> float:
+    def drained(self) -> Pace:
         """Deliver what has gathered while no worker ran."""
         self.lab.service.stop_role("worker")
         self._post()
         before = self.lab.receiver.count()
         self.lab.service.start_role("worker")
-        began = self.lab.receiver.time_of(before + 1, _DONE_SECONDS)
-        return self._rate_since(began)
+        self.lab.receiver.wait_for(before + 1, _DONE_SECONDS)
+        return self._finish(self._watch())
 
-    def posted(self) -> float:
+    def posted(self) -> Pace:
         """Deliver while findings are being posted, in batches."""
         self.lab.service.wait_until_up()
-        began = time.time()
+        watch = self._watch()
         self._post()
-        return self._rate_since(began)
+        return self._finish(watch)
 
     def _post(self) -> None:
         batches = self.count // _BATCH
         self.tenant.post(self.tenant.findings(connections=2, batch=_BATCH, count=batches))
 
-    def _rate_since(self, began: float) -> float:
+    def _watch(self) -> Stopwatch:
+        service = [process.pid for process in self.lab.service.running.values()]
+        return Stopwatch([*service, *self.lab.store_pids().values()])
+
+    def _finish(self, watch: Stopwatch) -> Pace:
         self.tenant.wait_until_closed(self.webhook, _DONE_SECONDS)
-        return self.count / (time.time() - began)
+        return watch.stop(self.count)

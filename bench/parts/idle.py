@@ -61,11 +61,8 @@ def _commands(client: redis.Redis) -> int:
 
 
 def _cpu(lab: Lab) -> dict[str, float]:
-    used = {name: process.cpu_seconds() for name, process in lab.service.running.items()}
-    for store in (lab.postgres, lab.valkey):
-        if store.process is not None:
-            used[store.name] = cpu_seconds(store.process.pid)
-    return used
+    pids = {name: process.pid for name, process in lab.service.running.items()}
+    return {name: cpu_seconds([pid]) for name, pid in (pids | lab.store_pids()).items()}
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
 from bench.lab import DatabaseURLs, Lab
+from bench.pace import Pace, Stopwatch
 from bench.peers import tables
 from bench.processes import ROOT, until
 
@@ -38,10 +38,12 @@ class Peers:
 
     def best_threads(self, choice: Sequence[int]) -> int:
         """Return the number of threads with which the bare actor is quickest."""
-        return choice[0] if len(choice) == 1 else max(choice, key=self.actor)
+        if len(choice) == 1:
+            return choice[0]
+        return max(choice, key=lambda threads: self.actor(threads).per_second)
 
-    def actor(self, threads: int) -> float:
-        """Let bare Dramatiq actors post what waits in their queue; return their rate."""
+    def actor(self, threads: int) -> Pace:
+        """Let bare Dramatiq actors post what waits in their queue."""
         redis_url = self.lab.redis_url(_OF_ACTOR)
         broker = RedisBroker(url=redis_url)  # type: ignore[no-untyped-call]
         broker.declare_queue("default")
@@ -56,8 +58,8 @@ class Peers:
             lambda: self.lab.receiver.count() >= last,
         )
 
-    def celery(self) -> float:
-        """Let Celery deliver and record what waits in its queue; return its rate."""
+    def celery(self) -> Pace:
+        """Let Celery deliver and record what waits in its queue."""
         redis_url = self.lab.redis_url(_OF_CELERY)
         with (
             self.lab.database() as urls,
@@ -71,8 +73,8 @@ class Peers:
                 lambda: _attempts(connection) >= self.count,
             )
 
-    def loop(self) -> float:
-        """Let two processes post, each half of it; return their rate."""
+    def loop(self) -> Pace:
+        """Let two processes post, each half of it."""
         half = str(self.count // 2)
         command = [sys.executable, "-m", "bench.peers.loop", self.lab.receiver.url(), half]
         with (
@@ -83,21 +85,25 @@ class Peers:
             for process in loops:
                 _tell(process, self.payload)
                 _hear(process)
-            began = time.time()
+            watch = Stopwatch([process.pid for process in loops])
             for process in loops:
                 _tell(process, b"go")
             for process in loops:
-                process.wait(_DONE_SECONDS)
-            return self.count / (time.time() - began)
+                _hear(process)
+            pace = watch.stop(self.count)
+            for process in loops:
+                _tell(process, b"bye")
+            return pace
 
     def _measured(
         self, name: str, command: Sequence[str], environ: dict[str, str], done: Callable[[], bool]
-    ) -> float:
+    ) -> Pace:
         before = self.lab.receiver.count()
-        with self.lab.running(name, command, **environ):
-            began = self.lab.receiver.time_of(before + 1, _DONE_SECONDS)
+        with self.lab.running(name, command, **environ) as process:
+            self.lab.receiver.wait_for(before + 1, _DONE_SECONDS)
+            watch = Stopwatch([process.pid, *self.lab.store_pids().values()])
             until(done, _DONE_SECONDS, f"all deliveries by {name}")
-            return self.count / (time.time() - began)
+            return watch.stop(self.count)
 
     def _message(self) -> "Message[None]":
         arguments = (self.lab.receiver.url(), self.payload.decode())

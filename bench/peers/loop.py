@@ -1,7 +1,7 @@
 """The bare loop: one process that posts the same payload, with a `requests` Session, and no more.
 
 `python -m bench.peers.loop URL COUNT` reads the payload from standard input, says `ready`, and
-begins when it is told to.
+begins when it is told to. It says `done`, and ends when it is told to.
 """
 
 import sys
@@ -20,6 +20,8 @@ def main() -> None:
             session.post(
                 url, payload, headers={"Content-Type": "application/json"}, timeout=15
             ).raise_for_status()
+        print("done", flush=True)
+        sys.stdin.buffer.readline()
 
 
 if __name__ == "__main__":

@@ -149,7 +149,9 @@ def test_a_stranger_s_job_does_not_exist(
 def _end_lease(database: Database, job: Job) -> None:
     with database.transaction(job.tenant_id) as session:
         session.execute(
-            text("UPDATE jobs SET locked_until = clock_timestamp() - interval '1 s' WHERE id = :id"),
+            text(
+                "UPDATE jobs SET locked_until = clock_timestamp() - interval '1 s' WHERE id = :id"
+            ),
             {"id": job.id},
         )
 

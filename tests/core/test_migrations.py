@@ -6,10 +6,11 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ProgrammingError
 
 from app import migrations
-from app.core import tenants
+from app.core import keys, tenants
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.models import Base
@@ -83,12 +84,16 @@ def test_a_transaction_cannot_write_for_another_tenant(
     with pytest.raises(ProgrammingError, match="row-level security"):
         with database.transaction(tenant.id) as session:
             session.execute(
-                text("INSERT INTO agents (tenant_id, id, name) VALUES (:t, gen_random_uuid(), 'x')"),
+                text(
+                    "INSERT INTO agents (tenant_id, id, name) VALUES (:t, gen_random_uuid(), 'x')"
+                ),
                 {"t": other_tenant.id},
             )
 
 
-@pytest.mark.parametrize("verb", ["UPDATE audit_entries SET action = 'x'", "DELETE FROM audit_entries"])
+@pytest.mark.parametrize(
+    "verb", ["UPDATE audit_entries SET action = 'x'", "DELETE FROM audit_entries"]
+)
 def test_the_service_itself_can_neither_change_nor_delete_audit_entries(
     database: Database, tenant: FreshTenant, verb: str
 ) -> None:
@@ -153,3 +158,41 @@ def test_seeding_twice_makes_one_tenant(fresh_database: Database) -> None:
     assert tenants.seed(fresh_database, key) is False
     with fresh_database.across_tenants() as session:
         assert [tenant.name for tenant in tenants.rows(session)] == ["default"]
+
+
+def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP DATABASE IF EXISTS one_role WITH (FORCE)"))
+        connection.execute(text("DROP ROLE IF EXISTS one_role"))
+        connection.execute(text("CREATE ROLE one_role LOGIN PASSWORD 'one'"))
+        connection.execute(text("CREATE DATABASE one_role OWNER one_role"))
+    url = make_url(settings.database_admin_url).set(
+        username="one_role", password="one", database="one_role"
+    )
+    as_text = url.render_as_string(hide_password=False)
+    migrations.migrate(as_text, app_url=as_text)
+    database = Database(as_text, application="tests")
+    tenant_id, key = tenants.create(database, "on a platform")
+    other_id, _ = tenants.create(database, "a stranger")
+    assert keys.authenticate(database, key, "request").tenant_id == tenant_id
+    with database.transaction(tenant_id) as session:
+        assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant_id]
+        assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
+    database.close()
+
+
+def test_what_the_database_refuses_is_said_in_one_line(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP ROLE IF EXISTS nobody_much"))
+        connection.execute(text("CREATE ROLE nobody_much LOGIN PASSWORD 'one'"))
+    url = make_url(settings.database_admin_url).set(
+        username="nobody_much", password="one", database="postgres"
+    )
+    as_text = url.render_as_string(hide_password=False)
+    with pytest.raises(migrations.MigrationError, match="the database refused: ") as refusal:
+        migrations.migrate(as_text, app_url=as_text)
+    assert "\n" not in str(refusal.value)

@@ -20,17 +20,19 @@ from tests.e2e.traffic import Neighbour
 CLOSES_WITHIN = 60.0
 _ASK_AGAIN_SECONDS = 0.25
 
-_TOTALS = [
-    (kind, end)
-    for kind in ("event", "replay", "test")
-    for end in ("succeeded", "failed", "cancelled")
-]
+_Row = dict[str, Any]
+
+_KINDS = ("event", "replay", "test")
+_ENDS = ("succeeded", "failed", "cancelled")
+_TOTALS = [(kind, end) for kind in _KINDS for end in _ENDS]
 
 _LANE = f"""
 SELECT tenant_id, next_sequence - 1 AS numbered, {", ".join(f"{k}s_{e}" for k, e in _TOTALS)},
        (SELECT count(*) FROM lane_slots AS s
          WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
-           AND s.lease_until > clock_timestamp()) AS slots_held
+           AND s.lease_until > clock_timestamp()) AS slots_held,
+       (SELECT count(*) FROM jobs AS j
+         WHERE j.tenant_id = l.tenant_id AND status <> 'succeeded') AS jobs
   FROM lanes AS l WHERE webhook_id = %(webhook)s
 """
 
@@ -49,8 +51,6 @@ SELECT {_COUNTS},
          WHERE delivery_id IN (SELECT id FROM deliveries WHERE webhook_id = %(webhook)s)) AS history
   FROM deliveries WHERE webhook_id = %(webhook)s
 """
-
-_JOBS = "SELECT kind, status FROM jobs WHERE tenant_id = %s AND status <> 'succeeded'"
 
 
 @dataclass(frozen=True)
@@ -113,39 +113,44 @@ def _wrong(
             # At every moment, not only at the end: one statement reads all of it.
             assert books["balanced"], books
             webhook = {"webhook": ids.parse("whk", hook.id)}
-            lane = connection.execute(_LANE, webhook).fetchone() or {}
-            rows = connection.execute(_ROWS, webhook).fetchone() or {}
-            for complaint in (*_disagreements(books, lane, rows), *_missing(neighbour, rows)):
+            (lane,) = connection.execute(_LANE, webhook).fetchall()
+            (rows,) = connection.execute(_ROWS, webhook).fetchall()
+            for complaint in (
+                *_left_over(lane, rows),
+                *_disagreements(books, lane, rows),
+                *_missing(neighbour, rows, findings),
+            ):
                 yield f"{neighbour.name}: {complaint}"
-            if unseen := set(findings) - neighbour.findings.keys():
-                yield f"{neighbour.name}: {len(unseen)} accepted findings did not arrive"
-        for job in connection.execute(_JOBS, (lane["tenant_id"],)).fetchall():
-            yield f"a job is {job['status']}"
 
 
-def _disagreements(
-    books: dict[str, Any], lane: dict[str, Any], rows: dict[str, Any]
-) -> Iterator[str]:
+def _left_over(lane: _Row, rows: _Row) -> Iterator[str]:
     if rows["open"]:
         yield f"{rows['open']} deliveries are open"
     if lane["slots_held"]:
         yield f"{lane['slots_held']} slots are held"
+    if lane["jobs"]:
+        yield f"{lane['jobs']} jobs have not succeeded"
+
+
+def _disagreements(books: dict[str, Any], lane: _Row, rows: _Row) -> Iterator[str]:
     for kind, end in _TOTALS:
         told = (books if kind == "event" else books[f"{kind}s"])[end]
         total, counted = lane[f"{kind}s_{end}"], rows[f"{kind}s_{end}"]
         if not told == total == counted:
             yield f"{kind}s {end}: told {told}, total {total}, counted {counted}"
-    figures = (books["accepted"], lane["numbered"])
-    figures += (rows["events"], rows["numbers"], rows["last_number"])
+    names = ("events", "numbers", "last_number")
+    figures = [books["accepted"], lane["numbered"], *(rows[name] for name in names)]
     if len(set(figures)) != 1:
-        yield "told, numbered, rows, numbers, last number: " + ", ".join(map(str, figures))
+        yield f"accepted, numbered, {', '.join(names)}: {', '.join(map(str, figures))}"
     if rows["attempts"] != rows["history"]:
         yield f"{rows['attempts']} attempts, {rows['history']} in the history"
 
 
-def _missing(neighbour: Neighbour, rows: dict[str, Any]) -> Iterator[str]:
-    expected = set(range(1, rows["last_number"] + 1))
-    if gaps := expected - neighbour.sequences:
+def _missing(neighbour: Neighbour, rows: _Row, findings: Sequence[str]) -> Iterator[str]:
+    given = set(range(1, rows["last_number"] + 1))
+    if gaps := given - neighbour.sequences:
         yield f"{len(gaps)} sequence numbers did not arrive, such as {min(gaps)}"
-    if strange := neighbour.sequences - expected:
-        yield f"{len(strange)} sequence numbers arrived that nobody gave"
+    if strange := neighbour.sequences - given:
+        yield f"{len(strange)} sequence numbers arrived that nobody gave, such as {min(strange)}"
+    if unseen := set(findings) - neighbour.findings.keys():
+        yield f"{len(unseen)} accepted findings did not arrive"

@@ -69,6 +69,10 @@ class House:
         """Kill a process of a line of the Procfile, whichever, without a word."""
         return Misfortune(f"{line} killed", lambda: self._kill_one(line), every)
 
+    def worker_frozen(self) -> Misfortune:
+        """Stop one process of the workers where it stands, as a host does that is swapped out."""
+        return Misfortune("a worker frozen", lasting=self._worker_frozen)
+
     def redis_emptied(self, every: float) -> Misfortune:
         """Take from Redis all it holds."""
         return Misfortune("Redis emptied", self.valkey.client.flushall, every)
@@ -102,6 +106,16 @@ class House:
         if pids := self.processes(line):
             with suppress(ProcessLookupError):
                 os.kill(random.choice(pids), signal.SIGKILL)
+
+    @contextmanager
+    def _worker_frozen(self) -> Iterator[None]:
+        # After its leader, and Dramatiq's own, come the processes that work.
+        frozen = self.processes("worker")[-1]
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(frozen, signal.SIGCONT)
 
     def _terminate(self) -> None:
         with suppress(psycopg.OperationalError), psycopg.connect(self.admin_url) as connection:

@@ -6,6 +6,7 @@ stops it. Tests share it and are apart by tenant, as customers are.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import requests
 from app.dev.stack import ROOT, Stack
 from app.dev.store import free_port
 from tests.faults import until
-from tests.receivers import Receiver
+from tests.receivers import Listener
 
 START_SECONDS = 90.0
 # A plain environment: no setting of this machine or of the test run reaches the service.
@@ -72,7 +73,7 @@ class Caller:
         added: list[dict[str, Any]] = self.post("/v1/findings/batch", {"findings": new})["data"]
         return added
 
-    def webhook(self, receiver: Receiver, **fields: Any) -> "Hook":
+    def webhook(self, receiver: Listener, **fields: Any) -> "Hook":
         """Make a webhook to a receiver."""
         made = self.post("/v1/webhooks", {"url": receiver.url(), **fields})
         return Hook(self, made["id"], made["secret"])
@@ -173,3 +174,11 @@ def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
         raise
     finally:
         stack.stop()
+        remove_data(data_dir)
+
+
+def remove_data(data_dir: Path) -> None:
+    """Remove what root's PostgreSQL keeps elsewhere: its user cannot reach a test's folder."""
+    data = data_dir / "postgres" / "data"
+    if data.is_symlink():
+        shutil.rmtree(data.resolve().parent)

@@ -13,12 +13,19 @@ import pytest
 
 from app.dev.stack import ROOT
 from app.dev.store import free_port
-from tests.e2e.stack import PLAIN
+from tests.e2e.stack import PLAIN, remove_data
 from tests.faults import until
 
 pytestmark = pytest.mark.serial
 
 SECONDS = 100.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Remove what the demos of a test leave outside its folder."""
+    yield
+    remove_data(tmp_path / "data")
 
 
 @contextmanager

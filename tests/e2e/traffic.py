@@ -25,7 +25,9 @@ from tests.receivers import OK, Listener, Request, http_answer, read_request
 _STALL_SECONDS = 20.0
 _DRIP_SECONDS = 0.5
 _AGAIN_SECONDS = 0.1
-# Every so manieth request of a poster is a batch.
+# The first request with this Idempotency-Key still runs, or the service is not all there.
+_WORTH_REPEATING = {409, 502, 503, 504}
+# One request in so many is a batch, of so many findings.
 _BATCH_EVERY = 8
 _BATCH = 5
 
@@ -171,28 +173,32 @@ class Traffic:
     def _post_on(self) -> None:
         caller = Caller(*self._caller)
         for number in itertools.count(1):
-            self._post_until_accepted(caller, _BATCH if number % _BATCH_EVERY == 0 else None)
+            self._post_until_accepted(caller, 1 if number % _BATCH_EVERY else _BATCH)
             if self._over.wait(self._every):
                 return
 
-    def _post_until_accepted(self, caller: Caller, batch: int | None) -> None:
+    def _post_until_accepted(self, caller: Caller, count: int) -> None:
         finding = {"session_id": self._session_id, "rule": "r", "severity": "low", "title": "t"}
-        path = "/v1/findings" if batch is None else "/v1/findings/batch"
-        body = finding if batch is None else {"findings": [finding] * batch}
+        path, body = (
+            ("/v1/findings", finding)
+            if count == 1
+            else ("/v1/findings/batch", {"findings": [finding] * count})
+        )
         key = {"Idempotency-Key": str(uuid4())}
-        while True:
-            answer = self._ask(caller, path, json=body, headers=key)
-            if answer is not None and answer.ok:
-                made = answer.json()
-                self.accepted += (
-                    [each["id"] for each in made.get("data", [made])] if batch else [made["id"]]
-                )
-                return
-            if answer is not None and answer.status_code < 500 and answer.status_code != 409:
-                self.refusals.append(answer.text)
-                return
-            self.repeats["no answer" if answer is None else str(answer.status_code)] += 1
+        while not self._accepted(self._ask(caller, path, json=body, headers=key)):
             time.sleep(_AGAIN_SECONDS)
+
+    def _accepted(self, answer: requests.Response | None) -> bool:
+        """Note what an answer says; return whether the request is done with."""
+        if answer is not None and answer.ok:
+            made = answer.json()
+            self.accepted += [finding["id"] for finding in made.get("data") or [made]]
+            return True
+        if answer is None or answer.status_code in _WORTH_REPEATING:
+            self.repeats["no answer" if answer is None else str(answer.status_code)] += 1
+            return False
+        self.refusals.append(answer.text)
+        return True
 
     def _ask(self, caller: Caller, path: str, **options: Any) -> requests.Response | None:
         began = time.monotonic()
