@@ -81,11 +81,16 @@ class Conversation(asyncio.Protocol):
         elif head.startswith(b"GET /arrivals "):
             self._say(self._seen.hand_over())
         elif head.startswith(b"POST /hang "):
-            asyncio.get_running_loop().call_later(HANG_SECONDS, self._transport.write, _NO_CONTENT)
+            asyncio.get_running_loop().call_later(HANG_SECONDS, self._answer_late)
         else:
             self._seen.posts += 1
             if head.startswith(b"POST /stamp "):
                 self._seen.stamped.append((self._began, body))
+            self._transport.write(_NO_CONTENT)
+
+    def _answer_late(self) -> None:
+        # Who waited may have lost patience.
+        if not self._transport.is_closing():
             self._transport.write(_NO_CONTENT)
 
     def _say(self, value: object) -> None:

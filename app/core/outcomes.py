@@ -20,6 +20,8 @@ from app.core.retries import Verdict
 from app.database import cursor
 
 LaneKey = tuple[UUID, UUID]
+# A delivery and the claim under which it was sent: one that was taken over may be here twice.
+_Claim = tuple[UUID, int]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def record(
     changes = []
     to_disable: dict[LaneKey, str] = {}
     for key, state in lanes.items():
-        mine = [each for each in by_lane[key] if each.delivery_id in done]
+        mine = [each for each in by_lane[key] if (each.delivery_id, each.claim_no) in done]
         change = _fold(state, mine, done, first_pause=first_pause)
         if key in slow:
             change.slow_at = state.now
@@ -144,7 +146,7 @@ WITH outcome AS (
      WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id
        AND d.claim_no = o.claim_no AND d.attempts = o.number - 1
        AND d.status IN ('sending', 'cancelled')
-    RETURNING d.id, d.status, d.next_attempt_at
+    RETURNING d.id, d.claim_no, d.status, d.next_attempt_at
 ), history AS (
     INSERT INTO delivery_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
@@ -152,9 +154,9 @@ WITH outcome AS (
     SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at, o.dns_ms,
            o.connect_ms, o.tls_ms, o.first_byte_ms, o.total_ms, o.status_code, o.response_headers,
            o.response_body, o.error
-      FROM outcome AS o JOIN done ON done.id = o.delivery_id
+      FROM outcome AS o JOIN done ON done.id = o.delivery_id AND done.claim_no = o.claim_no
 )
-SELECT id, status, next_attempt_at FROM done
+SELECT id, claim_no, status, next_attempt_at FROM done
 """
 
 _COLUMNS = (
@@ -167,17 +169,18 @@ _COLUMNS = (
 @dataclass(frozen=True)
 class _Done:
     id: UUID
+    claim_no: int
     status: str
     next_attempt_at: datetime | None
 
 
-def _write(session: Session, outcomes: Sequence[Outcome]) -> dict[UUID, _Done]:
+def _write(session: Session, outcomes: Sequence[Outcome]) -> dict[_Claim, _Done]:
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
     columns["attempt_id"] = [ids.new() for _ in outcomes]
     columns["status"] = [each.verdict.status for each in outcomes]
     columns["wait"] = [each.verdict.wait for each in outcomes]
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
-    return {each.id: each for each in written}
+    return {(each.id, each.claim_no): each for each in written}
 
 
 @dataclass
@@ -202,7 +205,7 @@ class _LaneChange:
 def _fold(
     state: _LaneState,
     outcomes: Sequence[Outcome],
-    done: dict[UUID, _Done],
+    done: dict[_Claim, _Done],
     *,
     first_pause: timedelta,
 ) -> _LaneChange:
@@ -226,7 +229,7 @@ def _fold(
         )
     change = _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
     for each in outcomes:
-        _count(change, each, done[each.delivery_id])
+        _count(change, each, done[each.delivery_id, each.claim_no])
     return change
 
 

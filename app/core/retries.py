@@ -79,7 +79,7 @@ def parse_retry_after(value: str, now: datetime) -> timedelta | None:
     else:
         try:
             moment = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
     return min(max(wait, timedelta(0)), LONGEST_RETRY_AFTER)

@@ -1,7 +1,8 @@
 """What is due and was not rung: the second way to every row, which makes losing Redis harmless.
 
 Each pick stamps `ring_at` in the statement that picks, so that a backlog is not rung anew each
-second.
+second, and lanes whose last ring is longest ago go first: those that stay due because nobody has
+room for them do not keep the others waiting.
 """
 
 from uuid import UUID
@@ -43,7 +44,7 @@ UPDATE lanes AS l SET ring_at = clock_timestamp()
     SELECT tenant_id, webhook_id FROM lanes
      WHERE due_at <= clock_timestamp()
        AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
-     ORDER BY due_at LIMIT %s
+     ORDER BY ring_at NULLS FIRST, due_at LIMIT %s
        FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING l.tenant_id, l.webhook_id
 """

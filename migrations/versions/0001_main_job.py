@@ -226,7 +226,8 @@ CREATE INDEX deliveries_unsuccessful ON deliveries (tenant_id, webhook_id, id)
     WHERE status IN ('failed', 'cancelled');
 CREATE INDEX deliveries_other_types ON deliveries (tenant_id, webhook_id, event_type, id)
     WHERE event_type <> 'finding.created';
-CREATE INDEX deliveries_replays ON deliveries (tenant_id, webhook_id, event_id) WHERE kind = 'replay';
+CREATE INDEX deliveries_replays ON deliveries (tenant_id, webhook_id, event_id)
+    WHERE kind = 'replay';
 CREATE INDEX deliveries_event ON deliveries (tenant_id, event_id);
 CREATE INDEX deliveries_open ON deliveries (tenant_id, webhook_id, priority, next_attempt_at)
     WHERE finished_at IS NULL;

@@ -37,7 +37,7 @@ def test_a_partition_goes_once_all_in_it_is_older_than_the_history(
 
 
 def test_a_partition_with_an_open_delivery_stays_with_its_event(fresh_database: Database) -> None:
-    tenant_id, event_id, delivery_id = _tenant_with_one_delivery(fresh_database)
+    tenant_id = _tenant_with_one_delivery(fresh_database)
     much_later = clock.now() + timedelta(days=200)
     assert not _drop_all(fresh_database, much_later) & {"events", "deliveries"}
 
@@ -90,7 +90,7 @@ def _drop_all(database: Database, now: datetime) -> set[str]:
     return gone
 
 
-def _tenant_with_one_delivery(database: Database) -> tuple[UUID, UUID, UUID]:
+def _tenant_with_one_delivery(database: Database) -> UUID:
     tenant_id, _ = tenants.create(database, "history")
     event_id, delivery_id = ids.new(), ids.new()
     with database.transaction(tenant_id) as session:
@@ -108,4 +108,4 @@ def _tenant_with_one_delivery(database: Database) -> tuple[UUID, UUID, UUID]:
             ),
             {"t": tenant_id, "e": event_id, "d": delivery_id},
         )
-    return tenant_id, event_id, delivery_id
+    return tenant_id

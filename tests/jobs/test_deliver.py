@@ -330,7 +330,8 @@ def test_slots_bound_what_is_in_flight(open_world: Callable[..., World]) -> None
     with Receiver(hold) as receiver:
         webhook, _ = world.webhook(receiver.url(), max_in_flight=2)
         world.rows(
-            "UPDATE lanes SET last_success_at = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
+            "UPDATE lanes SET last_success_at = clock_timestamp() WHERE webhook_id = :w"
+            " RETURNING 1",
             w=webhook,
         )
         world.emit(120)

@@ -29,14 +29,16 @@ def test_an_id_of_a_moment_carries_that_moment() -> None:
 
 
 def test_the_earliest_id_of_a_moment_bounds_all_of_its_ids() -> None:
-    assert ids.earliest_at(MOMENT) < ids.new(MOMENT) < ids.earliest_at(
-        MOMENT + timedelta(milliseconds=1)
+    assert (
+        ids.earliest_at(MOMENT)
+        < ids.new(MOMENT)
+        < ids.earliest_at(MOMENT + timedelta(milliseconds=1))
     )
 
 
-@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
-def test_no_moment_is_too_far(moment: datetime) -> None:
-    assert isinstance(ids.earliest_at(moment.replace(tzinfo=UTC)), UUID)
+@pytest.mark.parametrize("year", [1, 9999])
+def test_no_moment_is_too_far(year: int) -> None:
+    assert isinstance(ids.earliest_at(datetime(year, 12, 31, tzinfo=UTC)), UUID)
 
 
 @given(st.uuids())
@@ -55,7 +57,7 @@ def test_text_and_back(identifier: UUID) -> None:
         " agt_01a1fd76d0037ef3a0000000000000ab",
         "agt_01a1fd76-d003-7ef3-a000-0000000000ab",
         "agt_01a1fd76d0037ef3a0000000000000a",
-        "agt_０1a1fd76d0037ef3a0000000000000ab",
+        "agt_\uff101a1fd76d0037ef3a0000000000000ab",
     ],
 )
 def test_other_text_is_no_id(text: str) -> None:

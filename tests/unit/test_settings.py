@@ -6,7 +6,7 @@ import pytest
 
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
-from app.settings import RETRY_SCHEDULE, Settings, SettingError, kept_settings
+from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
 
 NEEDED = {
     "DATABASE_URL": "postgresql://me:secret@db/records",

@@ -1,0 +1,42 @@
+"""The sweep reaches every due lane, however many are due before it and stay so."""
+
+from uuid import UUID
+
+from sqlalchemy import text
+
+from app.core import sweeping, tenants
+from app.database import Database
+
+
+def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
+    fresh_database: Database,
+) -> None:
+    every = _due_lanes(fresh_database, 2 * sweeping.AT_ONCE)
+    rung: set[UUID] = set()
+    for _ in range(2):
+        with fresh_database.across_tenants() as session:
+            rung |= {webhook for _, webhook in sweeping.due_lanes(session)}
+            # Nobody had room for them, and the two seconds pass.
+            session.execute(text("UPDATE lanes SET ring_at = ring_at - interval '3 s'"))
+    assert rung == every
+
+
+def _due_lanes(database: Database, count: int) -> set[UUID]:
+    """Make lanes that have been due for minutes, each a second longer than the next."""
+    tenant_id, _ = tenants.create(database, "many lanes")
+    with database.transaction(tenant_id) as session:
+        session.execute(
+            text(
+                "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)"
+                " SELECT :t, gen_random_uuid(), 'https://x.example/', 1, 'enabled', ''"
+                " FROM generate_series(1, :n)"
+            ),
+            {"t": tenant_id, "n": count},
+        )
+        session.execute(
+            text(
+                "INSERT INTO lanes (tenant_id, webhook_id, due_at) SELECT tenant_id, id,"
+                " clock_timestamp() - row_number() OVER () * interval '1 s' FROM webhooks"
+            )
+        )
+        return set(session.scalars(text("SELECT id FROM webhooks")))
