@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test lint bench now
+.PHONY: help up demo test soak lint bench now
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -19,6 +19,9 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 test: $(INSTALLED) ## run every test, on servers of its own
 	@$(BIN)/pytest -n 2 -m "not serial"
 	@$(BIN)/pytest -m serial
+
+soak: $(INSTALLED) ## repeat faults at length, several at once (MINUTES=30)
+	@exec $(BIN)/python -m tests.e2e.soak --minutes "$(or $(MINUTES),30)"
 
 lint: $(INSTALLED) ## check style, types, import contracts, security and dependencies
 	@$(BIN)/ruff check .

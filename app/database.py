@@ -20,7 +20,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 from sqlalchemy import PoolProxiedConnection, create_engine, event
-from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -40,8 +40,18 @@ _AWAY = (
     PoolTimeout,
     psycopg.OperationalError,
     psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
 )
 _EVERYONE = "app.every_tenant = 'on'"
+# By default TCP says after two hours that a host is gone; these say so within half a minute.
+_NOTICE_A_DEAD_SERVER = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+# The same the other way: a client that fell silent with rows locked has everybody wait for it.
+_NOTICE_A_DEAD_CLIENT = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 _SET_TENANT = "SELECT set_config('app.tenant_id', %s, true)"
 
 
@@ -90,6 +100,7 @@ class Database:
                 "prepare_threshold": None,
                 "connect_timeout": 5,
                 "application_name": application,
+                **_NOTICE_A_DEAD_SERVER,
             },
         )
         event.listen(self.engine, "checkout", _refuse_closed)
@@ -189,7 +200,15 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except _AWAY as error:
-        raise Unavailable("The database does not answer; try again in a moment.") from error
+        raise _unavailable() from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise _unavailable() from error
+        raise
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("The database does not answer; try again in a moment.")
 
 
 def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> None:
@@ -198,7 +217,7 @@ def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> N
     The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one itself.
     """
     level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
-    cur.execute(f"BEGIN {level}; SET LOCAL {scope}".encode())
+    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_NOTICE_A_DEAD_CLIENT}".encode())
 
 
 def _only(tenant_id: UUID) -> str:

@@ -90,14 +90,15 @@ class LaneRun:
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None
+            # Before anything is claimed: under a key that is not here nothing can be signed.
+            secrets = webhook_secrets.open_secrets(
+                self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
+            )
             lanes.number_locked(session, *self._key)
             limit = self._limit(lane)
             claimed = deliveries.claim(session, lane, limit)
             if claimed and lane.pause_level > 0:
                 deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
-        secrets = webhook_secrets.open_secrets(
-            self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
-        )
         return _Batch(
             lane,
             claimed,
@@ -123,7 +124,8 @@ class LaneRun:
     def _send(self, batch: _Batch) -> None:
         looked = batch.moment.monotonic
         for index, claimed in enumerate(batch.claimed):
-            if self._must_not_start(batch) or not self._unchanged_since(looked, batch.lane):
+            # In this order: the look may take long, and the claim grows old meanwhile.
+            if not self._unchanged_since(looked, batch.lane) or self._must_not_start(batch):
                 self._stop = True
                 self._hand_back(batch.claimed[index:])
                 return

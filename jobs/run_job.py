@@ -42,7 +42,7 @@ def run_job(tenant_id: str, job_id: str) -> None:
 
 
 def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
-    """Do one step; return whether the next is due at once."""
+    """Do one step if one is due; return whether to look for another."""
     with here.database.transaction(tenant_id) as session:
         job = durable.claim(session, tenant_id, job_id)
     if job is None:
@@ -64,7 +64,7 @@ def _step(here: Runtime, tenant_id: UUID, job: Job) -> bool:
         step = KINDS[job.kind](session, tenant_id, job)
         if not durable.advance(session, job, step):
             raise _NotOurs
-    return step.cursor is not None and not step.wait
+    return step.cursor is not None
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.errors import Unavailable
 
 PARENTS = ("events", "deliveries", "delivery_attempts")
 WEEK = timedelta(days=7)
@@ -87,18 +88,26 @@ def drop(session: Session, partition: Partition) -> bool:
     """Drop a partition unless something in it is still open; return whether it went.
 
     Waits at most 2 s for the lock, so that nobody queues behind it for longer; then the database's
-    error is raised and the next run tries again.
+    error is raised and the next run tries again. So it does after `Unavailable`, which is raised
+    when something in it was opened meanwhile.
     """
-    bounds = {"lower": partition.lower, "upper": partition.upper}
-    in_use = _IN_USE.get(partition.parent)
-    if in_use is not None and session.scalar(in_use, bounds):
+    if _is_in_use(session, partition):
         return False
     session.execute(text("SET LOCAL lock_timeout = '2s'"))
     session.execute(
         text("SELECT drop_history_partition(:parent, :lower)"),
         {"parent": partition.parent, "lower": partition.lower},
     )
+    # Behind the lock nobody reads it any more, but who read it before may have replayed from it.
+    if _is_in_use(session, partition):
+        raise Unavailable(f"Something in {partition.name} was sent again just now.")
     return True
+
+
+def _is_in_use(session: Session, partition: Partition) -> bool:
+    question = _IN_USE.get(partition.parent)
+    bounds = {"lower": partition.lower, "upper": partition.upper}
+    return question is not None and bool(session.scalar(question, bounds))
 
 
 def _partition(parent: str, name: str) -> Partition:

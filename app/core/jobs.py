@@ -24,6 +24,7 @@ from app.lib import canonical_json
 from app.models import NO_TENANT, Job
 
 LEASE = timedelta(seconds=30)
+LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each further try of a job that failed; after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
 
@@ -118,7 +119,10 @@ def advance(session: Session, job: Job, step: Step) -> bool:
     if step.cursor is None:
         values: dict[str, Any] = {"status": "succeeded", "finished_at": _NOW}
     else:
-        values = {"status": "running", "cursor": step.cursor, "run_at": _NOW + step.wait}
+        # Counted from when this step was due: the sweep rings whole seconds, and a wait counted
+        # from now would each time lose the rest of one. What was missed for longer is not made up.
+        was_due = func.greatest(Job.run_at, _NOW - LATE_AT_MOST)
+        values = {"status": "running", "cursor": step.cursor, "run_at": was_due + step.wait}
     return _write(
         session,
         job,

@@ -86,17 +86,18 @@ class _Ours:
         """Deliver what has gathered while no worker ran."""
         self.lab.service.stop_role("worker")
         self._post()
-        before = self.lab.receiver.count()
+        arrived = self.lab.receiver.count()
         self.lab.service.start_role("worker")
-        self.lab.receiver.wait_for(before + 1, _DONE_SECONDS)
-        return self._finish(self._watch())
+        self.lab.receiver.wait_for(arrived + 1, _DONE_SECONDS)
+        return self._finish(self._watch(), arrived)
 
     def posted(self) -> Pace:
         """Deliver while findings are being posted, in batches."""
         self.lab.service.wait_until_up()
+        arrived = self.lab.receiver.count()
         watch = self._watch()
         self._post()
-        return self._finish(watch)
+        return self._finish(watch, arrived)
 
     def _post(self) -> None:
         batches = self.count // _BATCH
@@ -106,6 +107,8 @@ class _Ours:
         service = [process.pid for process in self.lab.service.running.values()]
         return Stopwatch([*service, *self.lab.store_pids().values()])
 
-    def _finish(self, watch: Stopwatch) -> Pace:
+    def _finish(self, watch: Stopwatch, arrived: int) -> Pace:
+        # Asking for the accounting costs more than asking the receiver.
+        self.lab.receiver.wait_for(arrived + self.count, _DONE_SECONDS)
         self.tenant.wait_until_closed(self.webhook, _DONE_SECONDS)
         return watch.stop(self.count)

@@ -96,8 +96,12 @@ class House:
     def processes(self, line: str) -> list[int]:
         """Return the processes of a line of the Procfile, its leader first."""
         children = _children()
-        keeper = next((pid for pid in children.get(self._up, []) if _name(pid) == line), None)
-        found = list(children.get(keeper or 0, []))
+        found = [
+            child
+            for keeper in children.get(self._up, [])
+            if _name(keeper) == line
+            for child in children.get(keeper, [])
+        ]
         for pid in found:
             found += children.get(pid, [])
         return found

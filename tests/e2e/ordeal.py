@@ -89,5 +89,5 @@ def undergo(
             suffer(seconds, *all_of_it)
         closed = place.close_books(skipped + traffic.accepted)
     names = ", ".join(each.name for each in all_of_it)
-    print(f"\n{names}: {closed}; requests repeated: {dict(traffic.repeats)}")
+    print(f"\n{names}: {closed}; requests repeated: {dict(traffic.repeats)}", flush=True)
     return closed

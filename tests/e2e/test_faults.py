@@ -90,3 +90,14 @@ def test_receivers_that_reset_stall_and_drip(service: House) -> None:
         ]
 
     undergo(service, 10, also=ways)
+
+
+def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:
+    """As a host that is cut off: its connections stand, and what they have locked stays locked."""
+    with neighbourhood(service) as place, place.traffic() as traffic:
+        until(lambda: len(traffic.accepted) > 100, 30)
+        with service.worker_frozen().lasting():
+            until(lambda: len(traffic.accepted) > 300, 60)
+            traffic.end()
+            closed = place.close_books(traffic.accepted)
+    print(f"\na worker frozen: {closed}")

@@ -160,11 +160,16 @@ class Traffic:
         trace: TracebackType | None,
     ) -> None:
         self._over.set()
+        if error is None:
+            self.end()
+
+    def end(self) -> None:
+        """Post no more, and wait until all that was posted is accepted."""
+        self._over.set()
         for thread in self._threads:
             thread.join(60)
-        if error is None:
-            assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
-            assert self.refusals == []
+        assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
+        assert self.refusals == []
 
     def slowest_since(self, moment: float) -> float:
         """Return how long the slowest request took that began after `moment`."""

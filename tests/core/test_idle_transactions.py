@@ -1,0 +1,58 @@
+"""A worker whose host is cut off in the middle of a transaction does not keep its locks for hours.
+
+Nothing tells the server that such a client is gone: until TCP notices, its transaction stays open.
+"""
+
+import threading
+import time
+from contextlib import suppress
+from uuid import UUID
+
+from app import ids
+from app.core import lanes, webhooks
+from app.core.callers import Caller, Role
+from app.database import Database
+from app.errors import Unavailable
+from app.settings import Settings
+from tests.conftest import FreshTenant
+
+
+def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
+    database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    webhook = _webhook(database, settings, tenant.id)
+    locked, over = threading.Event(), threading.Event()
+    silent = threading.Thread(
+        target=_fall_silent, args=(database, tenant.id, webhook, locked, over)
+    )
+    silent.start()
+    assert locked.wait(5)
+    began = time.monotonic()
+    give_up = threading.Timer(20, over.set)
+    give_up.start()
+    with database.transaction(tenant.id) as session:
+        assert lanes.look(session, tenant.id, webhook) is not None
+    assert time.monotonic() - began < 15
+    give_up.cancel()
+    over.set()
+    silent.join(5)
+
+
+def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
+    caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
+    with database.transaction(tenant_id) as session:
+        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
+        return made.id
+
+
+def _fall_silent(
+    database: Database,
+    tenant_id: UUID,
+    webhook: UUID,
+    locked: threading.Event,
+    over: threading.Event,
+) -> None:
+    with suppress(Unavailable), database.transaction(tenant_id) as session:
+        lanes.look(session, tenant_id, webhook)
+        locked.set()
+        over.wait(30)

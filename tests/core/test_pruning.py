@@ -1,0 +1,89 @@
+"""Dropping history beside people who send it again: nothing is left without its event."""
+
+import threading
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from app import clock, ids
+from app.core import events, history, replay, tenants, webhooks
+from app.core.callers import Caller, Role
+from app.core.events import NewEvent
+from app.core.history import Partition
+from app.database import Database
+from app.errors import Unavailable
+from app.settings import Settings
+from tests.faults import until
+
+MUCH_LATER = timedelta(days=200)
+
+
+@pytest.fixture
+def caller(fresh_database: Database) -> Caller:
+    tenant_id, _ = tenants.create(fresh_database, "pruned")
+    return Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
+
+
+def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
+    fresh_database: Database, settings: Settings, caller: Caller
+) -> None:
+    webhook, delivery = _delivered(fresh_database, settings, caller)
+    went: list[bool] = []
+    with fresh_database.transaction(caller.tenant_id) as session:
+        replay.replay(session, caller, webhook, delivery)
+        pruning = threading.Thread(
+            target=lambda: went.append(_drop(fresh_database, _events_of_this_week(fresh_database)))
+        )
+        pruning.start()
+        until(lambda: _somebody_waits_for_a_lock(fresh_database))
+    pruning.join(10)
+    assert went == [False]
+    with fresh_database.transaction(caller.tenant_id) as session:
+        assert session.scalar(text("SELECT count(*) FROM events")) == 1
+
+
+def _delivered(database: Database, settings: Settings, caller: Caller) -> tuple[UUID, UUID]:
+    with database.transaction(caller.tenant_id) as session:
+        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
+        events.emit(session, caller.tenant_id, [NewEvent("finding.created", {}, clock.now())])
+        done = session.execute(
+            text(
+                "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
+                " next_attempt_at = NULL RETURNING id"
+            )
+        )
+        return made.id, done.scalar_one()
+
+
+def _events_of_this_week(database: Database) -> Partition:
+    this_week = history.week_of(clock.now())
+    with database.across_tenants() as session:
+        outlived = history.outlived(session, clock.now() + MUCH_LATER, 90)
+    (found,) = (
+        each
+        for each in outlived
+        if each.parent == "events" and ids.made_at(each.lower) == this_week
+    )
+    return found
+
+
+def _drop(database: Database, partition: Partition) -> bool:
+    try:
+        with database.across_tenants() as session:
+            return history.drop(session, partition)
+    except Unavailable:
+        return False
+
+
+def _somebody_waits_for_a_lock(database: Database) -> bool:
+    with database.across_tenants() as session:
+        return bool(
+            session.scalar(
+                text(
+                    "SELECT EXISTS (SELECT 1 FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND wait_event_type = 'Lock')"
+                )
+            )
+        )
