@@ -119,7 +119,7 @@ def hand_back(session: Session, tenant_id: UUID, unsent: Sequence[Claimed]) -> i
 def hold_for_probe(session: Session, lane: Lane, until: timedelta) -> None:
     """Keep everyone else out of a lane whose probe is on its way."""
     cursor(session).execute(
-        "UPDATE lanes SET paused_until = clock_timestamp() + %s"
+        "UPDATE lanes SET paused_until = greatest(paused_until, clock_timestamp() + %s)"
         " WHERE tenant_id = %s AND webhook_id = %s",
         (until, lane.tenant_id, lane.webhook_id),
     )

@@ -53,7 +53,7 @@ def after(
         # The endpoint answered: nothing here speaks against its other deliveries.
         return replace(failing, paused_until=None, pause_level=0, consecutive_failures=0)
     failed = replace(failing, consecutive_failures=failing.consecutive_failures + 1)
-    asked = min(verdict.lane_wait or timedelta(0), LONGEST_PAUSE)
+    asked = verdict.lane_wait or timedelta(0)
     if probe or (failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE):
         return _paused(failed, at, asked, first_pause)
     if failed.pause_level > 0:

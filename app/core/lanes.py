@@ -16,6 +16,7 @@ from app.core.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
 from app.database import cursor
 
 NUMBER_AT_ONCE = 500
+CANCEL_AT_ONCE = 5_000
 SLOT_LEASE = timedelta(seconds=30)
 PROVEN_FOR = timedelta(minutes=10)
 
@@ -226,12 +227,17 @@ def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
 
 
 _CANCEL = """
-WITH cancelled AS (
-    UPDATE deliveries
-       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+WITH some AS MATERIALIZED (
+    SELECT id FROM deliveries
      WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND finished_at IS NULL
-    RETURNING kind
+       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
+     LIMIT %(limit)s
+), cancelled AS (
+    UPDATE deliveries AS d
+       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+      FROM some
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = some.id
+    RETURNING d.kind
 ), totals AS (
     SELECT count(*) FILTER (WHERE kind = 'event') AS events,
            count(*) FILTER (WHERE kind = 'replay') AS replays,
@@ -240,20 +246,47 @@ WITH cancelled AS (
 )
 UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
                  replays_cancelled = replays_cancelled + totals.replays,
-                 tests_cancelled = tests_cancelled + totals.tests,
-                 due_at = NULL
+                 tests_cancelled = tests_cancelled + totals.tests
   FROM totals
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 RETURNING totals.events + totals.replays + totals.tests
 """
 
 
-def cancel_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Cancel every open row of a webhook that sends no more; return how many.
+def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+    """Cancel up to 5,000 open rows of a webhook that sends no more; return whether some are left.
 
-    All rows are numbered first: a cancelled event keeps its place in the sequence.
+    More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
+    left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
+    so a cancelled event keeps its place in the sequence.
     """
-    while number(session, tenant_id, webhook_id):
+    for _ in range(CANCEL_AT_ONCE // NUMBER_AT_ONCE):
+        if not number(session, tenant_id, webhook_id):
+            break
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
+    row = cursor(session).execute(_CANCEL, wanted).fetchone()
+    if row is not None and row[0] == CANCEL_AT_ONCE:
+        due_now(session, tenant_id, webhook_id)
+        return True
+    reschedule(session, tenant_id, webhook_id)
+    return False
+
+
+def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Cancel what is left of an earlier time, before the webhook sends again."""
+    while cancel_some(session, tenant_id, webhook_id):
         pass
-    row = cursor(session).execute(_CANCEL, {"tenant": tenant_id, "webhook": webhook_id}).fetchone()
+
+
+def count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Return how many deliveries of a webhook are open, of every kind."""
+    row = (
+        cursor(session)
+        .execute(
+            "SELECT count(*) FROM deliveries WHERE tenant_id = (SELECT %s::uuid)"
+            " AND webhook_id = (SELECT %s::uuid) AND finished_at IS NULL",
+            (tenant_id, webhook_id),
+        )
+        .fetchone()
+    )
     return int(row[0]) if row else 0
