@@ -20,7 +20,13 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 from sqlalchemy import PoolProxiedConnection, create_engine, event
-from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    InvalidatePoolError,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -51,8 +57,9 @@ _NOTICE_A_DEAD_SERVER = {
     "tcp_user_timeout": 30_000,
 }
 # The same the other way: a client that fell silent with rows locked has everybody wait for it.
-_NOTICE_A_DEAD_CLIENT = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
-_SET_TENANT = "SELECT set_config('app.tenant_id', %s, true)"
+# Those who queue behind it give up and come again, or its own queued connections would go first.
+_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL lock_timeout = '2s'"
+_SET_TENANT = "SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '2s', true)"
 
 
 class RawTransaction:
@@ -217,7 +224,7 @@ def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> N
     The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one itself.
     """
     level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
-    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_NOTICE_A_DEAD_CLIENT}".encode())
+    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_PATIENCE}".encode())
 
 
 def _only(tenant_id: UUID) -> str:
@@ -233,13 +240,13 @@ def _driver(pooled: PoolProxiedConnection) -> psycopg.Connection[Any]:
 def _refuse_closed(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
     """Replace a pooled connection that the server has closed since its last use.
 
-    An idle connection has nothing to say: if it is readable, the server said goodbye. This costs
-    microseconds where a pre-ping costs a round trip.
+    An idle connection has nothing to say: if it is readable, the server said goodbye, and probably
+    to the others of the pool too. This costs microseconds where a pre-ping costs a round trip.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
-        raise DisconnectionError
+        raise InvalidatePoolError
 
 
 def _run_hooks(tx: Tx) -> None:

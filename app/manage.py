@@ -81,7 +81,7 @@ def _list_tenants(_: argparse.Namespace) -> None:
 @contextmanager
 def _service() -> Iterator[tuple[Settings, Database]]:
     settings = load()
-    database = Database(settings.database_url, pool_size=1, application="record-service manage")
+    database = Database(settings.database_url, pool_size=2, application="record-service manage")
     try:
         yield settings, database
     finally:

@@ -6,6 +6,6 @@ from jobs.lane_run import LaneRun
 from jobs.runtime import runtime
 
 
-def deliver(tenant_id: str, webhook_id: str) -> None:
-    """Send what is due on one webhook's lane."""
-    LaneRun(runtime(), UUID(tenant_id), UUID(webhook_id)).run()
+def deliver(tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:
+    """Send what is due on a webhook's lane; `passed_on` counts workers that had no room for it."""
+    LaneRun(runtime(), UUID(tenant_id), UUID(webhook_id), passed_on=int(passed_on)).run()

@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 
 from app.core import disabling, outcomes
+from app.core.disabling import Reason
 from app.core.outcomes import LaneKey, Outcome
 from app.database import Database
 from app.errors import Unavailable
@@ -122,7 +123,7 @@ class Flusher:
         for key, reason in recorded.to_disable.items():
             self._insist(partial(self._disable, key, reason))
 
-    def _disable(self, lane: LaneKey, reason: str) -> None:
+    def _disable(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
             disabling.disable(session, tenant_id, webhook_id, reason)

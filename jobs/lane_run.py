@@ -35,6 +35,7 @@ LOOK_AGAIN_SECONDS = 0.8
 # An attempt, and time to write what became of it, must fit into what is left of the lease.
 LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
 SETTLE_SECONDS = 5.0
+PASSED_ON_AT_MOST = 6
 
 _USER_AGENT = f"record-service/{VERSION}"
 
@@ -46,18 +47,26 @@ class _Batch:
     full: bool
     signer: Signer
     moment: Moment
+    # When the lease began, at the latest: a reading of the steady clock from before the claim.
+    leased_at: float
 
 
 class LaneRun:
     """One turn; `run` does it all."""
 
-    def __init__(self, runtime: Runtime, tenant_id: UUID, webhook_id: UUID) -> None:
+    def __init__(
+        self, runtime: Runtime, tenant_id: UUID, webhook_id: UUID, *, passed_on: int = 0
+    ) -> None:
+        """`passed_on` counts the workers that had no room and rang for another one."""
         self._runtime = runtime
+        self._passed_on = passed_on
         self._key = (tenant_id, webhook_id)
         self._holder = ids.new()
         self._began = time.monotonic()
         self._place: Place | None = None
         self._has_slot = False
+        self._no_room = False
+        self._more_to_cancel = False
         self._ticket = 0
         self._sent = 0
         self._failures_in_a_row = 0
@@ -81,12 +90,14 @@ class LaneRun:
 
     def _claim(self, *, first: bool) -> _Batch | None:
         """Take rows, and with the first of them a slot; None when this lane is not for us now."""
+        began = time.monotonic()
         with self._runtime.database.transaction(self._key[0]) as session:
             lane = lanes.look(session, *self._key)
             if lane is None:
                 return None
+            moment = Moment(lane.now, time.monotonic())
             if not lane.sends:
-                lanes.cancel_open(session, *self._key)
+                self._more_to_cancel = lanes.cancel_some(session, *self._key)
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None
@@ -104,12 +115,15 @@ class LaneRun:
             claimed,
             len(claimed) == limit > 1,
             Signer(secrets),
-            Moment(lane.now, time.monotonic()),
+            moment,
+            began,
         )
 
     def _enter(self, session: Session, lane: Lane) -> bool:
         self._place = self._runtime.room.enter(proven=lane.proven)
-        if self._place is not None:
+        if self._place is None:
+            self._no_room = True
+        else:
             self._has_slot = lanes.take_slot(session, lane, self._holder)
         return self._has_slot
 
@@ -134,7 +148,7 @@ class LaneRun:
             self._attempt(batch, claimed)
 
     def _must_not_start(self, batch: _Batch) -> bool:
-        lease_left = LEASE.total_seconds() - (time.monotonic() - batch.moment.monotonic)
+        lease_left = LEASE.total_seconds() - (time.monotonic() - batch.leased_at)
         return (
             self._stop
             or shutting_down()
@@ -202,6 +216,7 @@ class LaneRun:
         common = Outcome(
             *self._key,
             delivery_id=claimed.id,
+            url=batch.lane.url,
             kind=claimed.kind,
             claim_no=claimed.claim_no,
             number=claimed.attempt,
@@ -247,9 +262,19 @@ class LaneRun:
         finally:
             if self._place is not None:
                 self._place.leave()
-        # A turn that sent nothing does not ring for itself: the sweep does, once a second.
-        if due and self._sent:
-            self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
+        self._ring_again(due=due)
+
+    def _ring_again(self, *, due: bool) -> None:
+        """Ring for what is left; a turn that sent nothing leaves that to the sweep, each second.
+
+        A ring that met a full process is passed on, for another may have room: with the sweep alone
+        it could meet the same one again and again. After a few times all are full.
+        """
+        bell = self._runtime.bell
+        if (due and self._sent) or self._more_to_cancel:
+            bell.ring_lanes([self._key], ignore_flags=True)
+        elif self._no_room and self._passed_on < PASSED_ON_AT_MOST:
+            bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
 
     def _free_slot(self) -> bool:
         with self._runtime.database.transaction(self._key[0]) as session:

@@ -1,5 +1,6 @@
 """Disabling a webhook because its receiver said so, or has only failed for days."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -19,13 +20,26 @@ REASONS = {
 }
 
 
-def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: str) -> bool:
+@dataclass(frozen=True)
+class Reason:
+    """Why a webhook is to be disabled: a key of `REASONS`, and the URL that gave it."""
+
+    code: str
+    url: str
+
+
+def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
     """Disable a webhook, cancel what is open, tell the tenant's other webhooks, and audit it.
 
-    `reason` is a key of `REASONS`. Returns False when it was disabled or deleted already.
+    Returns False when the reason no longer holds: it was disabled or deleted already, has another
+    URL by now, or has succeeded since.
     """
     # The lane is locked before the webhook, here as everywhere.
-    lanes.look(session, tenant_id, webhook_id)
+    lane = lanes.look(session, tenant_id, webhook_id)
+    if lane is None or lane.url != reason.url:
+        return False
+    if reason.code == "failing" and lane.failing_since is None:
+        return False
     changed = session.execute(
         update(Webhook)
         .where(
@@ -34,17 +48,18 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: str) ->
             Webhook.status == "enabled",
             Webhook.deleted_at.is_(None),
         )
-        .values(status="disabled", disabled_reason=reason, updated_at=func.clock_timestamp())
+        .values(status="disabled", disabled_reason=reason.code, updated_at=func.clock_timestamp())
     )
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
-    cancelled = lanes.cancel_open(session, tenant_id, webhook_id)
+    cancelled = lanes.count_open(session, tenant_id, webhook_id)
+    lanes.cancel_some(session, tenant_id, webhook_id)
     now: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
     webhook = ids.text("whk", webhook_id)
     data = {
         "webhook_id": webhook,
-        "reason": reason,
-        "detail": REASONS[reason],
+        "reason": reason.code,
+        "detail": REASONS[reason.code],
         "cancelled_deliveries": cancelled,
         "disabled_at": rfc3339(now),
     }
@@ -55,6 +70,6 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: str) ->
         SYSTEM,
         "webhook.disable",
         target=("webhook", webhook),
-        details={"reason": reason, "cancelled_deliveries": cancelled},
+        details={"reason": reason.code, "cancelled_deliveries": cancelled},
     )
     return True

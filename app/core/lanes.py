@@ -227,7 +227,7 @@ def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
 
 
 _CANCEL = """
-WITH some AS MATERIALIZED (
+WITH doomed AS MATERIALIZED (
     SELECT id FROM deliveries
      WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
        AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
@@ -235,8 +235,8 @@ WITH some AS MATERIALIZED (
 ), cancelled AS (
     UPDATE deliveries AS d
        SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
-      FROM some
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = some.id
+      FROM doomed
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = doomed.id
     RETURNING d.kind
 ), totals AS (
     SELECT count(*) FILTER (WHERE kind = 'event') AS events,

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import lane_health
+from app.core.disabling import Reason
 from app.core.lane_health import Health
 from app.core.retries import Verdict
 from app.database import cursor
@@ -31,6 +32,7 @@ class Outcome:
     tenant_id: UUID
     webhook_id: UUID
     delivery_id: UUID
+    url: str
     kind: str
     claim_no: int
     number: int
@@ -52,11 +54,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Outcomes written, outcomes whose claim was taken over, and webhooks to disable."""
+    """Outcomes written, outcomes whose claim was taken over, and webhooks to disable and why."""
 
     written: int
     fenced: int
-    to_disable: dict[LaneKey, str]
+    to_disable: dict[LaneKey, Reason]
 
 
 def record(
@@ -78,15 +80,19 @@ def record(
     lanes = _lock(session, sorted({*by_lane, *slow}))
     done = _write(session, outcomes) if outcomes else {}
     changes = []
-    to_disable: dict[LaneKey, str] = {}
+    to_disable: dict[LaneKey, Reason] = {}
     for key, state in lanes.items():
         mine = [each for each in by_lane[key] if (each.delivery_id, each.claim_no) in done]
-        change = _fold(state, mine, done, first_pause=first_pause)
+        # What another URL answered, before it was changed, says nothing about this one.
+        telling = [each for each in mine if each.url == state.url]
+        change = _fold(state, telling, first_pause=first_pause)
+        for each in mine:
+            _count(change, each, done[each.delivery_id, each.claim_no])
         if key in slow:
             change.slow_at = state.now
         changes.append(change)
-        if reason := _why_disable(change, mine, disable_after):
-            to_disable[key] = reason
+        if code := _why_disable(change, telling, disable_after):
+            to_disable[key] = Reason(code, state.url)
     _update(session, changes)
     return Recorded(len(done), len(outcomes) - len(done), to_disable)
 
@@ -95,6 +101,7 @@ def record(
 class _LaneState:
     tenant_id: UUID
     webhook_id: UUID
+    url: str
     now: datetime
     paused_until: datetime | None
     pause_level: int
@@ -104,20 +111,30 @@ class _LaneState:
     slow_at: datetime | None
 
 
-_LOCK = """
-SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, l.paused_until, l.pause_level,
-       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at
-  FROM lanes AS l
+_WANTED = """
   JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
     ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+"""
+
+_LOCK = f"""
+SELECT 1 FROM lanes AS l {_WANTED}
  ORDER BY l.tenant_id, l.webhook_id
    FOR NO KEY UPDATE OF l
 """
 
+# A statement of its own: with the lock, the webhook would be as it was before the wait for it.
+_READ = f"""
+SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_until, l.pause_level,
+       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at
+  FROM lanes AS l {_WANTED}
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+"""
+
 
 def _lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, _LaneState]:
-    tenants, webhooks = [key[0] for key in keys], [key[1] for key in keys]
-    states = cursor(session, class_row(_LaneState)).execute(_LOCK, (tenants, webhooks)).fetchall()
+    wanted = ([key[0] for key in keys], [key[1] for key in keys])
+    cursor(session).execute(_LOCK, wanted)
+    states = cursor(session, class_row(_LaneState)).execute(_READ, wanted).fetchall()
     return {(state.tenant_id, state.webhook_id): state for state in states}
 
 
@@ -202,13 +219,7 @@ class _LaneChange:
     tests_failed: int = 0
 
 
-def _fold(
-    state: _LaneState,
-    outcomes: Sequence[Outcome],
-    done: dict[_Claim, _Done],
-    *,
-    first_pause: timedelta,
-) -> _LaneChange:
+def _fold(state: _LaneState, outcomes: Sequence[Outcome], *, first_pause: timedelta) -> _LaneChange:
     health = Health(
         paused_until=state.paused_until,
         pause_level=state.pause_level,
@@ -227,10 +238,7 @@ def _fold(
             quick=(each.total_ms or 0) < 1000,
             first_pause=first_pause,
         )
-    change = _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
-    for each in outcomes:
-        _count(change, each, done[each.delivery_id, each.claim_no])
-    return change
+    return _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
 
 
 def _count(change: _LaneChange, outcome: Outcome, done: _Done) -> None:

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -13,6 +13,8 @@ from app.lib import api_keys
 from app.models import ApiKey, Tenant
 
 ROOT_KEY_NAME = "root"
+# Any number does, as long as nobody else uses it for another lock in this database.
+_SEED_LOCK = 7_264_301_559
 
 
 def create(database: Database, name: str, *, root_key: str | None = None) -> tuple[UUID, str]:
@@ -54,10 +56,12 @@ def seed(database: Database, root_key: str, *, name: str = "default") -> bool:
     Returns whether a tenant was made. A revoked root key stays revoked: it is known.
     """
     with database.across_tenants() as session:
-        known = session.scalar(select(ApiKey.id).where(ApiKey.digest == api_keys.digest(root_key)))
-    if known is not None:
-        return False
-    create(database, name, root_key=root_key)
+        # Two releases at once: the second waits here, and then knows the first one's key.
+        session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SEED_LOCK})
+        digest = api_keys.digest(root_key)
+        if session.scalar(select(ApiKey.id).where(ApiKey.digest == digest)) is not None:
+            return False
+        create(database, name, root_key=root_key)
     return True
 
 

@@ -173,7 +173,8 @@ def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
     webhook = lock(session, caller.tenant_id, webhook_id)
     webhook.deleted_at = func.clock_timestamp()
     session.flush()
-    cancelled = lanes.cancel_open(session, caller.tenant_id, webhook.id)
+    cancelled = lanes.count_open(session, caller.tenant_id, webhook.id)
+    lanes.cancel_some(session, caller.tenant_id, webhook.id)
     _audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
 
 
@@ -255,6 +256,8 @@ def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequenc
     if "max_in_flight" in changed:
         lanes.set_slots(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
     enabled = "status" in changed and webhook.status == Status.ENABLED
+    if enabled:
+        lanes.cancel_all(session, caller.tenant_id, webhook.id)
     if enabled or "url" in changed:
         _start_anew(session, webhook, other_receiver="url" in changed)
     fields = [name for name in changed if name != "status"]
@@ -268,7 +271,8 @@ def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
     if webhook.status == Status.ENABLED:
         _audit(session, caller, webhook, "enable", {})
     else:
-        cancelled = lanes.cancel_open(session, caller.tenant_id, webhook.id)
+        cancelled = lanes.count_open(session, caller.tenant_id, webhook.id)
+        lanes.cancel_some(session, caller.tenant_id, webhook.id)
         _audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
 
 

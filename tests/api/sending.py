@@ -151,6 +151,7 @@ def _outcome(
         tenant_id=lane.tenant_id,
         webhook_id=lane.webhook_id,
         delivery_id=row.id,
+        url=lane.url,
         kind=row.kind,
         claim_no=row.claim_no,
         number=row.attempt,

@@ -82,7 +82,9 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     webhook_id = ids.parse("whk", disabled["id"])
     assert webhook_id is not None
     with database.transaction(tenant.id) as session:
-        assert disabling.disable(session, tenant.id, webhook_id, "gone")
+        assert disabling.disable(
+            session, tenant.id, webhook_id, disabling.Reason("gone", disabled["url"])
+        )
 
     (row,) = history(api(), told)
 

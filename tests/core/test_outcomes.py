@@ -16,6 +16,8 @@ from app.database import Database
 from app.settings import Settings
 from tests.conftest import FreshTenant
 
+URL = "http://127.0.0.1:9/"
+
 
 def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
     database: Database, settings: Settings, tenant: FreshTenant
@@ -43,7 +45,7 @@ def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
 def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
     caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
     with database.transaction(tenant_id) as session:
-        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
+        made, _ = webhooks.create(session, caller, settings, {"url": URL})
         return made.id
 
 
@@ -61,6 +63,7 @@ def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
         tenant_id,
         webhook,
         delivery_id=claimed.id,
+        url=URL,
         kind=claimed.kind,
         claim_no=claimed.claim_no,
         number=claimed.attempt,

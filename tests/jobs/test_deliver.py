@@ -416,3 +416,55 @@ def _end_pause(world: World, webhook: UUID) -> None:
         "UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
         w=webhook,
     )
+
+
+def test_what_the_old_url_answers_does_not_count_against_the_new(world: World) -> None:
+    changed = threading.Event()
+
+    def gone_once_changed(_: Request) -> bytes:
+        with world.runtime.database.transaction(world.tenant_id) as session:
+            webhooks.change(
+                session,
+                world.caller,
+                world.runtime.settings,
+                webhook,
+                {"url": "http://127.0.0.1:9/new"},
+            )
+        changed.set()
+        return http_answer(410)
+
+    with Receiver(gone_once_changed) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+    assert changed.is_set()
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert (hook["status"], hook["url"]) == ("enabled", "http://127.0.0.1:9/new")
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"]) == ("failed", 1)
+    assert world.lane(webhook)["failing_since"] is None
+
+
+def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "CANCEL_AT_ONCE", 10)
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(35)
+        _set_status(world, webhook, "disabled")
+        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
+        world.turn(webhook)
+        assert world.books(webhook)["cancelled"] == 20
+        _set_status(world, webhook, "enabled")
+        world.turn(webhook)
+        assert receiver.requests == []
+    books = world.books(webhook)
+    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
+    assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 36))
+
+
+def _set_status(world: World, webhook: UUID, status: str) -> None:
+    with world.runtime.database.transaction(world.tenant_id) as session:
+        webhooks.change(session, world.caller, world.runtime.settings, webhook, {"status": status})
