@@ -21,7 +21,7 @@ _FOLDER = ROOT / ".data" / "bench"
 
 
 def main() -> int:
-    """Run the parts that are asked for; return 0, or 1 after one line that says what went wrong."""
+    """Run the parts that are asked for; return 0, or not after one line that says what happened."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="less of all, in about a minute")
@@ -32,8 +32,11 @@ def main() -> int:
     try:
         _measure(asked.parts or list(PARTS), QUICK if asked.quick else FULL)
     except (BenchError, CannotStart) as error:
-        print(f"bench: {error}", file=sys.stderr)
+        print(f"bench: {error} (logs: {_FOLDER.relative_to(ROOT)})", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("bench: stopped", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -108,18 +108,25 @@ class DatabaseURLs:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Lab]:
-    """Set a lab up in a folder that is made for it and removed with all it held."""
-    with ExitStack() as stack:
-        home = stack.enter_context(DataDir(folder))
+    """Set a lab up in a folder, and remove what it held in the end.
+
+    After an error it stays until the next run: its logs tell more.
+    """
+    with DataDir(folder) as home:
         _clear(folder)
-        stack.callback(_clear, folder)
-        hold = [home.lock]
-        postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres", hold=hold))
-        valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", hold=hold))
-        stamping = stack.enter_context(receivers.own())
-        receiver = stack.enter_context(receivers.fastest(folder / "nginx", stamping))
-        load = stack.enter_context(Load())
-        yield Lab(folder, home.secrets(), postgres, valkey, receiver, stamping, load, stack)
+        with ExitStack() as stack:
+            yield _set_up(home, stack)
+        _clear(folder)
+
+
+def _set_up(home: DataDir, stack: ExitStack) -> Lab:
+    folder, hold = home.path, [home.lock]
+    postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres", hold=hold))
+    valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", hold=hold))
+    stamping = stack.enter_context(receivers.own())
+    receiver = stack.enter_context(receivers.fastest(folder / "nginx", stamping))
+    load = stack.enter_context(Load())
+    return Lab(folder, home.secrets(), postgres, valkey, receiver, stamping, load, stack)
 
 
 def _clear(folder: Path) -> None:

@@ -4,8 +4,9 @@ No database transaction is open while a POST is out. What was claimed and not se
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -16,6 +17,7 @@ from app.core import deliveries, lane_health, lanes, retries, webhook_secrets
 from app.core.deliveries import LEASE, Claimed, Moment
 from app.core.lanes import Lane
 from app.core.outcomes import Outcome
+from app.errors import Unavailable
 from app.lib import canonical_json
 from app.lib.outbound import DEADLINE_SECONDS, Answer
 from app.lib.webhook_signing import Signer
@@ -25,6 +27,8 @@ from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 CLAIM_AT_ONCE = 50
 # A receiver that nobody knows yet may hang: less is claimed, so less waits behind it.
@@ -36,6 +40,8 @@ LOOK_AGAIN_SECONDS = 0.8
 LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
 SETTLE_SECONDS = 5.0
 PASSED_ON_AT_MOST = 6
+# Seconds between tries to give rows or the slot back; each try may wait two seconds for a lock.
+WAITS_FOR_THE_DATABASE = (0.1, 0.2, 0.4, 0.8)
 
 _USER_AGENT = f"record-service/{VERSION}"
 
@@ -163,8 +169,11 @@ class LaneRun:
         """Look at the webhook again once a look is 0.8 s old; False if what we know is wrong."""
         if time.monotonic() - looked <= LOOK_AGAIN_SECONDS:
             return True
-        with self._runtime.database.transaction(self._key[0]) as session:
-            now = lanes.look(session, *self._key, lock=False)
+        try:
+            with self._runtime.database.transaction(self._key[0]) as session:
+                now = lanes.look(session, *self._key, lock=False)
+        except Unavailable:
+            return False
         return (
             now is not None
             and now.sends
@@ -248,9 +257,7 @@ class LaneRun:
         self._runtime.flusher.mark_slow(*self._key)
 
     def _hand_back(self, unsent: Sequence[Claimed]) -> None:
-        with self._runtime.database.transaction(self._key[0]) as session:
-            lanes.look(session, *self._key)
-            deliveries.hand_back(session, self._key[0], unsent)
+        self._insist(lambda session: deliveries.hand_back(session, self._key[0], unsent))
 
     def _leave(self) -> None:
         """Free the slot once the outcomes are written, and look whether the lane is due again."""
@@ -277,10 +284,28 @@ class LaneRun:
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
 
     def _free_slot(self) -> bool:
-        with self._runtime.database.transaction(self._key[0]) as session:
-            lanes.look(session, *self._key)
+        def free(session: Session) -> bool:
             lanes.free_slot(session, *self._key, self._holder)
             return lanes.reschedule(session, *self._key)
+
+        return self._insist(free)
+
+    def _insist(self, work: Callable[[Session], _T]) -> _T:
+        """Do some work under the lane's lock, and again if the database was away for a moment.
+
+        What is given up in the end comes back when its lease ends.
+        """
+        for wait in WAITS_FOR_THE_DATABASE:
+            try:
+                return self._try(work)
+            except Unavailable:
+                time.sleep(wait)
+        return self._try(work)
+
+    def _try(self, work: Callable[[Session], _T]) -> _T:
+        with self._runtime.database.transaction(self._key[0]) as session:
+            lanes.look(session, *self._key)
+            return work(session)
 
 
 def _with_answer(common: Outcome, answer: Answer) -> Outcome:
