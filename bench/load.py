@@ -91,8 +91,7 @@ class Load:
         self._pool = ProcessPoolExecutor(
             self.PROCESSES,
             mp_context=get_context("spawn"),
-            initializer=keeper.tie_to_parent,
-            initargs=(signal.SIGKILL,),
+            initializer=_begin,
         )
 
     def __enter__(self) -> Self:
@@ -152,6 +151,12 @@ def drive(plan: Plan) -> Tally:
         return driver.run()
     finally:
         driver.close()
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keeper.tie_to_parent(signal.SIGKILL)
 
 
 class _Connection:

@@ -102,7 +102,10 @@ def own() -> Iterator[OwnReceiver]:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         descriptor = listening.fileno()
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.receiver", str(descriptor)], pass_fds=[descriptor]
+            [sys.executable, "-m", "bench.receiver", str(descriptor)],
+            pass_fds=[descriptor],
+            # Ctrl-C is for the bench, which then ends this one.
+            start_new_session=True,
         )
         port: int = listening.getsockname()[1]
     try:

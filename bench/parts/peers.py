@@ -78,8 +78,8 @@ class Peers:
         half = str(self.count // 2)
         command = [sys.executable, "-m", "bench.peers.loop", self.lab.receiver.url(), half]
         with (
-            subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1) as first,
-            subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1) as second,
+            _start(command) as first,
+            _start(command) as second,
         ):
             loops = (first, second)
             for process in loops:
@@ -129,6 +129,11 @@ class Peers:
 def _attempts(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
     row = connection.execute("SELECT count(*) FROM attempts").fetchone()
     return int(row[0]) if row else 0
+
+
+def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True)
 
 
 def _tell(process: "subprocess.Popen[bytes]", line: bytes) -> None:
