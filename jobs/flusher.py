@@ -13,9 +13,10 @@ from uuid import UUID
 
 import structlog
 
-from app.core import disabling, outcomes
-from app.core.disabling import Reason
-from app.core.outcomes import LaneKey, Outcome
+from app.core.delivery import outcomes
+from app.core.delivery.outcomes import LaneKey, Outcome
+from app.core.webhook import disabling
+from app.core.webhook.disabling import Reason
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings

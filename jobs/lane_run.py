@@ -13,10 +13,11 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import deliveries, lane_health, lanes, retries, webhook_secrets
-from app.core.deliveries import LEASE, Claimed, Moment
-from app.core.lanes import Lane
-from app.core.outcomes import Outcome
+from app.core.delivery import deliveries, lane_health, lanes, retries
+from app.core.delivery.deliveries import LEASE, Claimed, Moment
+from app.core.delivery.lanes import Lane
+from app.core.delivery.outcomes import Outcome
+from app.core.webhook import webhook_secrets
 from app.errors import Unavailable
 from app.lib import canonical_json
 from app.lib.outbound import DEADLINE_SECONDS, Answer

@@ -7,8 +7,8 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core import bulk_replay
 from app.core import jobs as durable
+from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed, Step
 from app.models import Job
 from jobs.middleware import kind, where

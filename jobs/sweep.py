@@ -1,6 +1,6 @@
 """The tick that rings whatever is due and was not rung: lanes and jobs."""
 
-from app.core import sweeping
+from app.core.delivery import sweeping
 from jobs.runtime import runtime
 
 

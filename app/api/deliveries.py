@@ -18,21 +18,20 @@ from app.api.parsing import Blueprint
 from app.api.repeats import once
 from app.api.services import services
 from app.api.transactions import transaction
-from app.core import (
+from app.core import jobs
+from app.core.callers import Role
+from app.core.delivery import (
     bulk_replay,
     catch_up,
     delivery_history,
     event_history,
-    jobs,
     replay,
     replay_selection,
-    test_fire,
-    webhooks,
 )
-from app.core.callers import Role
-from app.core.delivery_history import Filters
-from app.core.event_types import EventType
-from app.core.replay_selection import Wanted
+from app.core.delivery.delivery_history import Filters
+from app.core.delivery.replay_selection import Wanted
+from app.core.webhook import test_fire, webhooks
+from app.core.webhook.event_types import EventType
 from app.errors import FieldError, Invalid
 
 blp = Blueprint(

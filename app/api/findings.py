@@ -16,7 +16,7 @@ from app.api.repeats import once
 from app.api.transactions import raw_transaction, transaction
 from app.core import findings
 from app.core.callers import Role
-from app.core.events import MAX_PAYLOAD
+from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import NewFinding
 
 blp = Blueprint(

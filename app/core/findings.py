@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import documents, events, feeds
+from app.core import documents, feeds
 from app.core.callers import Caller
+from app.core.delivery import events
 from app.database import Tx, cursor
 from app.errors import NotFound
 from app.models import Finding

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.bells import ring_job
+from app.core.delivery.bells import ring_job
 from app.errors import NotFound, NotResumable
 from app.lib import canonical_json
 from app.models import NO_TENANT, Job

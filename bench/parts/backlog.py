@@ -14,13 +14,14 @@ from typing import TypeVar
 from uuid import UUID
 
 from app import ids, migrations
-from app.core import accounting, deliveries, delivery_history, findings, lanes, outcomes, sweeping
+from app.core import findings
 from app.core.callers import Caller, Role
-from app.core.deliveries import Claimed
+from app.core.delivery import accounting, deliveries, delivery_history, lanes, outcomes, sweeping
+from app.core.delivery.deliveries import Claimed
+from app.core.delivery.lanes import Lane
+from app.core.delivery.outcomes import Outcome
+from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
-from app.core.lanes import Lane
-from app.core.outcomes import Outcome
-from app.core.retries import Blame, Verdict
 from app.database import Database
 from app.settings import Settings
 from bench import crowd

@@ -12,10 +12,11 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app import ids
-from app.core import bulk_replay, deliveries, jobs, lanes, outcomes, retries
-from app.core.deliveries import Claimed
-from app.core.lanes import Lane
-from app.core.outcomes import Outcome
+from app.core import jobs
+from app.core.delivery import bulk_replay, deliveries, lanes, outcomes, retries
+from app.core.delivery.deliveries import Claimed
+from app.core.delivery.lanes import Lane
+from app.core.delivery.outcomes import Outcome
 from app.database import Database
 from app.models import Job
 from tests.api.making import finding_of, make_session

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.core import bulk_replay, jobs
+from app.core import jobs
+from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed
 from app.database import Database
 from tests.api.making import NOBODY, make_session, pin_of, pointers, refused

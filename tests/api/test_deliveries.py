@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app.core import catch_up
+from app.core.delivery import catch_up
 from app.database import Database
 from tests.api.making import (
     NOBODY,

@@ -7,8 +7,8 @@ import jsonschema_rs
 import pytest
 
 from app import ids
-from app.core import disabling
-from app.core.event_types import CATALOGUE, EventType
+from app.core.webhook import disabling
+from app.core.webhook.event_types import CATALOGUE, EventType
 from app.database import Database
 from tests.api.making import NOBODY, finding_of, make_session, pin_of, refused
 from tests.api.sending import Worker, history, make_findings, make_webhook

@@ -8,8 +8,9 @@ from contextlib import suppress
 from uuid import UUID
 
 from app import ids
-from app.core import lanes, webhooks
 from app.core.callers import Caller, Role
+from app.core.delivery import lanes
+from app.core.webhook import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings

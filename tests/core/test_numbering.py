@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from app import ids
-from app.core import lanes, sweeping
+from app.core.delivery import lanes, sweeping
 from app.database import Database
 from tests.api.making import finding_of, make_session
 from tests.conftest import Api, FreshTenant

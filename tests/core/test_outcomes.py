@@ -6,12 +6,13 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import accounting, deliveries, events, lanes, outcomes, webhooks
 from app.core.callers import Caller, Role
-from app.core.deliveries import Claimed
-from app.core.events import NewEvent
-from app.core.outcomes import Outcome, Recorded
-from app.core.retries import Blame, Verdict
+from app.core.delivery import accounting, deliveries, events, lanes, outcomes
+from app.core.delivery.deliveries import Claimed
+from app.core.delivery.events import NewEvent
+from app.core.delivery.outcomes import Outcome, Recorded
+from app.core.delivery.retries import Blame, Verdict
+from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.conftest import FreshTenant

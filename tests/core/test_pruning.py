@@ -8,10 +8,12 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import events, history, replay, tenants, webhooks
+from app.core import history, tenants
 from app.core.callers import Caller, Role
-from app.core.events import NewEvent
+from app.core.delivery import events, replay
+from app.core.delivery.events import NewEvent
 from app.core.history import Partition
+from app.core.webhook import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import clock
-from app.core.retries import LONGEST_RETRY_AFTER, parse_retry_after
+from app.core.delivery.retries import LONGEST_RETRY_AFTER, parse_retry_after
 
 _WORDS = st.sampled_from(
     ["Mon,", "01", "Jan", "2024", "00:00:00", "GMT", "+99999999999999999", "9" * 30, ":", ",", "-1"]

@@ -14,9 +14,10 @@ from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
-from app.core import accounting, events, lanes, webhooks
 from app.core.callers import Caller, Role
-from app.core.events import NewEvent
+from app.core.delivery import accounting, events, lanes
+from app.core.delivery.events import NewEvent
+from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
 from jobs.lane_run import LaneRun

@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import clock, ids
-from app.core import events, webhooks
 from app.core.callers import Caller, Role
-from app.core.events import NewEvent
+from app.core.delivery import events
+from app.core.delivery.events import NewEvent
+from app.core.webhook import webhooks
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.settings import Settings
 from jobs.lane_run import TURN_SECONDS, LaneRun

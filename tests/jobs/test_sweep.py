@@ -7,9 +7,11 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import events, jobs, lanes, sweeping, tenants, webhooks
+from app.core import jobs, tenants
 from app.core.callers import Caller, Role
-from app.core.events import NewEvent
+from app.core.delivery import events, lanes, sweeping
+from app.core.delivery.events import NewEvent
+from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
 

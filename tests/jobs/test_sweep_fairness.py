@@ -4,7 +4,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.core import sweeping, tenants
+from app.core import tenants
+from app.core.delivery import sweeping
 from app.database import Database
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.lane_health import LONGEST_PAUSE, Health, after
-from app.core.retries import Blame, Verdict
+from app.core.delivery.lane_health import LONGEST_PAUSE, Health, after
+from app.core.delivery.retries import Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FIRST_PAUSE = timedelta(seconds=30)

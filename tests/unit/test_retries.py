@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.retries import LONGEST_RETRY_AFTER, Blame, Verdict, judge, parse_retry_after
+from app.core.delivery.retries import LONGEST_RETRY_AFTER, Blame, Verdict, judge, parse_retry_after
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SCHEDULE = (0.0, 5.0, 300.0)

@@ -14,10 +14,10 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import lane_health
-from app.core.disabling import Reason
-from app.core.lane_health import Health
-from app.core.retries import Verdict
+from app.core.delivery import lane_health
+from app.core.delivery.lane_health import Health
+from app.core.delivery.retries import Verdict
+from app.core.webhook.disabling import Reason
 from app.database import cursor
 
 LaneKey = tuple[UUID, UUID]

@@ -8,7 +8,7 @@ once.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.core.retries import SLOW_DOWN, Blame, Verdict
+from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
 
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)

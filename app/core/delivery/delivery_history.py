@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import delivery_attempts
-from app.core.delivery_attempts import CLOCKS_DIFFER_BY, Attempt
+from app.core.delivery import delivery_attempts
+from app.core.delivery.delivery_attempts import CLOCKS_DIFFER_BY, Attempt
 from app.database import cursor
 from app.errors import NotFound
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app.core.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.lanes import Lane
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.lanes import Lane
 from app.database import cursor
 
 LEASE = timedelta(seconds=30)

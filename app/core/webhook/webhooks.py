@@ -18,9 +18,11 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit, bells, lanes, webhook_secrets
+from app.core import audit
 from app.core.callers import Caller
-from app.core.webhook_secrets import Secret
+from app.core.delivery import bells, lanes
+from app.core.webhook import webhook_secrets
+from app.core.webhook.webhook_secrets import Secret
 from app.database import cursor
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib import webhook_signing

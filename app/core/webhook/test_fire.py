@@ -10,11 +10,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import bells, decisions, delivery_history, events, lanes, webhooks
 from app.core.callers import Caller
-from app.core.delivery_history import Listed
-from app.core.event_types import EventType
-from app.core.events import PRIORITY_URGENT, NewEvent
+from app.core.delivery import bells, decisions, delivery_history, events, lanes
+from app.core.delivery.delivery_history import Listed
+from app.core.delivery.events import PRIORITY_URGENT, NewEvent
+from app.core.webhook import webhooks
+from app.core.webhook.event_types import EventType
 from app.database import cursor
 
 MESSAGE = "This is a test delivery. Nothing has happened."

@@ -13,8 +13,8 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app.core import delivery_history, lanes
-from app.core.delivery_history import COLUMNS, Listed, Row
+from app.core.delivery import delivery_history, lanes
+from app.core.delivery.delivery_history import COLUMNS, Listed, Row
 from app.database import cursor
 from app.errors import Gone
 

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import decisions
-from app.core.delivery_history import earliest_id, latest_id
+from app.core.delivery import decisions
+from app.core.delivery.delivery_history import earliest_id, latest_id
 from app.database import cursor
 
 

@@ -9,10 +9,12 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, bells, delivery_history, lanes, webhooks
+from app.core import audit
 from app.core.callers import Caller
-from app.core.delivery_history import Listed
-from app.core.events import PRIORITY_URGENT
+from app.core.delivery import bells, delivery_history, lanes
+from app.core.delivery.delivery_history import Listed
+from app.core.delivery.events import PRIORITY_URGENT
+from app.core.webhook import webhooks
 from app.database import cursor
 from app.errors import Conflict
 

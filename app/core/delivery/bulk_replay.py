@@ -13,11 +13,13 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, bells, jobs, replay_selection, webhooks
+from app.core import audit, jobs
 from app.core.callers import Caller
-from app.core.events import PRIORITY_BULK
+from app.core.delivery import bells, replay_selection
+from app.core.delivery.events import PRIORITY_BULK
+from app.core.delivery.replay_selection import Selection, Source, Wanted
 from app.core.jobs import JobFailed, Step
-from app.core.replay_selection import Selection, Source, Wanted
+from app.core.webhook import webhooks
 from app.database import cursor
 from app.errors import NotFound, WebhookDisabled
 from app.models import Job

@@ -12,7 +12,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app.core.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
 from app.database import cursor
 
 NUMBER_AT_ONCE = 500

@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit, events, lanes
+from app.core import audit
 from app.core.callers import SYSTEM
-from app.core.events import NewEvent
+from app.core.delivery import events, lanes
+from app.core.delivery.events import NewEvent
 from app.models import Webhook
 
 REASONS = {

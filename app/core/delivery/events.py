@@ -13,9 +13,9 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core import decisions
-from app.core.bells import ring_lanes
-from app.core.decisions import DISABLED, FILTERED, MATCHED
+from app.core.delivery import decisions
+from app.core.delivery.bells import ring_lanes
+from app.core.delivery.decisions import DISABLED, FILTERED, MATCHED
 from app.database import Tx, cursor
 from app.errors import EventTooLarge, FieldError
 from app.lib import canonical_json

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import decisions, delivery_history
 from app.core.callers import Caller
-from app.core.delivery_history import Listed
+from app.core.delivery import decisions, delivery_history
+from app.core.delivery.delivery_history import Listed
 from app.errors import NotFound
 from app.models import Event
 

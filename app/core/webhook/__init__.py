@@ -1,0 +1,1 @@
+"""Webhooks as their owner sees them: URL, secrets, event types, test fire, and being disabled."""
