@@ -17,7 +17,8 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 	@exec $(BIN)/python -m app.dev.demo --tied
 
 test: $(INSTALLED) ## run every test, on servers of its own
-	@$(BIN)/pytest -n 2 -m "not serial"
+	@$(BIN)/pytest -n 2 -m "not serial and not faults"
+	@$(BIN)/pytest -n 2 --dist loadfile -m faults
 	@$(BIN)/pytest -m serial
 
 soak: $(INSTALLED) ## repeat faults at length, several at once (MINUTES=30)

@@ -1,0 +1,59 @@
+"""Faults in what the service stands on and sends to: nothing accepted is lost.
+
+Each lasts some seconds, while findings are posted. After each the books close within a minute: the service's accounting balances and agrees with the
+rows, every receiver has every number and every accepted finding, nothing is left held or running,
+and the audit chain is whole. What is paid is duplicates: `pytest -s` shows how many.
+"""
+
+import time
+
+import pytest
+
+from tests.e2e.misfortune import House, Misfortune, suffer
+from tests.e2e.ordeal import Neighbourhood, neighbourhood, undergo
+from tests.faults import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+
+def test_redis_emptied_three_times_a_second(service: House) -> None:
+    undergo(service, 8, service.redis_emptied(every=0.3))
+
+
+def test_redis_frozen(service: House) -> None:
+    with neighbourhood(service) as place:
+        with place.traffic() as traffic:
+            until(lambda: len(traffic.accepted) > 20)
+            frozen_at = time.monotonic()
+            suffer(6, service.redis_frozen())
+            slowest = traffic.slowest_since(frozen_at)
+            during = len(traffic.accepted)
+        print(f"\nRedis frozen: slowest answer {slowest:.2f} s")
+        closed = place.close_books(traffic.accepted)
+        print(f"Redis frozen: {closed}")
+    assert during > 20
+    assert slowest < 1
+
+
+def test_redis_away_for_ten_seconds_and_back_with_nothing(service: House) -> None:
+    undergo(service, 10, service.redis_away())
+
+
+def test_connections_to_the_database_terminated_every_second(service: House) -> None:
+    undergo(service, 12, service.connections_terminated(every=1))
+
+
+def test_postgres_restarted(service: House) -> None:
+    undergo(service, 8, service.postgres_restarted(every=5))
+
+
+def test_receivers_that_reset_stall_and_drip(service: House) -> None:
+    def ways(place: Neighbourhood) -> list[Misfortune]:
+        one, two, three = place.neighbours
+        return [
+            Misfortune("a receiver resets", lasting=one.resetting),
+            Misfortune("another stalls", lasting=two.stalling),
+            Misfortune("another drips", lasting=three.dripping),
+        ]
+
+    undergo(service, 10, also=ways)

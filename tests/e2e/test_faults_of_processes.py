@@ -1,0 +1,51 @@
+"""Faults in the service's processes: nothing accepted is lost.
+
+Each lasts some seconds, while findings are posted. After each the books close within a minute: the service's accounting balances and agrees with the
+rows, every receiver has every number and every accepted finding, nothing is left held or running,
+and the audit chain is whole. What is paid is duplicates: `pytest -s` shows how many.
+"""
+
+import os
+import signal
+
+import pytest
+
+from tests.e2e.misfortune import House
+from tests.e2e.ordeal import neighbourhood, undergo
+from tests.faults import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+
+def test_workers_killed_every_second(service: House) -> None:
+    undergo(service, 12, service.killed("worker", every=1))
+
+
+def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> None:
+    with neighbourhood(service) as place:
+        neighbour = place.neighbours[0]
+        with neighbour.stalling():
+            (finding,) = place.caller.findings(place.session_id, 1)
+            until(lambda: neighbour.arrived)
+            for pid in service.processes("worker"):
+                os.kill(pid, signal.SIGKILL)
+        print(f"\nthe only delivery: {place.close_books([finding['id']])}")
+
+
+def test_the_scheduler_killed_again_and_again(service: House) -> None:
+    undergo(service, 8, service.killed("scheduler", every=2))
+
+
+def test_the_web_killed_in_the_middle_of_requests(service: House) -> None:
+    undergo(service, 10, service.killed("web", every=1))
+
+
+def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:
+    """As a host that is cut off: its connections stand, and what they have locked stays locked."""
+    with neighbourhood(service) as place, place.traffic() as traffic:
+        until(lambda: len(traffic.accepted) > 100, 30)
+        with service.worker_frozen().lasting():
+            until(lambda: len(traffic.accepted) > 300, 60)
+            traffic.end()
+            closed = place.close_books(traffic.accepted)
+    print(f"\na worker frozen: {closed}")
