@@ -87,10 +87,13 @@ class Database:
         application: str = "record-service",
         bell: Bell | None = None,
         first_wait: timedelta = timedelta(0),
+        prepare_threshold: int | None = None,
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
         `pool_size` bounds the connections of this process; a caller waits at most 10 s for one.
+        `prepare_threshold` is how often a statement is sent before the server keeps its plan; None
+        for never, as PgBouncer in transaction mode needs it.
         `bell` is rung after commits, `first_wait` is how long a delivery waits for its first
         attempt; sessions carry what core needs of both in `info`.
         """
@@ -104,7 +107,7 @@ class Database:
             pool_use_lifo=True,
             pool_recycle=1800,
             connect_args={
-                "prepare_threshold": None,
+                "prepare_threshold": prepare_threshold,
                 "connect_timeout": 5,
                 "application_name": application,
                 **_NOTICE_A_DEAD_SERVER,
@@ -224,7 +227,7 @@ def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> N
     The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one itself.
     """
     level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
-    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_PATIENCE}".encode())
+    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_PATIENCE}".encode(), prepare=False)
 
 
 def _only(tenant_id: UUID) -> str:

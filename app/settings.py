@@ -54,6 +54,7 @@ class Settings:
     log_level: str
     log_format: str
     database_pool_size: int
+    database_prepare_threshold: int | None
 
     @property
     def first_wait(self) -> timedelta:
@@ -94,7 +95,8 @@ class Settings:
             metrics_token=environ.get("METRICS_TOKEN") or None,
             log_level=_read(environ, "LOG_LEVEL", _log_level, "INFO"),
             log_format=_read(environ, "LOG_FORMAT", _log_format, "json"),
-            database_pool_size=_read(environ, "DATABASE_POOL_SIZE", _pool_size, 10),
+            database_pool_size=_read(environ, "DATABASE_POOL_SIZE", _count, 10),
+            database_prepare_threshold=_read(environ, "DATABASE_PREPARE_THRESHOLD", _count, None),
         )
 
 
@@ -204,7 +206,7 @@ def _whole_days(text: str) -> int:
     return int(text)
 
 
-def _pool_size(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 500:
         raise ValueError("use a whole number from 1 to 500")
     return int(text)

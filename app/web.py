@@ -3,8 +3,6 @@
 Either `granian --interface wsgi --factory app.web:create_app` or `gunicorn 'app.web:create_app()'`.
 """
 
-from datetime import timedelta
-
 from flask import Flask
 
 from app import logs
@@ -77,6 +75,7 @@ def _services(settings: Settings) -> Services:
         pool_size=settings.database_pool_size,
         application="record-service web",
         bell=bell,
-        first_wait=timedelta(seconds=settings.retry_schedule[0]),
+        first_wait=settings.first_wait,
+        prepare_threshold=settings.database_prepare_threshold,
     )
     return Services(settings, database, bell)

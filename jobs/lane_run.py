@@ -89,7 +89,8 @@ class LaneRun:
                 if batch.full:
                     self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
                 self._send(batch)
-                if self._stop or self._turn_is_over():
+                # Less than asked for was all there was; what came since is seen on leaving.
+                if self._stop or not batch.full or self._turn_is_over():
                     break
                 batch = self._claim(first=False)
         finally:

@@ -36,6 +36,7 @@ class Runtime:
             application="record-service worker",
             bell=bell,
             first_wait=settings.first_wait,
+            prepare_threshold=settings.database_prepare_threshold,
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
         flusher = Flusher(database, settings)

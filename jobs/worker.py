@@ -3,6 +3,7 @@
 Dramatiq imports this module in each of its processes and takes `broker` from it.
 """
 
+import io
 import sys
 
 import dramatiq
@@ -20,6 +21,11 @@ except SettingError as error:
 if _settings.redis_url is None:
     sys.exit("worker: REDIS_URL is not set: the worker is rung through Redis.")
 
+# Dramatiq passes what its workers print through its master, which costs a good part of a delivery.
+# A line of ours is one write, so it stays whole without that.
+if isinstance(sys.__stdout__, io.TextIOWrapper):
+    sys.__stdout__.reconfigure(line_buffering=True)
+    sys.stdout = sys.__stdout__
 logs.configure(_settings)
 
 broker = BellBroker(

@@ -165,6 +165,8 @@ def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str,
     }
     if not (environ.get("DATABASE_URL") and environ.get("REDIS_URL")):
         settings.setdefault("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.0/8,::1/128")
+    if not environ.get("DATABASE_URL"):
+        settings.setdefault("DATABASE_PREPARE_THRESHOLD", "2")
     return settings
 
 

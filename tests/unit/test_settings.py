@@ -48,6 +48,7 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("HISTORY_DAYS", "1.5"),
         ("HISTORY_DAYS", "0"),
         ("DATABASE_POOL_SIZE", "many"),
+        ("DATABASE_PREPARE_THRESHOLD", "0"),
         ("LOG_LEVEL", "LOUD"),
         ("LOG_FORMAT", "xml"),
         ("WEBHOOK_CA_FILE", "/no/such/file"),

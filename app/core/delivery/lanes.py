@@ -181,19 +181,18 @@ def set_slots(session: Session, tenant_id: UUID, webhook_id: UUID, slots: int) -
     )
 
 
+# One probe for each priority: three min() of a partitioned table take longer to plan than to run.
 _RESCHEDULE = f"""
 WITH open AS (
-    SELECT (SELECT min(next_attempt_at) FROM deliveries
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND priority = {PRIORITY_URGENT} AND finished_at IS NULL) AS urgent,
-           least((SELECT min(next_attempt_at) FROM deliveries
-                   WHERE tenant_id = (SELECT %(tenant)s::uuid)
-                     AND webhook_id = (SELECT %(webhook)s::uuid)
-                     AND priority = {PRIORITY_LIVE} AND finished_at IS NULL),
-                 (SELECT min(next_attempt_at) FROM deliveries
-                   WHERE tenant_id = (SELECT %(tenant)s::uuid)
-                     AND webhook_id = (SELECT %(webhook)s::uuid)
-                     AND priority = {PRIORITY_BULK} AND finished_at IS NULL)) AS patient
+    SELECT min(earliest.at) FILTER (WHERE level.priority = {PRIORITY_URGENT}) AS urgent,
+           min(earliest.at) FILTER (WHERE level.priority > {PRIORITY_URGENT}) AS patient
+      FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
+     CROSS JOIN LATERAL (
+        SELECT next_attempt_at AS at FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid)
+           AND d.priority = level.priority AND d.finished_at IS NULL
+         ORDER BY d.next_attempt_at LIMIT 1) AS earliest
 )
 UPDATE lanes SET ring_at = NULL, due_at = least(
            open.urgent,

@@ -141,13 +141,13 @@ def _lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, _LaneState
 _WRITE = """
 WITH outcome AS (
     SELECT * FROM unnest(
-        %(tenant_id)s::uuid[], %(attempt_id)s::uuid[], %(delivery_id)s::uuid[],
-        %(claim_no)s::bigint[], %(number)s::smallint[], %(status)s::text[],
-        %(wait)s::interval[], %(outcome)s::text[], %(started_at)s::timestamptz[],
-        %(ended_at)s::timestamptz[], %(dns_ms)s::real[], %(connect_ms)s::real[],
-        %(tls_ms)s::real[], %(first_byte_ms)s::real[], %(total_ms)s::real[],
-        %(status_code)s::smallint[], %(response_headers)s::text[], %(response_body)s::bytea[],
-        %(error)s::text[])
+        %(tenant_id)b::uuid[], %(attempt_id)b::uuid[], %(delivery_id)b::uuid[],
+        %(claim_no)b::bigint[], %(number)b::smallint[], %(status)b::text[],
+        %(wait)b::interval[], %(outcome)b::text[], %(started_at)b::timestamptz[],
+        %(ended_at)b::timestamptz[], %(dns_ms)b::real[], %(connect_ms)b::real[],
+        %(tls_ms)b::real[], %(first_byte_ms)b::real[], %(total_ms)b::real[],
+        %(status_code)b::smallint[], %(response_headers)b::text[], %(response_body)b::bytea[],
+        %(error)b::text[])
     AS o (tenant_id, attempt_id, delivery_id, claim_no, number, status, wait, outcome, started_at,
           ended_at, dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status_code,
           response_headers, response_body, error)
@@ -273,9 +273,9 @@ UPDATE lanes AS l
        replays_failed = l.replays_failed + c.replays_failed,
        tests_succeeded = l.tests_succeeded + c.tests_succeeded,
        tests_failed = l.tests_failed + c.tests_failed
-  FROM unnest(%s::uuid[], %s::uuid[], %s::timestamptz[], %s::smallint[], %s::bigint[],
-              %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
-              %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+  FROM unnest(%b::uuid[], %b::uuid[], %b::timestamptz[], %b::smallint[], %b::bigint[],
+              %b::timestamptz[], %b::timestamptz[], %b::timestamptz[], %b::timestamptz[],
+              %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[])
     AS c (tenant_id, webhook_id, paused_until, pause_level, consecutive_failures, failing_since,
           last_success_at, slow_at, due_at, events_succeeded, events_failed, replays_succeeded,
           replays_failed, tests_succeeded, tests_failed)
