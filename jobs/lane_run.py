@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-import structlog
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -19,15 +18,12 @@ from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
 from app.errors import Unavailable
-from app.lib import canonical_json
-from app.lib.outbound import DEADLINE_SECONDS, Answer
+from app.lib.outbound import DEADLINE_SECONDS
 from app.lib.webhook_signing import Signer
-from app.settings import VERSION
+from jobs.attempt import Sender
 from jobs.room import Place
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
-
-_log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
 
@@ -44,16 +40,13 @@ PASSED_ON_AT_MOST = 6
 # Seconds between tries to give rows or the slot back; each try may wait two seconds for a lock.
 WAITS_FOR_THE_DATABASE = (0.1, 0.2, 0.4, 0.8)
 
-_USER_AGENT = f"record-service/{VERSION}"
-
 
 @dataclass(frozen=True)
 class _Batch:
     lane: Lane
     claimed: list[Claimed]
     full: bool
-    signer: Signer
-    moment: Moment
+    sender: Sender
     # When the lease began, at the latest: a reading of the steady clock from before the claim.
     leased_at: float
 
@@ -118,14 +111,9 @@ class LaneRun:
             claimed = deliveries.claim(session, lane, limit)
             if claimed and lane.pause_level > 0:
                 deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
-        return _Batch(
-            lane,
-            claimed,
-            len(claimed) == limit > 1,
-            Signer(secrets),
-            moment,
-            began,
-        )
+        here = self._runtime
+        sender = Sender(here.outbound, here.settings.retry_schedule, lane, Signer(secrets), moment)
+        return _Batch(lane, claimed, len(claimed) == limit > 1, sender, began)
 
     def _enter(self, session: Session, lane: Lane) -> bool:
         self._place = self._runtime.room.enter(proven=lane.proven)
@@ -144,7 +132,7 @@ class LaneRun:
         return CLAIM_AT_ONCE if lane.proven else CLAIM_AT_ONCE_UNPROVEN
 
     def _send(self, batch: _Batch) -> None:
-        looked = batch.moment.monotonic
+        looked = batch.leased_at
         for index, claimed in enumerate(batch.claimed):
             # In this order: the look may take long, and the claim grows old meanwhile.
             if not self._unchanged_since(looked, batch.lane) or self._must_not_start(batch):
@@ -184,61 +172,10 @@ class LaneRun:
         )
 
     def _attempt(self, batch: _Batch, claimed: Claimed) -> None:
-        started = time.monotonic()
-        if claimed.claims_lost >= deliveries.CLAIMS_LOST_AT_MOST:
-            answer = None
-        else:
-            answer = self._runtime.outbound.send(
-                batch.lane.url,
-                claimed.payload,
-                self._headers(batch, claimed, started),
-                on_slow=self._turned_slow,
-            )
-        outcome = self._outcome(batch, claimed, answer, started)
+        outcome = batch.sender.attempt(claimed, self._turned_slow)
         self._ticket = self._runtime.flusher.put(outcome)
         self._sent += 1
         self._note(outcome)
-        _log_attempt(outcome, claimed)
-
-    def _headers(self, batch: _Batch, claimed: Claimed, started: float) -> dict[str, str]:
-        timestamp = int(batch.moment.at(started).timestamp())
-        headers = batch.signer.headers(
-            ids.text("evt", claimed.event_id), timestamp, claimed.payload
-        )
-        headers["content-type"] = "application/json"
-        headers["user-agent"] = _USER_AGENT
-        headers["x-service-attempt"] = str(claimed.attempt)
-        if claimed.sequence is not None:
-            headers["x-service-sequence"] = str(claimed.sequence)
-        return headers
-
-    def _outcome(
-        self, batch: _Batch, claimed: Claimed, answer: Answer | None, started: float
-    ) -> Outcome:
-        ended_at = batch.moment.at(time.monotonic())
-        verdict = retries.judge(
-            answer.status if answer else None,
-            answer.retry_after if answer else None,
-            attempt=claimed.attempt,
-            schedule=self._runtime.settings.retry_schedule,
-            now=ended_at,
-            ours=answer is None,
-        )
-        common = Outcome(
-            *self._key,
-            delivery_id=claimed.id,
-            url=batch.lane.url,
-            kind=claimed.kind,
-            claim_no=claimed.claim_no,
-            number=claimed.attempt,
-            probe=batch.lane.pause_level > 0,
-            verdict=verdict,
-            outcome="worker_lost",
-            started_at=batch.moment.at(started),
-            ended_at=ended_at,
-            error="five workers took this delivery and none came back",
-        )
-        return common if answer is None else _with_answer(common, answer)
 
     def _note(self, outcome: Outcome) -> None:
         """Leave a lane whose endpoint fails or asks for patience."""
@@ -308,54 +245,3 @@ class LaneRun:
         with self._runtime.database.transaction(self._key[0]) as session:
             lanes.look(session, *self._key)
             return work(session)
-
-
-def _with_answer(common: Outcome, answer: Answer) -> Outcome:
-    if answer.succeeded:
-        outcome = "succeeded"
-    elif answer.failure is not None:
-        outcome = str(answer.failure)
-    else:
-        outcome = "refused"
-    return Outcome(
-        **{
-            **vars(common),
-            "outcome": outcome,
-            "dns_ms": answer.timings.dns,
-            "connect_ms": answer.timings.connect,
-            "tls_ms": answer.timings.tls,
-            "first_byte_ms": answer.timings.first_byte,
-            "total_ms": answer.timings.total,
-            "status_code": answer.status,
-            "response_headers": canonical_json.dumps(
-                [list(pair) for pair in answer.headers]
-            ).decode()
-            if answer.status is not None
-            else None,
-            "response_body": answer.body if answer.status is not None else None,
-            "error": answer.error,
-        }
-    )
-
-
-def _log_attempt(outcome: Outcome, claimed: Claimed) -> None:
-    """Write the one line that says all about an attempt."""
-    _log.info(
-        "attempt",
-        tenant_id=outcome.tenant_id.hex,
-        webhook_id=outcome.webhook_id.hex,
-        delivery_id=outcome.delivery_id.hex,
-        event_id=claimed.event_id.hex,
-        kind=outcome.kind,
-        sequence=claimed.sequence,
-        attempt=outcome.number,
-        claim=outcome.claim_no,
-        probe=outcome.probe,
-        outcome=outcome.outcome,
-        status_code=outcome.status_code,
-        status=outcome.verdict.status,
-        blame=str(outcome.verdict.blame),
-        retry_in=outcome.verdict.wait.total_seconds() if outcome.verdict.wait else None,
-        total_ms=outcome.total_ms,
-        error=outcome.error,
-    )
