@@ -18,7 +18,7 @@ import psycopg
 
 from app.dev.postgres import EmbeddedPostgres
 from tests.e2e.stack import RunningStack, running
-from tests.faults import OwnValkey
+from tests.faults import OwnValkey, until
 
 _TURN_SECONDS = 0.02
 
@@ -106,20 +106,26 @@ class House:
             found += children.get(pid, [])
         return found
 
+    def kill_all(self, line: str) -> None:
+        """Kill every process of a line at once."""
+        for pid in self.processes(line):
+            _signal(pid, signal.SIGKILL)
+
     def _kill_one(self, line: str) -> None:
         if pids := self.processes(line):
-            with suppress(ProcessLookupError):
-                os.kill(random.choice(pids), signal.SIGKILL)
+            _signal(random.choice(pids), signal.SIGKILL)
 
     @contextmanager
     def _worker_frozen(self) -> Iterator[None]:
-        # After its leader, and Dramatiq's own, come the processes that work.
+        # After its leader, and Dramatiq's own, come the processes that work; a test before this one
+        # may have killed them a moment ago.
+        until(lambda: len(self.processes("worker")) > 2, 30)
         frozen = self.processes("worker")[-1]
-        os.kill(frozen, signal.SIGSTOP)
+        _signal(frozen, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(frozen, signal.SIGCONT)
+            _signal(frozen, signal.SIGCONT)
 
     def _terminate(self) -> None:
         with suppress(psycopg.OperationalError), psycopg.connect(self.admin_url) as connection:
@@ -146,6 +152,12 @@ def house(folder: Path, **settings: str) -> Iterator[House]:
         }
         with running(folder, **settings) as stack:
             yield House(stack, folder / "data", postgres, valkey)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Signal a process, unless it has just ended by itself: one's death may end its others."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _children() -> dict[int, list[int]]:

@@ -6,9 +6,6 @@ accepted finding, nothing is left held or running, and the audit chain is whole.
 duplicates: `pytest -s` shows how many.
 """
 
-import os
-import signal
-
 import pytest
 
 from tests.e2e.misfortune import House
@@ -28,8 +25,7 @@ def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> 
         with neighbour.stalling():
             (finding,) = place.caller.findings(place.session_id, 1)
             until(lambda: neighbour.arrived)
-            for pid in service.processes("worker"):
-                os.kill(pid, signal.SIGKILL)
+            service.kill_all("worker")
         print(f"\nthe only delivery: {place.close_books([finding['id']])}")
 
 
