@@ -43,9 +43,9 @@ def suffer(seconds: float, *misfortunes: Misfortune) -> None:
     with ExitStack() as begun:
         for misfortune in misfortunes:
             begun.enter_context(misfortune.lasting())
-        until = time.monotonic() + seconds
+        ends = time.monotonic() + seconds
         next_at = dict.fromkeys(range(len(misfortunes)), time.monotonic())
-        while (now := time.monotonic()) < until:
+        while (now := time.monotonic()) < ends:
             for number, misfortune in enumerate(misfortunes):
                 if now >= next_at[number]:
                     next_at[number] = now + misfortune.every
