@@ -6,20 +6,20 @@ seen (row-level security reads `app.tenant_id`), so a query that forgets its ten
 What must work across tenants goes through `across_tenants()`, the one named door, or a function of
 the database that opens it for one question (`ask`).
 
-All settings are `SET LOCAL`, no session locks, no LISTEN and no automatic prepared statements: the
-service runs behind PgBouncer in transaction mode.
+All settings are `SET LOCAL`, no session locks, no LISTEN, and no automatic prepared statements but
+where a deploy asks for them: the service runs behind PgBouncer in transaction mode.
 """
 
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
-from sqlalchemy import PoolProxiedConnection, create_engine, event
+from sqlalchemy import PoolProxiedConnection, create_engine, event, text
 from sqlalchemy.exc import (
     DBAPIError,
     DisconnectionError,
@@ -203,6 +203,12 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
 def after_commit(tx: Tx, hook: Callable[[], None]) -> None:
     """Run `hook` once this transaction has been committed, and never if it is not."""
     tx.info.setdefault(_HOOKS, []).append(hook)
+
+
+def database_now(session: Session) -> datetime:
+    """Return the database's `clock_timestamp()`: the one clock that every host agrees on."""
+    moment: datetime = session.execute(text("SELECT clock_timestamp()")).scalar_one()
+    return moment
 
 
 @contextmanager

@@ -50,6 +50,11 @@ def text(prefix: str, identifier: UUID) -> str:
     return f"{prefix}_{identifier.hex}"
 
 
+def json_schema(prefix: str) -> dict[str, str]:
+    """Return the JSON Schema of an id with this prefix."""
+    return {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
+
+
 def parse(prefix: str, value: str) -> UUID | None:
     """Read an id of this prefix; None when `value` is not one, which is answered as unknown."""
     match = _TEXT.fullmatch(value)

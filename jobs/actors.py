@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.broker import BellBroker
+from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
@@ -18,15 +18,14 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "prune_history": prune_history,
 }
 
-# Milliseconds; a turn at a lane or a job is seconds, and each socket has its own timeout.
-TIME_LIMIT = 300_000
-TIME_LIMITS = {"prune_history": 3_600_000}
+# Milliseconds, of those that may take longer than any other.
+TIME_LIMITS_MS = {"prune_history": 3_600_000}
 
 
 def declare(broker: BellBroker) -> None:
     """Declare every actor on the broker; the row is the retry, so Dramatiq retries nothing."""
     for name, function in FUNCTIONS.items():
-        limit = TIME_LIMITS.get(name, TIME_LIMIT)
+        limit = TIME_LIMITS_MS.get(name, TIME_LIMIT_MS)
         actor = dramatiq.actor(
             actor_name=name, queue_name=ACTORS[name], broker=broker, time_limit=limit
         )

@@ -27,7 +27,8 @@ PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
 
 # A frozen Redis holds a thread this long, once.
 _TIMEOUT_SECONDS = 2.0
-_TIME_LIMIT_MS = 300_000
+# A turn at a lane or a job is seconds, and each socket has its own timeout.
+TIME_LIMIT_MS = 300_000
 # Each of Dramatiq's own fetches, rare here, also takes back the messages of dead workers.
 _MAINTENANCE_CHANCE = 1_000_000
 _DEAD_AFTER_MS = 60_000
@@ -44,7 +45,7 @@ class BellBroker(RedisBroker):
                 GracefulStop(),
                 MessageLog(),
                 AgeLimit(),
-                TimeLimit(time_limit=_TIME_LIMIT_MS, interval=1_000),
+                TimeLimit(time_limit=TIME_LIMIT_MS, interval=1_000),
                 SignOfLife(connect(redis_url, _TIMEOUT_SECONDS)),
                 *middleware,
             ],

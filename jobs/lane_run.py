@@ -161,7 +161,7 @@ class LaneRun:
             return True
         try:
             with self._runtime.database.transaction(self._key[0]) as session:
-                now = lanes.look(session, *self._key, lock=False)
+                now = lanes.look(session, *self._key, locked=False)
         except Unavailable:
             return False
         return (

@@ -13,6 +13,7 @@ from flask_smorest import Api
 from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
+from app import ids
 from app.api.fields import Items, Strict
 from app.settings import VERSION, Settings
 
@@ -147,7 +148,7 @@ class Refusals(BasePlugin):
         for parameter in parameters:
             prefix = _ID_PREFIXES.get(parameter.get("name", ""))
             if prefix is not None:
-                parameter["schema"] = id_schema(prefix)
+                parameter["schema"] = ids.json_schema(prefix)
 
     def operation_helper(  # type: ignore[override]  # as above
         self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any
@@ -187,11 +188,6 @@ def write(api: DocumentedApi) -> bytes:
     """Return the finished document as JSON; call it after the last blueprint."""
     # A default may be a set, whose order is no part of it.
     return json.dumps(api.spec.to_dict(), ensure_ascii=False, default=sorted).encode()
-
-
-def id_schema(prefix: str) -> dict[str, str]:
-    """Return the JSON Schema of an id with this prefix."""
-    return {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
 
 
 def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Id(Strict):
     def __init__(self, prefix: str, **options: Any) -> None:
         super().__init__(**options)
         self.prefix = prefix
-        self.json_schema = {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
+        self.json_schema = ids.json_schema(prefix)
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> UUID:
         return ids.parse(self.prefix, _text(value)) or NOWHERE

@@ -9,7 +9,7 @@ is killed goes on where it was. A job that fails is tried again with growing wai
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.bells import ring_job
+from app.database import database_now
 from app.errors import NotFound, NotResumable
 from app.lib import canonical_json
 from app.models import NO_TENANT, Job
@@ -192,7 +193,7 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     job = _locked(session, tenant_id, job_id)
     if job.finished_at is not None:
         raise NotResumable(f"The job is {job.status} already.")
-    job.finished_at = _now(session)
+    job.finished_at = database_now(session)
     job.status = "cancelled"
     job.locked_until = None
     session.flush()
@@ -239,7 +240,7 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
     job = _locked(session, tenant_id, job_id)
     if job.status != status:
         raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
-    job.run_at = _now(session)
+    job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0
     job.error = None
@@ -248,11 +249,6 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
     session.flush()
     ring_job(session, tenant_id, job.id)
     return job
-
-
-def _now(session: Session) -> datetime:
-    now: datetime = session.execute(select(_NOW)).scalar_one()
-    return now
 
 
 def _write(session: Session, job: Job, **values: Any) -> bool:

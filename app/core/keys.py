@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, select, text
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
 from app.core import audit
 from app.core.callers import Caller, Pin, Role
-from app.database import Database
+from app.database import Database, database_now
 from app.errors import (
     CannotRevokeOwnKey,
     FieldError,
@@ -27,7 +27,6 @@ from app.lib import api_keys
 from app.models import Agent, ApiKey
 
 _LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
-_DATABASE_NOW = text("SELECT clock_timestamp()")
 
 # One text for a key that is unknown, revoked or expired: nobody learns which it was.
 _NO_KEY = "Send an API key: Authorization: Bearer <key>."
@@ -113,7 +112,7 @@ def revoke(session: Session, caller: Caller, key_id: UUID | None) -> None:
         raise CannotRevokeOwnKey("The key in use cannot revoke itself; use another admin key.")
     if row.revoked_at is not None:
         return
-    row.revoked_at = session.scalar(_DATABASE_NOW)
+    row.revoked_at = database_now(session)
     _record(session, caller, "key.revoke", row, {"name": row.name})
 
 
@@ -156,7 +155,7 @@ def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
 
 
 def _require_future(session: Session, expires_at: datetime | None) -> None:
-    now = session.scalar(_DATABASE_NOW)
+    now = database_now(session)
     if expires_at is not None and expires_at <= now:
         raise Invalid(FieldError("/expires_at", "Send a time in the future."))
 

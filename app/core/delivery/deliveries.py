@@ -1,4 +1,4 @@
-"""Claiming deliveries, handing them back, and recording what became of each.
+"""Claiming deliveries and handing them back; `outcomes` records what became of each.
 
 A claim is one conditional UPDATE that adds 1 to `claim_no` and leases the row; `next_attempt_at` is
 then the end of the lease, so a row whose worker died is due again by itself. Every later write

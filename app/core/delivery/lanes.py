@@ -61,17 +61,20 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 """
 
 
-def look(session: Session, tenant_id: UUID, webhook_id: UUID, *, lock: bool = True) -> Lane | None:
+def look(
+    session: Session, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True
+) -> Lane | None:
     """Return the lane as it is now, locked until the transaction ends unless told otherwise.
 
     Two statements: in one, the webhook would be as it was before the wait for the lock.
     """
-    if lock:
-        _lock(session, tenant_id, webhook_id)
+    if locked:
+        lock(session, tenant_id, webhook_id)
     return cursor(session, class_row(Lane)).execute(_LOOK, (tenant_id, webhook_id)).fetchone()
 
 
-def _lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+def lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Hold the lane's row lock until the transaction ends."""
     cursor(session).execute(
         "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
         (tenant_id, webhook_id),
@@ -108,7 +111,7 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     once would leave gaps. The lane is due from then on, since the sweep finds a row without a
     number by itself and one with a number only by its lane: whoever has numbered it may die.
     """
-    _lock(session, tenant_id, webhook_id)
+    lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
 
 
@@ -253,14 +256,14 @@ RETURNING totals.events + totals.replays + totals.tests
 
 
 def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
-    """Cancel up to 5,000 open rows of a webhook that sends no more; return whether some are left.
+    """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
     More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
     left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
     so a cancelled event keeps its place in the sequence.
     """
     for _ in range(CANCEL_AT_ONCE // NUMBER_AT_ONCE):
-        if not number(session, tenant_id, webhook_id):
+        if not number_locked(session, tenant_id, webhook_id):
             break
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
     row = cursor(session).execute(_CANCEL, wanted).fetchone()
@@ -277,7 +280,14 @@ def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
         pass
 
 
-def count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def cancel(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Begin to cancel what a webhook has open; return how many deliveries those are."""
+    found = _count_open(session, tenant_id, webhook_id)
+    cancel_some(session, tenant_id, webhook_id)
+    return found
+
+
+def _count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     """Return how many deliveries of a webhook are open, of every kind."""
     row = (
         cursor(session)

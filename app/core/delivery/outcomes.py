@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.delivery import lane_health
+from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lane_health import Health
 from app.core.delivery.retries import Verdict
 from app.core.webhook.disabling import Reason
@@ -138,7 +139,7 @@ def _lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, _LaneState
     return {(state.tenant_id, state.webhook_id): state for state in states}
 
 
-_WRITE = """
+_WRITE = f"""
 WITH outcome AS (
     SELECT * FROM unnest(
         %(tenant_id)b::uuid[], %(attempt_id)b::uuid[], %(delivery_id)b::uuid[],
@@ -155,7 +156,8 @@ WITH outcome AS (
     UPDATE deliveries AS d
        SET attempts = o.number, claims_lost = 0,
            status = CASE WHEN d.finished_at IS NULL THEN o.status ELSE d.status END,
-           priority = CASE WHEN d.priority = 0 THEN 1 ELSE d.priority END,
+           priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
+                           ELSE d.priority END,
            next_attempt_at = CASE WHEN d.finished_at IS NULL THEN o.ended_at + o.wait END,
            finished_at = CASE WHEN d.finished_at IS NULL AND o.wait IS NULL
                               THEN clock_timestamp() ELSE d.finished_at END

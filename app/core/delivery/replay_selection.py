@@ -14,14 +14,13 @@ from typing import Any
 from uuid import UUID
 
 from psycopg.rows import class_row
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery import decisions
 from app.core.delivery.delivery_history import earliest_id, latest_id
-from app.database import cursor
+from app.database import cursor, database_now
 
 
 class Status(enum.StrEnum):
@@ -52,7 +51,7 @@ class Selection:
     @classmethod
     def now(cls, session: Session, webhook_id: UUID, wanted: Wanted) -> "Selection":
         """Fix a selection as of the database's now."""
-        return cls(webhook_id, wanted, session.execute(select(func.clock_timestamp())).scalar_one())
+        return cls(webhook_id, wanted, database_now(session))
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> "Selection":

@@ -1,10 +1,9 @@
 """Disabling a webhook because its receiver said so, or has only failed for days."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, update
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -13,6 +12,7 @@ from app.core import audit
 from app.core.callers import SYSTEM
 from app.core.delivery import events, lanes
 from app.core.delivery.events import NewEvent
+from app.database import database_now
 from app.models import Webhook
 
 REASONS = {
@@ -53,9 +53,8 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     )
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
-    cancelled = lanes.count_open(session, tenant_id, webhook_id)
-    lanes.cancel_some(session, tenant_id, webhook_id)
-    now: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
+    cancelled = lanes.cancel(session, tenant_id, webhook_id)
+    now = database_now(session)
     webhook = ids.text("whk", webhook_id)
     data = {
         "webhook_id": webhook,

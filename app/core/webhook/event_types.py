@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app import ids
+
 
 class EventType(enum.StrEnum):
     """What a webhook can be told of."""
@@ -35,10 +37,6 @@ _TIME = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 0}
 
 
-def _id(prefix: str) -> dict[str, Any]:
-    return {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
-
-
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -52,10 +50,10 @@ _FINDING = Entry(
     "An agent did something that somebody must know about. `data` is the finding.",
     _object(
         {
-            "id": _id("fnd"),
-            "session_id": _id("ses"),
+            "id": ids.json_schema("fnd"),
+            "session_id": ids.json_schema("ses"),
             "record_id": {"type": ["string", "null"], "pattern": "^rec_[0-9a-f]{32}$"},
-            "agent_id": _id("agt"),
+            "agent_id": ids.json_schema("agt"),
             "principal": _TEXT,
             "rule": _TEXT,
             "severity": {"enum": ["info", "low", "medium", "high", "critical"]},
@@ -84,8 +82,8 @@ _SESSION = Entry(
     "A run of an agent ended. `data` is the session with its outcome.",
     _object(
         {
-            "id": _id("ses"),
-            "agent_id": _id("agt"),
+            "id": ids.json_schema("ses"),
+            "agent_id": ids.json_schema("agt"),
             "principal": _TEXT,
             "title": _TEXT_OR_NULL,
             "metadata": {"type": ["object", "null"]},
@@ -113,7 +111,7 @@ _SESSION = Entry(
 _TEST = Entry(
     "Somebody asked for a test delivery. It goes to that webhook alone, whatever its event_types "
     "say.",
-    _object({"webhook_id": _id("whk"), "message": _TEXT}),
+    _object({"webhook_id": ids.json_schema("whk"), "message": _TEXT}),
     {
         "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
         "message": "This is a test delivery. Nothing has happened.",
@@ -125,7 +123,7 @@ _DISABLED = Entry(
     "days. The tenant's other webhooks are told.",
     _object(
         {
-            "webhook_id": _id("whk"),
+            "webhook_id": ids.json_schema("whk"),
             "reason": {"enum": ["gone", "failing"]},
             "detail": _TEXT,
             "cancelled_deliveries": _COUNT,

@@ -6,7 +6,6 @@ number and stands on a line of its own in the books: a test is not news.
 
 from uuid import UUID
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -16,7 +15,7 @@ from app.core.delivery.delivery_history import Listed
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
 from app.core.webhook import webhooks
 from app.core.webhook.event_types import EventType
-from app.database import cursor
+from app.database import cursor, database_now
 
 MESSAGE = "This is a test delivery. Nothing has happened."
 
@@ -42,7 +41,7 @@ def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
     """
     webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
     webhooks.require_enabled(webhook)
-    at = session.execute(select(func.clock_timestamp())).scalar_one()
+    at = database_now(session)
     event_id = ids.new()
     data = {"webhook_id": ids.text("whk", webhook.id), "message": MESSAGE}
     # A delivery's id carries its event's time, so that both lie in partitions of the same age.

@@ -23,7 +23,7 @@ from app.core.callers import Caller
 from app.core.delivery import bells, lanes
 from app.core.webhook import webhook_secrets
 from app.core.webhook.webhook_secrets import Secret
-from app.database import cursor
+from app.database import cursor, database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib import webhook_signing
 from app.lib.addresses import BadURL, check_url
@@ -118,11 +118,8 @@ def require_history(session: Session, caller: Caller, webhook_id: UUID | None) -
 def lock(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> Webhook:
     """Return a webhook whose lane stays locked until the commit; raises `NotFound`."""
     # Two statements: a joined row would be as it was before the wait for the lock.
-    session.execute(
-        select(Lane.webhook_id)
-        .where(Lane.tenant_id == tenant_id, Lane.webhook_id == webhook_id)
-        .with_for_update(key_share=True)
-    )
+    if webhook_id is not None:
+        lanes.lock(session, tenant_id, webhook_id)
     webhook = session.scalars(
         select(Webhook)
         .where(
@@ -175,8 +172,7 @@ def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
     webhook = lock(session, caller.tenant_id, webhook_id)
     webhook.deleted_at = func.clock_timestamp()
     session.flush()
-    cancelled = lanes.count_open(session, caller.tenant_id, webhook.id)
-    lanes.cancel_some(session, caller.tenant_id, webhook.id)
+    cancelled = lanes.cancel(session, caller.tenant_id, webhook.id)
     _audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
 
 
@@ -192,7 +188,7 @@ def rotate_secret(
     Raises `NotFound`, and `Conflict` when too many older secrets are still in force.
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
-    now = session.execute(select(func.clock_timestamp())).scalar_one()
+    now = database_now(session)
     in_force = webhook_secrets.open_sealed(
         settings.master_keys, webhook.sealed_secrets, caller.tenant_id, webhook.id, now
     )
@@ -273,8 +269,7 @@ def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
     if webhook.status == Status.ENABLED:
         _audit(session, caller, webhook, "enable", {})
     else:
-        cancelled = lanes.count_open(session, caller.tenant_id, webhook.id)
-        lanes.cancel_some(session, caller.tenant_id, webhook.id)
+        cancelled = lanes.cancel(session, caller.tenant_id, webhook.id)
         _audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
 
 
