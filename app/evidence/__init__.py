@@ -1,0 +1,1 @@
+"""Pure transforms of what a record holds: the bundle, PROV-JSON, OTLP."""
