@@ -100,6 +100,17 @@ class Gone(ServiceError):
         self.first_available = first_available
 
 
+class BundleExpired(ServiceError):
+    """The bundle was kept as long as its tenant said; its commitment remains."""
+
+    slug = "bundle-expired"
+
+    def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
+        super().__init__(detail)
+        self.sha256 = sha256
+        self.log_index = log_index
+
+
 class Unauthenticated(ServiceError):
     """No key was sent, or it is unknown, revoked or expired."""
 

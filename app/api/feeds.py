@@ -1,4 +1,4 @@
-"""The query parameters that the feeds of sessions and findings share."""
+"""The query parameters that the feeds of sessions, records and findings share."""
 
 from collections.abc import Mapping
 from typing import Any

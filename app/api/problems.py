@@ -75,7 +75,7 @@ KINDS: Mapping[str, Kind] = {
     "session-completed": Kind(
         409,
         "The session is completed",
-        "A session is completed once; only findings may still be added. Open a new one.",
+        "A session is completed once; no record comes after that, only findings. Open a new one.",
     ),
     "webhook-disabled": Kind(
         409, "The webhook is disabled", "Enable it with PATCH {'status': 'enabled'} first."
@@ -102,6 +102,12 @@ KINDS: Mapping[str, Kind] = {
         "The first request is still running",
         "A request with the same Idempotency-Key has not been answered yet. Repeat this one later: "
         "it will get the first one's answer.",
+    ),
+    "bundle-expired": Kind(
+        410,
+        "The bundle has expired",
+        "Its tenant keeps bundles for a limited time, and this one's has ended. That it was there "
+        "is still provable: sha256 and log_index name it; metadata, findings and log entry remain.",
     ),
     "history-pruned": Kind(
         410,
@@ -186,6 +192,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.Unauthenticated, _unauthenticated)
     app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
     app.register_error_handler(errors.Gone, _gone)
+    app.register_error_handler(errors.BundleExpired, _bundle_expired)
     app.register_error_handler(RateLimited, _rate_limited)
     app.register_error_handler(errors.Unavailable, _unavailable)
     app.register_error_handler(HTTPException, _http)
@@ -211,6 +218,14 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
 
 def _gone(error: errors.Gone) -> Response:
     return problem(error.slug, error.detail, members={"first_available": error.first_available})
+
+
+def _bundle_expired(error: errors.BundleExpired) -> Response:
+    return problem(
+        error.slug,
+        error.detail,
+        members={"sha256": error.sha256.hex(), "log_index": error.log_index},
+    )
 
 
 def _rate_limited(error: RateLimited) -> Response:

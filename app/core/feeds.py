@@ -1,24 +1,25 @@
-"""What the feeds of sessions and findings share: the caller's view of them, and their time.
+"""What the feeds of sessions, records and findings share: who may see what, and their time.
 
-Both tables carry `tenant_id`, `agent_id`, `principal` and an id whose first bits are its
-`created_at`, so one statement serves both, and every filter has an index that ends in `id`.
+All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose first bits are its
+`created_at`, so one statement serves all, and every filter has an index that ends in `id`.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, select
 
 from app import ids
 from app.core.callers import Caller
-from app.models import AgentSession, Finding
+from app.models import AgentSession, Finding, Record
 
-_Row = TypeVar("_Row", AgentSession, Finding)
+_Row = TypeVar("_Row", AgentSession, Finding, Record)
+_Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
 
 
-def visible(model: type[AgentSession] | type[Finding], caller: Caller) -> list[ColumnElement[bool]]:
+def visible(model: _Model, caller: Caller) -> list[ColumnElement[bool]]:
     """Return the conditions that hold for every row the caller may see: tenant, then pin."""
     conditions = [model.tenant_id == caller.tenant_id]
     if caller.pin is not None:
@@ -51,9 +52,7 @@ def newest(
     return select(model).where(*conditions).order_by(model.id.desc()).limit(limit)
 
 
-def _conditions(
-    model: type[AgentSession] | type[Finding], name: str, value: object
-) -> list[ColumnElement[bool]]:
+def _conditions(model: _Model, name: str, value: object) -> list[ColumnElement[bool]]:
     # An id knows its millisecond only: it bounds the walk along the index, created_at decides.
     if name == "since" and isinstance(value, datetime):
         return [model.created_at >= value, model.id >= ids.earliest_at(value)]

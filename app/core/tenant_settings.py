@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import audit
 from app.core.callers import Caller
+from app.core.record import retention
 from app.models import Tenant
 
 NAMES = (
@@ -37,6 +38,8 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     changed = {name: value for name, value in wanted.items() if value != before[name]}
     if not changed:
         return tenant
+    if "bundle_retention_days" in changed:
+        retention.settle(session, tenant.id)
     for name, value in changed.items():
         setattr(tenant, name, value)
     session.flush()

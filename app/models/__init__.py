@@ -8,6 +8,9 @@ from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
+from app.models.log import LogLeaf
+from app.models.records import Bundle, Record
+from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
@@ -19,6 +22,7 @@ __all__ = [
     "AuditEntry",
     "AuditHead",
     "Base",
+    "Bundle",
     "Delivery",
     "DeliveryAttempt",
     "Event",
@@ -27,6 +31,9 @@ __all__ = [
     "Job",
     "Lane",
     "LaneSlot",
+    "LogLeaf",
+    "Record",
+    "SigningKey",
     "Tenant",
     "Webhook",
 ]

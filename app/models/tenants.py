@@ -1,5 +1,7 @@
 """Tenants, with the settings their owners rule."""
 
+from datetime import datetime
+
 from sqlalchemy import true
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -17,4 +19,6 @@ class Tenant(Base):
     bundle_retention_days: Mapped[int | None]
     anchoring_enabled: Mapped[bool] = mapped_column(server_default=true())
     notification_email: Mapped[str | None]
+    expired_through: Mapped[datetime | None]
+    sealed_search_key: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]

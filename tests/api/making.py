@@ -35,6 +35,21 @@ def make_finding(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
     return _created(api, "/v1/findings", finding_of(session_id, **fields))
 
 
+def record_of(session_id: str, **fields: Any) -> dict[str, Any]:
+    """Return the body of a record."""
+    return {
+        "session_id": session_id,
+        "kind": "tool.call",
+        "title": "Refunded an order",
+        "content": {"order": "4711", "amount": "49.90 EUR"},
+    } | fields
+
+
+def make_record(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
+    """Post a record of a session."""
+    return _created(api, "/v1/records", record_of(session_id, **fields))
+
+
 def pin_of(session: dict[str, Any]) -> dict[str, str]:
     """Return the pin under which a session lies."""
     return {"agent_id": session["agent_id"], "principal": session["principal"]}

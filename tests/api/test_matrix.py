@@ -13,7 +13,15 @@ from flask.testing import FlaskClient
 
 from app.core import tenants
 from app.database import Database
-from tests.api.making import finding_of, make_agent, make_finding, make_session, pin_of
+from tests.api.making import (
+    finding_of,
+    make_agent,
+    make_finding,
+    make_record,
+    make_session,
+    pin_of,
+    record_of,
+)
 from tests.api.sending import history, make_webhook
 from tests.conftest import Answer, Api, FreshTenant
 
@@ -39,6 +47,10 @@ GET    /v1/sessions                         | 401 | 200 200 200 | 200 200 200 | 
 POST   /v1/sessions                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
 GET    /v1/sessions/<session_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
 POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 403 404 404
+
+GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/records                          | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/records/<record_id>              | 401 | 200 200 200 | 200 200 200 | 404 404 404
 
 GET    /v1/findings                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/findings                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
@@ -94,6 +106,7 @@ PREFIXES = {
     "key_id": "key",
     "agent_id": "agt",
     "session_id": "ses",
+    "record_id": "rec",
     "finding_id": "fnd",
     "webhook_id": "whk",
     "delivery_id": "dlv",
@@ -151,6 +164,7 @@ class World:
         self.session = make_session(api)
         self.pin = pin_of(self.session)
         self.webhook = make_webhook(api)
+        self.record = make_record(api, self.session["id"])
         self.finding = make_finding(api, self.session["id"])
         self.delivery = history(api, self.webhook)[0]
         self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
@@ -161,6 +175,7 @@ class World:
             "key_id": self.key["id"],
             "agent_id": self.session["agent_id"],
             "session_id": self.session["id"],
+            "record_id": self.record["id"],
             "finding_id": self.finding["id"],
             "webhook_id": self.webhook["id"],
             "delivery_id": self.delivery["id"],
@@ -178,6 +193,7 @@ class World:
             "PATCH /v1/agents/<agent_id>": {"name": "n"},
             "POST /v1/sessions": self.pin,
             "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
+            "POST /v1/records": record_of(self.session["id"]),
             "POST /v1/findings": finding,
             "POST /v1/findings/batch": {"findings": [finding]},
             "POST /v1/webhooks": {"url": self.webhook["url"]},

@@ -1,0 +1,1 @@
+"""Records: what an agent did, signed, searchable, and kept for as long as its tenant says."""

@@ -1,0 +1,54 @@
+"""The port through which bundles pass: today into PostgreSQL, by a setting elsewhere one day.
+
+Bytes are sealed for their own row. A dump that leaks holds no content, and what expiry deletes is
+unreadable wherever PostgreSQL still keeps it: dead rows, write-ahead log, old backups' pages.
+"""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.record import retention
+from app.database import Tx, cursor
+from app.lib.sealing import MasterKeys
+
+_STORE = """
+INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes, content_search)
+VALUES (%s, %s, %s, %s, %b, %s::tsvector)
+"""
+_READ = f"""
+SELECT b.bytes FROM bundles AS b
+  JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
+  JOIN tenants AS t ON t.id = b.tenant_id
+ WHERE b.tenant_id = %s AND b.record_id = %s
+   AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
+"""
+
+
+def store(
+    tx: Tx,
+    master_keys: MasterKeys,
+    tenant_id: UUID,
+    record_id: UUID,
+    content: bytes,
+    digest: bytes,
+    content_search: str,
+) -> None:
+    """Store a bundle's exact bytes, with the `tsvector` of the words in it."""
+    sealed = master_keys.seal(content, _identity(tenant_id, record_id))
+    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed, content_search))
+
+
+def read(
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID
+) -> bytes | None:
+    """Return a bundle's exact bytes; None when it is due or gone.
+
+    Raises `app.lib.sealing.CannotOpen` when what is stored is not what was.
+    """
+    row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
+    return None if row is None else master_keys.open(row[0], _identity(tenant_id, record_id))
+
+
+def _identity(tenant_id: UUID, record_id: UUID) -> str:
+    return f"bundles/{tenant_id}/{record_id}"

@@ -1,0 +1,34 @@
+"""When a bundle is due: its tenant's days after its record's `created_at`, and then for good.
+
+What is due is computed, never stored with a record. `expired_through` is how far the past has ended
+already: lengthening the days moves it forward first, so what was due stays gone.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.database import Tx, cursor
+
+# Everything created at this moment or before it is due; null: nothing is.
+DUE_BEFORE = """
+greatest(expired_through, clock_timestamp() - make_interval(days => bundle_retention_days::int))
+"""
+
+_DUE_BEFORE = f"SELECT {DUE_BEFORE} FROM tenants WHERE id = %s"
+_ADVANCE = f"UPDATE tenants SET expired_through = {DUE_BEFORE} WHERE id = %s"
+
+
+def due_before(tx: Tx, tenant_id: UUID) -> datetime | None:
+    """Return the moment up to which, and with which, the tenant's bundles are due; None: none."""
+    row = cursor(tx).execute(_DUE_BEFORE, (tenant_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def settle(session: Session, tenant_id: UUID) -> None:
+    """Fix what is due by now, before the tenant's days change: it stays gone whatever they become.
+
+    Call it with the tenant's row locked.
+    """
+    cursor(session).execute(_ADVANCE, (tenant_id,))

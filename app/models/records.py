@@ -1,0 +1,45 @@
+"""Records and their bundles: metadata stays, the bundle goes when its tenant says so."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.dialects.postgresql import TSVECTOR
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Id, Json, TenantId
+
+
+class Record(Base):
+    """What an agent did; agent and principal are copied from its session for pins and feeds."""
+
+    __tablename__ = "records"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    session_id: Mapped[UUID]
+    agent_id: Mapped[UUID]
+    principal: Mapped[str]
+    kind: Mapped[str]
+    title: Mapped[str]
+    labels_json: Mapped[Json]
+    occurred_at: Mapped[datetime]
+    bundle_sha256: Mapped[bytes]
+    bundle_size: Mapped[int]
+    key_id: Mapped[str]
+    signature: Mapped[bytes]
+    search: Mapped[str] = mapped_column(TSVECTOR, deferred=True)
+    created_at: Mapped[datetime]
+
+
+class Bundle(Base):
+    """The signed bytes, sealed, and the words taken from them; a row gone is a bundle expired."""
+
+    __tablename__ = "bundles"
+
+    tenant_id: Mapped[TenantId]
+    record_id: Mapped[Id]
+    sha256: Mapped[bytes]
+    size: Mapped[int]
+    location: Mapped[str] = mapped_column(server_default="database")
+    bytes: Mapped[bytes | None]
+    content_search: Mapped[str] = mapped_column(TSVECTOR)

@@ -1,0 +1,20 @@
+"""The service's Ed25519 keys: those that sign bundles and packs, and the log's own."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, CreatedAt
+
+
+class SigningKey(Base):
+    """One key pair; the private half is sealed, and a retired one still verifies."""
+
+    __tablename__ = "signing_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    purpose: Mapped[str]
+    public_key: Mapped[bytes]
+    sealed_private_key: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    retired_at: Mapped[datetime | None]

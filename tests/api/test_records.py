@@ -1,0 +1,266 @@
+"""Records: what is posted is signed as it is, found by its words, and read back without content."""
+
+import base64
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from app.core.record import bundles
+from app.core.record.words import MOST_WORDS
+from app.database import Database
+from app.evidence import bundle
+from app.ids import parse
+from app.lib.signing import PublicKey
+from app.settings import Settings
+from tests.api.making import (
+    NOBODY,
+    make_agent,
+    make_record,
+    make_session,
+    pin_of,
+    pointers,
+    record_of,
+    refused,
+)
+from tests.conftest import Api, FreshTenant
+
+Callers = Callable[..., Api]
+
+STEP = {
+    "name": "look up the order",
+    "kind": "tool",
+    "started_at": "2026-01-31T12:00:00Z",
+    "ended_at": "2026-01-31T13:00:00.5+01:00",
+    "status": "ok",
+}
+
+
+@pytest.fixture
+def session(api: Callers) -> dict[str, Any]:
+    """Return an open session."""
+    return make_session(api())
+
+
+def test_a_record_is_answered_with_what_proves_it(api: Callers, session: dict[str, Any]) -> None:
+    made = make_record(api(), session["id"], labels={"env": "production"})
+    assert made["session_id"] == session["id"]
+    assert made["agent_id"] == session["agent_id"]
+    assert made["principal"] == session["principal"]
+    assert made["labels"] == {"env": "production"}
+    assert made["occurred_at"] == made["created_at"]
+    assert made["bundle"]["expired"] is False
+    assert made["log"] == {"status": "pending", "index": None}
+    assert "content" not in made
+    assert api().get(f"/v1/records/{made['id']}").json == made
+
+
+def test_the_bundle_is_what_was_posted_signed_by_the_key_it_names(
+    api: Callers,
+    session: dict[str, Any],
+    database: Database,
+    settings: Settings,
+    tenant: FreshTenant,
+) -> None:
+    steps = [STEP | {"inputs": ["order.json"], "outputs": {"total": 12.5}, "attributes": {"n": 1}}]
+    made = make_record(
+        api(), session["id"], content={"z": 1e21, "ä": None}, steps=steps, labels={"a": "b"}
+    )
+    record_id = parse("rec", made["id"])
+    assert record_id is not None
+    with database.transaction(tenant.id) as opened:
+        raw = bundles.read(opened, settings.master_keys, tenant.id, record_id)
+    assert raw is not None
+    assert sha256(raw).hexdigest() == made["bundle"]["sha256"]
+    assert len(raw) == made["bundle"]["size"]
+    kept = bundle.read(raw)
+    assert kept["content"] == {"z": 1e21, "ä": None}
+    assert kept["record"]["id"] == made["id"]
+    assert kept["record"]["tenant_id"] == f"ten_{tenant.id.hex}"
+    assert kept["steps"][0]["ended_at"] == "2026-01-31T12:00:00.500000Z"
+    assert kept["steps"][0]["events"] == []
+    assert kept["key_id"] == made["bundle"]["key_id"]
+
+
+def test_no_two_bundles_are_alike(api: Callers, session: dict[str, Any]) -> None:
+    first, second = (make_record(api(), session["id"])["bundle"]["sha256"] for _ in range(2))
+    assert first != second
+
+
+def test_a_completed_session_takes_no_more_records(api: Callers, session: dict[str, Any]) -> None:
+    api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+    refused(api().post("/v1/records", record_of(session["id"])), 409, "session-completed")
+
+
+def test_a_session_that_is_not_there_is_not_found(api: Callers) -> None:
+    refused(api().post("/v1/records", record_of(f"ses_{NOBODY}")), 404, "not-found")
+
+
+def test_a_pinned_key_posts_and_finds_within_its_pin_alone(
+    api: Callers, session: dict[str, Any], mint: Callable[..., str]
+) -> None:
+    outside = make_session(api(), make_agent(api())["id"])
+    pinned = api(mint("write", pin_of(session)))
+    mine = make_record(pinned, session["id"], title="mine alone")
+    other = make_record(api(), outside["id"], title="mine not")
+    refused(pinned.post("/v1/records", record_of(outside["id"])), 404, "not-found")
+    refused(pinned.get(f"/v1/records/{other['id']}"), 404, "not-found")
+    assert [row["id"] for row in pinned.get("/v1/records").json["data"]] == [mine["id"]]
+    assert [row["id"] for row in pinned.get("/v1/records?q=mine").json["data"]] == [mine["id"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"title": ""}, "/title"),
+        ({"kind": 1}, "/kind"),
+        ({"labels": {"a:b": "c"}}, "/labels/a:b"),
+        ({"labels": {"a": 1}}, "/labels/a"),
+        ({"labels": {str(n): "" for n in range(65)}}, "/labels"),
+        ({"labels": []}, "/labels"),
+        ({"occurred_at": "yesterday"}, "/occurred_at"),
+        ({"surprise": 1}, "/surprise"),
+        ({"steps": {}}, "/steps"),
+        ({"steps": [{}]}, "/steps/0/ended_at"),
+        ({"steps": [STEP | {"ended_at": "2026-01-31T11:00:00Z"}]}, "/steps/0/ended_at"),
+        ({"steps": [STEP | {"status": "fine"}]}, "/steps/0/status"),
+        ({"steps": [STEP | {"inputs": [1]}]}, "/steps/0/inputs"),
+        ({"steps": [STEP | {"events": [{"name": "x"}]}]}, "/steps/0/events/0/at"),
+        ({"steps": [STEP | {"attributes": []}]}, "/steps/0/attributes"),
+    ],
+)
+def test_what_is_wrong_is_pointed_to(
+    api: Callers, session: dict[str, Any], fields: dict[str, Any], pointer: str
+) -> None:
+    assert pointer in pointers(api().post("/v1/records", record_of(session["id"], **fields)))
+
+
+def test_content_must_be_there_and_may_be_null(api: Callers, session: dict[str, Any]) -> None:
+    body = record_of(session["id"])
+    del body["content"]
+    assert pointers(api().post("/v1/records", body)) == ["/content"]
+    make_record(api(), session["id"], content=None)
+
+
+def test_a_record_may_have_8_mib_and_no_more(api: Callers, session: dict[str, Any]) -> None:
+    empty = len(str(record_of(session["id"], content="")))
+    large = make_record(api(), session["id"], content="x" * (8 * 1024 * 1024 - empty - 100))
+    assert large["bundle"]["size"] > 8 * 1024 * 1024 - 1000
+    too_large = api().post("/v1/records", record_of(session["id"], content="x" * 8 * 1024 * 1024))
+    refused(too_large, 413, "body-too-large")
+
+
+def test_the_same_idempotency_key_makes_one_record(api: Callers, session: dict[str, Any]) -> None:
+    first, second = (
+        api().post("/v1/records", record_of(session["id"]), headers={"Idempotency-Key": "once"})
+        for _ in range(2)
+    )
+    assert first.json == second.json
+    assert len(api().get("/v1/records").json["data"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("q=refunded", ["title"]),
+        ("q=REFUNDED", ["title"]),
+        ("q=marzipan", ["title", "content"]),
+        ("q=marzipan+tool", ["title", "content"]),
+        ("q=%22refunded+marzipan%22", ["title"]),
+        ("q=%22marzipan+refunded%22", []),
+        ("q=%22marzipan+4711%22", []),
+        ("q=4711", ["content"]),
+        ("q=stra%C3%9Fe", ["content"]),
+        ("q=STRASSE", ["content"]),
+        ("q=production", ["content"]),
+        ("label=env:production", ["content"]),
+        ("label=env:production&label=tier:1", ["content"]),
+        ("label=env:production&label=tier:2", []),
+        ("label=env:prod", []),
+        ("q=marzipan&label=env:production", ["content"]),
+        ("kind=tool.call", ["content", "title"]),
+        ("kind=other", []),
+        ("q=thee", []),
+        ("q=look", ["content"]),
+    ],
+)
+def test_records_are_found(
+    api: Callers, session: dict[str, Any], query: str, found: list[str]
+) -> None:
+    made = {
+        "title": make_record(api(), session["id"], title="refunded Marzipan", content="nothing"),
+        "content": make_record(
+            api(),
+            session["id"],
+            title="untitled",
+            labels={"env": "production", "tier": "1"},
+            content={"sweets": ["marzipan", {"order": 4711}], "to": "Lange Straße 5"},
+            steps=[STEP],
+        ),
+    }
+    names = {record["id"]: name for name, record in made.items()}
+    answer = api().get(f"/v1/records?{query}").json
+    assert [names[row["id"]] for row in answer["data"]] == found
+
+
+def test_pages_of_a_search_hold_every_record_once(api: Callers, session: dict[str, Any]) -> None:
+    told = [make_record(api(), session["id"], title="a pear")["id"] for _ in range(4)]
+    inside = [make_record(api(), session["id"], content="a pear")["id"] for _ in range(4)]
+    seen: list[str] = []
+    url = "/v1/records?q=pear&limit=3"
+    while url:
+        page = api().get(url)
+        seen += [row["id"] for row in page.json["data"]]
+        # What comes in while somebody reads moves nothing.
+        make_record(api(), session["id"], title="a pear")
+        cursor = page.json["next_cursor"]
+        url = f"/v1/records?q=pear&limit=3&cursor={cursor}" if cursor else ""
+    assert seen == [*reversed(told), *reversed(inside)]
+
+
+@pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "label=x", "label=:y", "q=a&q=b"])
+def test_a_search_for_nothing_is_refused(api: Callers, query: str) -> None:
+    assert pointers(api().get(f"/v1/records?{query}"))
+
+
+def test_only_the_first_words_of_a_long_content_are_searched(
+    api: Callers, session: dict[str, Any]
+) -> None:
+    words = " ".join(f"w{n}" for n in range(MOST_WORDS + 10))
+    made = make_record(api(), session["id"], content=words)
+    assert api().get("/v1/records?q=w1000").json["data"][0]["id"] == made["id"]
+    assert api().get(f"/v1/records?q=w{MOST_WORDS + 5}").json["data"] == []
+
+
+def test_one_tenant_never_finds_what_another_wrote(
+    api: Callers, session: dict[str, Any], other_tenant: FreshTenant
+) -> None:
+    made = make_record(api(), session["id"], title="ours")
+    stranger = api(other_tenant.root_key)
+    assert stranger.get("/v1/records?q=ours").json["data"] == []
+    refused(stranger.get(f"/v1/records/{made['id']}"), 404, "not-found")
+
+
+def test_the_signature_verifies_with_the_published_key(
+    api: Callers,
+    session: dict[str, Any],
+    database: Database,
+    settings: Settings,
+    tenant: FreshTenant,
+) -> None:
+    from sqlalchemy import text
+
+    made = make_record(api(), session["id"])
+    record_id = parse("rec", made["id"])
+    assert record_id is not None
+    with database.transaction(tenant.id) as opened:
+        raw = bundles.read(opened, settings.master_keys, tenant.id, record_id)
+        public = opened.scalar(
+            text("SELECT public_key FROM signing_keys WHERE key_id = :id"),
+            {"id": made["bundle"]["key_id"]},
+        )
+    assert raw is not None
+    key = PublicKey(public)
+    assert key.id == made["bundle"]["key_id"]
+    assert key.verifies(base64.b64decode(made["bundle"]["signature"]), raw)
