@@ -10,6 +10,7 @@ from app.ledger.notes import (
     Signer,
     Unverified,
     VerifierKey,
+    check_text,
     decode_base64,
     encode_base64,
 )
@@ -38,6 +39,7 @@ class Checkpoint:
             raise Malformed(f"A checkpoint has a size below 2^63 and a root of {HASH_BYTES} bytes.")
         if self.size == 0 and self.root != EMPTY_ROOT:
             raise Malformed("An empty tree has another root.")
+        check_text(self.text)
 
     @property
     def text(self) -> str:

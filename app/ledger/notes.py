@@ -63,10 +63,17 @@ def key_hash(name: str, algorithm: int, public_key: bytes) -> bytes:
 
 def check_name(name: str) -> str:
     """Return a key name as it is. Raises Malformed if it is empty or has spaces, `+`, controls."""
-    spaces = any(map(str.isspace, name))
-    if not name or spaces or "+" in name or _CONTROL.search(name) or not _is_unicode(name):
+    odd = any(each == "+" or each < " " or each.isspace() for each in name)
+    if not name or odd or not _is_unicode(name):
         raise Malformed("A key name is not empty, and has no spaces, plus or control characters.")
     return name
+
+
+def check_text(text: str) -> str:
+    """Return a note's text as it is. Raises Malformed if no note can have it."""
+    if not text.endswith("\n") or _CONTROL.search(text) or not _is_unicode(text):
+        raise Malformed("A note is UTF-8, ends with a newline and has no control characters.")
+    return text
 
 
 @dataclass(frozen=True)
@@ -202,8 +209,7 @@ class Note:
     signatures: tuple[Signature, ...]
 
     def __post_init__(self) -> None:
-        if not self.text.endswith("\n") or _CONTROL.search(self.text) or not _is_unicode(self.text):
-            raise Malformed("A note is UTF-8, ends with a newline and has no control characters.")
+        check_text(self.text)
         if not 0 < len(self.signatures) <= MAX_SIGNATURES:
             raise Malformed(f"A note has 1 to {MAX_SIGNATURES} signatures.")
 
@@ -230,8 +236,7 @@ class Note:
 
     def with_signatures(self, more: Iterable[Signature]) -> "Note":
         """Return the note with lines appended, without those that it has already."""
-        new = dict.fromkeys(more)
-        return replace(self, signatures=tuple(dict.fromkeys([*self.signatures, *new])))
+        return replace(self, signatures=tuple(dict.fromkeys([*self.signatures, *more])))
 
     def verify(self, keys: Iterable[VerifierKey]) -> list[Signed]:
         """Return the signatures by these keys, in the order of the lines, each key's first only.
