@@ -1,0 +1,81 @@
+"""Checkpoints (C2SP tlog-checkpoint): what a log says of itself, as the text of a signed note."""
+
+import re
+from dataclasses import dataclass
+
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE
+from app.ledger.notes import (
+    Malformed,
+    Note,
+    Signer,
+    Unverified,
+    VerifierKey,
+    check_text,
+    decode_base64,
+    encode_base64,
+)
+
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A log's origin, the number of its leaves, and the root over them.
+
+    `extensions` are the lines behind these three, for logs that have any; ours has none. Raises
+    Malformed for what could not be written, or not be read back.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    extensions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        lines = (self.origin, *self.extensions)
+        if any(not line or "\n" in line for line in lines):
+            raise Malformed("The origin and the extension lines of a checkpoint are not empty.")
+        if not 0 <= self.size <= MAX_SIZE or len(self.root) != HASH_BYTES:
+            raise Malformed(f"A checkpoint has a size below 2^63 and a root of {HASH_BYTES} bytes.")
+        if self.size == 0 and self.root != EMPTY_ROOT:
+            raise Malformed("An empty tree has another root.")
+        check_text(self.text)
+
+    @property
+    def text(self) -> str:
+        """The note text."""
+        lines = (self.origin, str(self.size), encode_base64(self.root), *self.extensions)
+        return "".join(f"{line}\n" for line in lines)
+
+    @classmethod
+    def parse(cls, text: str) -> "Checkpoint":
+        """Read a note text. Raises Malformed unless it is as `text` would write it."""
+        *lines, end = text.split("\n")
+        if end or len(lines) < 3:
+            raise Malformed("A checkpoint is three lines or more, each ending with a newline.")
+        origin, size, root, *extensions = lines
+        if not _SIZE.fullmatch(size):
+            raise Malformed("The second line of a checkpoint is its size, without leading zeros.")
+        return cls(origin, int(size), decode_base64(root), tuple(extensions))
+
+    def sign(self, signer: Signer) -> Note:
+        """Return it as a note signed by the log, whose key has the origin as its name.
+
+        Raises ValueError for a signer of another name.
+        """
+        if signer.name != self.origin:
+            raise ValueError(f"{signer.name} does not sign for {self.origin}.")
+        return Note(self.text, (signer.sign(self.text),))
+
+
+def read(data: bytes, key: VerifierKey) -> Checkpoint:
+    """Read a signed checkpoint of the log with this key.
+
+    Raises Malformed, or Unverified if the log did not sign it or it has another origin.
+    """
+    note = Note.parse(data)
+    note.verify([key])
+    found = Checkpoint.parse(note.text)
+    if found.origin != key.name:
+        raise Unverified(f"The checkpoint is of {found.origin}, not of {key.name}.")
+    return found

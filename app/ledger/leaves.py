@@ -1,0 +1,135 @@
+"""What the log's leaves say, as canonical JSON.
+
+The log is public and outlives every record, so a leaf names no tenant and no record, and holds
+hashes only. Hashes are hex in lower case.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.merkle import HASH_BYTES
+from app.lib import canonical_json
+
+_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Commits to a record: the SHA-256 (32 bytes) of its bundle."""
+
+    bundle_sha256: bytes
+
+    def __post_init__(self) -> None:
+        _check_hash(self.bundle_sha256)
+
+    @property
+    def data(self) -> bytes:
+        """The leaf's data."""
+        return canonical_json.dumps({"type": "record", "bundle_sha256": self.bundle_sha256.hex()})
+
+
+@dataclass(frozen=True)
+class AuditHead:
+    """Commits to the head of an audit chain at a time (RFC 3339, UTC, microseconds, `Z`).
+
+    `chain` is `chain_name` of the tenant's salt; `hash` is that of the chain's entry `seq`.
+    """
+
+    chain: bytes
+    seq: int
+    hash: bytes
+    at: str
+
+    def __post_init__(self) -> None:
+        _check_hash(self.chain)
+        _check_hash(self.hash)
+        if type(self.seq) is not int or self.seq < 1:
+            raise ValueError("The entries of an audit chain are numbered from 1.")
+        if type(self.at) is not str or not _AT.fullmatch(self.at):
+            raise ValueError("A time in a leaf is in UTC, with microseconds and Z.")
+
+    @property
+    def data(self) -> bytes:
+        """The leaf's data."""
+        members = {"chain": self.chain.hex(), "seq": self.seq, "hash": self.hash.hex()}
+        return canonical_json.dumps({"type": "audit-head", **members, "at": self.at})
+
+
+@dataclass(frozen=True)
+class LogSuccessor:
+    """The first leaf of a log that goes on after another: the other's last checkpoint."""
+
+    checkpoint: Checkpoint
+
+    @property
+    def data(self) -> bytes:
+        """The leaf's data."""
+        old = self.checkpoint
+        members = {"origin": old.origin, "size": old.size, "root": old.root.hex()}
+        return canonical_json.dumps({"type": "log-successor", **members})
+
+
+Leaf = Record | AuditHead | LogSuccessor
+
+
+def chain_name(salt: bytes) -> bytes:
+    """Return what an audit chain is called in the log, from its tenant's 32 bytes of salt."""
+    if len(salt) != 32:
+        raise ValueError(f"A salt has 32 bytes, not {len(salt)}.")
+    return sha256(b"audit-chain:" + salt).digest()
+
+
+def parse(data: bytes) -> Leaf:
+    """Read a leaf's data. Raises ValueError unless it is exactly what one of these would write."""
+    members = canonical_json.parse(data)
+    if not isinstance(members, dict):
+        raise ValueError("A leaf is an object.")
+    read = _READERS.get(str(members.get("type")))
+    if read is None:
+        raise ValueError(f"A leaf has a type among {', '.join(_READERS)}.")
+    try:
+        leaf = read(members)
+    except KeyError as error:
+        raise ValueError(f"The leaf lacks {error}.") from None
+    if leaf.data != data:
+        raise ValueError("The leaf has other members, or is not canonical JSON.")
+    return leaf
+
+
+def _record(members: dict[str, Any]) -> Record:
+    return Record(_hash(members["bundle_sha256"]))
+
+
+def _audit_head(members: dict[str, Any]) -> AuditHead:
+    chain, found = _hash(members["chain"]), _hash(members["hash"])
+    return AuditHead(chain, members["seq"], found, members["at"])
+
+
+def _log_successor(members: dict[str, Any]) -> LogSuccessor:
+    origin, size = members["origin"], members["size"]
+    if type(origin) is not str or type(size) is not int:
+        raise ValueError("The origin of a log-successor is a string, its size an integer.")
+    return LogSuccessor(Checkpoint(origin, size, _hash(members["root"])))
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Leaf]] = {
+    "record": _record,
+    "audit-head": _audit_head,
+    "log-successor": _log_successor,
+}
+
+
+def _hash(value: Any) -> bytes:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        raise ValueError("A hash in a leaf is 64 digits of hex in lower case.")
+    return bytes.fromhex(value)
+
+
+def _check_hash(value: bytes) -> None:
+    if len(value) != HASH_BYTES:
+        raise ValueError(f"A hash has {HASH_BYTES} bytes, not {len(value)}.")

@@ -1,0 +1,259 @@
+"""Signed notes (C2SP signed-note): a text, and lines that say who signed it.
+
+Two kinds of signature are checked: Ed25519 over the text (0x01), and the witnesses' timestamped
+cosignatures (0x04, C2SP tlog-cosignature). Others are kept as they came and never checked.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+ED25519 = 0x01
+COSIGNATURE = 0x04
+
+MAX_SIGNATURES = 100
+"""How many signature lines a note may have; the specification asks for 16 at least."""
+
+_KEY_BYTES = 32
+_HASH_BYTES = 4
+_SIGNATURE_BYTES = 64
+_TIME_BYTES = 8
+_VERIFIER_KEY = re.compile(r"([^+]+)\+([0-9a-f]{8})\+(.+)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+
+
+class Malformed(ValueError):
+    """A text is no signed note, verifier key or checkpoint in the one form that these have."""
+
+
+class Unverified(ValueError):
+    """A signature does not hold, or none is by a key that was asked for."""
+
+
+def decode_base64(text: str) -> bytes:
+    """Read standard base64 with padding (RFC 4648 section 4) in its one canonical spelling.
+
+    Raises Malformed for any other.
+    """
+    try:
+        data = b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise Malformed("This is not base64.") from None
+    if encode_base64(data) != text:
+        raise Malformed("This base64 has another, canonical spelling.")
+    return data
+
+
+def encode_base64(data: bytes) -> str:
+    """Write standard base64 with padding (RFC 4648 section 4)."""
+    return b64encode(data).decode("ascii")
+
+
+def key_hash(name: str, algorithm: int, public_key: bytes) -> bytes:
+    """Return the 4 bytes that name a key: of SHA-256(name ‖ 0x0A ‖ algorithm ‖ public key)."""
+    return sha256(name.encode() + b"\n" + bytes([algorithm]) + public_key).digest()[:_HASH_BYTES]
+
+
+def check_name(name: str) -> str:
+    """Return a key name as it is. Raises Malformed if it is empty or has spaces, `+`, controls."""
+    odd = any(each == "+" or each < " " or each.isspace() for each in name)
+    if not name or odd or not _is_unicode(name):
+        raise Malformed("A key name is not empty, and has no spaces, plus or control characters.")
+    return name
+
+
+def check_text(text: str) -> str:
+    """Return a note's text as it is. Raises Malformed if no note can have it."""
+    if not text.endswith("\n") or _CONTROL.search(text) or not _is_unicode(text):
+        raise Malformed("A note is UTF-8, ends with a newline and has no control characters.")
+    return text
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature line: who is said to have signed, and the bytes behind the key hash."""
+
+    name: str
+    key_hash: bytes
+    payload: bytes
+
+    def __str__(self) -> str:
+        return f"— {self.name} {encode_base64(self.key_hash + self.payload)}"
+
+    @classmethod
+    def parse(cls, line: str) -> "Signature":
+        """Read a line without its newline. Raises Malformed."""
+        dash, _, rest = line.partition(" ")
+        name, _, blob = rest.partition(" ")
+        if dash != "—":
+            raise Malformed("A signature line begins with an em dash and a space.")
+        data = decode_base64(blob)
+        if len(data) <= _HASH_BYTES:
+            raise Malformed("A signature has a key hash of 4 bytes and more.")
+        return cls(check_name(name), data[:_HASH_BYTES], data[_HASH_BYTES:])
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A signature that holds: by which key, and when, in Unix seconds, for cosignatures."""
+
+    key: "VerifierKey"
+    seconds: int | None
+
+
+@dataclass(frozen=True)
+class VerifierKey:
+    """A public key with the name it signs under; its text is `name+hash+base64` ("vkey")."""
+
+    name: str
+    key_hash: bytes
+    algorithm: int
+    public_key: bytes
+
+    def __str__(self) -> str:
+        key = encode_base64(bytes([self.algorithm]) + self.public_key)
+        return f"{self.name}+{self.key_hash.hex()}+{key}"
+
+    @classmethod
+    def ed25519(cls, name: str, public_key: bytes, algorithm: int = ED25519) -> "VerifierKey":
+        """Make one from the 32 bytes of an Ed25519 key. Raises Malformed for another name or size.
+
+        `algorithm` is ED25519, or COSIGNATURE for the key of a witness.
+        """
+        if len(public_key) != _KEY_BYTES:
+            raise Malformed(f"An Ed25519 key has {_KEY_BYTES} bytes, not {len(public_key)}.")
+        return cls(check_name(name), key_hash(name, algorithm, public_key), algorithm, public_key)
+
+    @classmethod
+    def parse(cls, text: str) -> "VerifierKey":
+        """Read `name+hash+base64`. Raises Malformed, also for a hash that is not the key's.
+
+        The hash of a key of another algorithm is believed: each has a rule of its own for it.
+        """
+        match = _VERIFIER_KEY.fullmatch(text)
+        if match is None:
+            raise Malformed("A verifier key is <name>+<8 hex digits>+<base64>.")
+        data = decode_base64(match[3])
+        if len(data) <= 1:
+            raise Malformed("A verifier key has an algorithm and a public key.")
+        stated = bytes.fromhex(match[2])
+        key = cls(check_name(match[1]), stated, data[0], data[1:])
+        if key.checkable and cls.ed25519(key.name, key.public_key, key.algorithm) != key:
+            raise Malformed("The hash in this verifier key is not that of its name and key.")
+        return key
+
+    @property
+    def checkable(self) -> bool:
+        """Whether signatures by this key can be checked here."""
+        return self.algorithm in (ED25519, COSIGNATURE)
+
+    def made(self, signature: Signature) -> bool:
+        """Whether a signature line names this key; that says nothing of whether it holds."""
+        return (self.name, self.key_hash) == (signature.name, signature.key_hash)
+
+    def verify(self, text: str, signature: Signature) -> Signed:
+        """Check a signature over a note's text. Raises Unverified if it does not hold.
+
+        Also if it names another key, or one that is not `checkable`.
+        """
+        if not self.made(signature) or not self.checkable:
+            raise Unverified(f"The signature by {signature.name} cannot be checked by this key.")
+        seconds, raw = None, signature.payload
+        if self.algorithm == COSIGNATURE:
+            seconds, raw = int.from_bytes(raw[:_TIME_BYTES], "big"), raw[_TIME_BYTES:]
+        if len(raw) != _SIGNATURE_BYTES or (seconds or 0) >= 1 << 63:
+            raise Unverified(f"The signature by {self.name} has a wrong size or time.")
+        message = text.encode() if seconds is None else cosigned_bytes(text, seconds)
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public_key).verify(raw, message)
+        except (InvalidSignature, ValueError):
+            raise Unverified(f"The signature by {self.name} does not hold.") from None
+        return Signed(self, seconds)
+
+
+def cosigned_bytes(text: str, seconds: int) -> bytes:
+    """Return what a witness signs (C2SP tlog-cosignature, "Ed25519 signed message")."""
+    return f"cosignature/v1\ntime {seconds}\n{text}".encode()
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A private key that signs notes under a name."""
+
+    name: str
+    private_key: Ed25519PrivateKey
+
+    @cached_property
+    def verifier_key(self) -> VerifierKey:
+        """What others verify its signatures with."""
+        return VerifierKey.ed25519(self.name, self.private_key.public_key().public_bytes_raw())
+
+    def sign(self, text: str) -> Signature:
+        """Sign a note's text."""
+        key = self.verifier_key
+        return Signature(key.name, key.key_hash, self.private_key.sign(text.encode()))
+
+
+@dataclass(frozen=True)
+class Note:
+    """A text that ends with a newline, and its signature lines in their order, one at least."""
+
+    text: str
+    signatures: tuple[Signature, ...]
+
+    def __post_init__(self) -> None:
+        check_text(self.text)
+        if not 0 < len(self.signatures) <= MAX_SIGNATURES:
+            raise Malformed(f"A note has 1 to {MAX_SIGNATURES} signatures.")
+
+    def __str__(self) -> str:
+        return "".join([self.text, "\n", *(f"{each}\n" for each in self.signatures)])
+
+    def __bytes__(self) -> bytes:
+        return str(self).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Note":
+        """Read a note. Raises Malformed; nothing is verified yet, so do not act on its text."""
+        try:
+            whole = data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Malformed("A note is UTF-8.") from None
+        before, blank, lines = whole.rpartition("\n\n")
+        if not blank or not lines.endswith("\n"):
+            raise Malformed("A note is a text, an empty line and signature lines.")
+        if lines.count("\n") > MAX_SIGNATURES:
+            raise Malformed(f"A note has 1 to {MAX_SIGNATURES} signatures.")
+        signatures = map(Signature.parse, lines.removesuffix("\n").split("\n"))
+        return cls(f"{before}\n", tuple(signatures))
+
+    def with_signatures(self, more: Iterable[Signature]) -> "Note":
+        """Return the note with lines appended, without those that it has already."""
+        return replace(self, signatures=tuple(dict.fromkeys([*self.signatures, *more])))
+
+    def verify(self, keys: Iterable[VerifierKey]) -> list[Signed]:
+        """Return the signatures by these keys, in the order of the lines, each key's first only.
+
+        Lines by other keys, and by keys that cannot be checked here, are passed over. Raises
+        Unverified if one by these keys does not hold, or if there is none.
+        """
+        known = {(each.name, each.key_hash): each for each in keys if each.checkable}
+        found: dict[VerifierKey, Signed] = {}
+        for line in self.signatures:
+            key = known.get((line.name, line.key_hash))
+            if key is not None:
+                found.setdefault(key, key.verify(self.text, line))
+        if not found:
+            raise Unverified("The note has no signature by a key that is known.")
+        return list(found.values())
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= each <= "\udfff" for each in text)

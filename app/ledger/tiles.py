@@ -1,0 +1,223 @@
+"""Tiles: how the tree is stored and served (C2SP tlog-tiles, "Merkle Tree").
+
+Tile (level, number) holds up to 256 hashes, joined: those of the complete subtrees of 256^level
+leaves, from the one at 256 * number on. The levels in between are computed inside a tile. A partial
+tile is the beginning of the full one, so only the widest is stored; a narrower one is cut from it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE, ReadHash, Subtree, fold, parents
+
+HEIGHT = 8
+WIDTH = 1 << HEIGHT
+FULL_BYTES = WIDTH * HASH_BYTES
+
+ENTRIES = -1
+"""Stands for the level of entry bundles, whose path says `entries` in its place."""
+
+
+class TileId(NamedTuple):
+    """Where a tile is: its level (0 to 63) and its number there, the `<N>` of its path."""
+
+    level: int
+    number: int
+
+
+ReadTile = Callable[[TileId], bytes]
+"""Reads the widest tile that is stored there; the `__getitem__` of a mapping will do."""
+
+
+class Tile(NamedTuple):
+    """A tile as it is asked for: its place, and how many hashes or entries of it (1 to 256)."""
+
+    level: int
+    number: int
+    width: int = WIDTH
+
+    @property
+    def id(self) -> TileId:
+        """Where it is stored."""
+        return TileId(self.level, self.number)
+
+    @property
+    def path(self) -> str:
+        """Its path below the log's prefix: `tile/<L>/<N>[.p/<W>]`, with N as `x001/x234/067`."""
+        level = "entries" if self.level == ENTRIES else str(self.level)
+        *above, last = [each.zfill(3) for each in f"{self.number:,}".split(",")]
+        number = "/".join([*(f"x{each}" for each in above), last])
+        partial = "" if self.width == WIDTH else f".p/{self.width}"
+        return f"tile/{level}/{number}{partial}"
+
+
+_PATH = re.compile(
+    r"tile/(?P<level>entries|[0-9]{1,2})/(?P<above>(?:x[0-9]{3}/){0,6})(?P<last>[0-9]{3})"
+    r"(?:\.p/(?P<width>[0-9]{1,3}))?"
+)
+
+
+def parse_path(path: str) -> Tile:
+    """Read a path below the log's prefix, as `Tile.path` writes it.
+
+    Raises ValueError for any other spelling, and for numbers beyond 2^63-1.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None:
+        raise ValueError("A tile's path is tile/<L>/<N> or tile/<L>/<N>.p/<W>, N as x001/x234/067.")
+    level = ENTRIES if match["level"] == "entries" else int(match["level"])
+    number = int(match["above"].replace("x", "").replace("/", "") + match["last"])
+    tile = Tile(level, number, int(match["width"] or WIDTH))
+    if level > 63 or number > MAX_SIZE or not 0 < tile.width <= WIDTH or tile.path != path:
+        raise ValueError("A tile's path has level 0 to 63, width 1 to 255 and no superfluous zero.")
+    return tile
+
+
+def width(level: int, number: int, size: int) -> int:
+    """Return how many hashes or entries a tile has in a tree of `size`: 0 to 256."""
+    return min(max(_hashes(level, size) - number * WIDTH, 0), WIDTH)
+
+
+def edge(size: int) -> list[Tile]:
+    """Return the partial tiles of a tree of `size`, lowest level first; `grow` reads these."""
+    found = []
+    level = 0
+    while count := _hashes(level, size):
+        if count % WIDTH:
+            found.append(Tile(level, count // WIDTH, count % WIDTH))
+        level += 1
+    return found
+
+
+def changed(old_size: int, new_size: int) -> Iterator[Tile]:
+    """Yield the tiles that are new or wider when a tree has grown, as wide as they are then."""
+    level = 0
+    while count := _hashes(level, new_size):
+        first = _hashes(level, old_size) // WIDTH
+        for number in range(first, -(-count // WIDTH)):
+            now = width(level, number, new_size)
+            if now > width(level, number, old_size):
+                yield Tile(level, number, now)
+        level += 1
+
+
+def cut(data: bytes, to: int) -> bytes:
+    """Return the first `to` hashes of a tile. Raises ValueError if it has fewer."""
+    if not 0 < to * HASH_BYTES <= len(data) <= FULL_BYTES or len(data) % HASH_BYTES:
+        raise ValueError(f"A tile of {len(data)} bytes does not hold {to} hashes.")
+    return data[: to * HASH_BYTES]
+
+
+def holding(subtrees: Iterable[Subtree]) -> list[TileId]:
+    """Return which tiles to fetch for the hashes of these complete subtrees, each once, sorted."""
+    return sorted({_place(*each)[0] for each in subtrees})
+
+
+def reader(read_tile: ReadTile) -> ReadHash:
+    """Return a function that reads the hash of any complete subtree out of tiles.
+
+    It raises ValueError where a tile is narrower than what is asked of it.
+    """
+
+    def read(level: int, number: int) -> bytes:
+        where, first, count = _place(level, number)
+        upto = cut(read_tile(where), first + count)
+        return fold(upto[first * HASH_BYTES :])
+
+    return read
+
+
+def root(size: int, read_tile: ReadTile) -> bytes:
+    """Return the root of the tree at `size`, which may be any up to the stored one.
+
+    `read_tile` is asked for the tiles of `edge(size)`.
+    """
+    return _root_over([cut(read_tile(each.id), each.width) for each in edge(size)])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What became of a tree: the tiles to store anew, and its roots before and after.
+
+    `old_root` was computed from the stored tiles: if it is not the root of the last checkpoint,
+    they were tampered with or damaged, and nothing may be signed.
+    """
+
+    old_size: int
+    old_root: bytes
+    new_size: int
+    root: bytes
+    changed: Mapping[TileId, bytes]
+
+
+def grow(old_size: int, read_tile: ReadTile, leaf_hashes: Sequence[bytes]) -> Growth:
+    """Append leaves to a tree of `old_size`.
+
+    `read_tile` is asked for exactly the tiles of `edge(old_size)`, and must answer them as wide as
+    they are there: a wider one was stored for a larger tree, which this would rewrite. Costs two
+    hashes a leaf at most, the leaf's own not counted, and some hundreds for each level of tiles.
+    Raises ValueError for such tiles, and for leaf hashes that have not 32 bytes.
+    """
+    if set(map(len, leaf_hashes)) - {HASH_BYTES}:
+        raise ValueError(f"A leaf hash has {HASH_BYTES} bytes.")
+    stored = {each.level: _exactly(each, read_tile(each.id)) for each in edge(old_size)}
+    grown: dict[TileId, bytes] = {}
+    rests = []
+    row = b"".join(leaf_hashes)
+    new_size = old_size + len(leaf_hashes)
+    level = 0
+    while _hashes(level, new_size):
+        before = stored.get(level, b"")
+        if row:
+            row = before + row
+            first = _hashes(level, old_size) // WIDTH
+            grown.update(_tiles_of(level, first, row))
+            full = len(row) - len(row) % FULL_BYTES
+            rests.append(row[full:])
+            row = _tile_roots(row[:full])
+        else:
+            rests.append(before)
+        level += 1
+    old_root = _root_over(list(stored.values()))
+    return Growth(old_size, old_root, new_size, _root_over(rests), grown)
+
+
+def _hashes(level: int, size: int) -> int:
+    """Return how many hashes the tiles of a level hold together."""
+    return size >> (HEIGHT * max(level, 0))
+
+
+def _place(level: int, number: int) -> tuple[TileId, int, int]:
+    """Return which tile a complete subtree is in, from which hash on, and how many they are."""
+    tile_level, height = divmod(level, HEIGHT)
+    tile, first = divmod(number << height, WIDTH)
+    return TileId(tile_level, tile), first, 1 << height
+
+
+def _exactly(tile: Tile, data: bytes) -> bytes:
+    if len(data) != tile.width * HASH_BYTES:
+        held = len(data) / HASH_BYTES
+        raise ValueError(f"{tile.path.partition('.')[0]} holds {held:g} hashes, not {tile.width}.")
+    return data
+
+
+def _tiles_of(level: int, first: int, row: bytes) -> Iterator[tuple[TileId, bytes]]:
+    for number, start in enumerate(range(0, len(row), FULL_BYTES), first):
+        yield TileId(level, number), row[start : start + FULL_BYTES]
+
+
+def _tile_roots(row: bytes) -> bytes:
+    """Return the roots of full tiles, joined, for full tiles joined in `row`."""
+    for _ in range(HEIGHT):
+        row = parents(row)
+    return row
+
+
+def _root_over(rests: Sequence[bytes]) -> bytes:
+    """Return the root over what each level holds in partial tiles, lowest level first."""
+    found = b""
+    for rest in rests:
+        found = fold(rest + found)
+    return found or EMPTY_ROOT
