@@ -34,6 +34,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "deliver": "deliver",
     "run_job": "jobs",
     "sweep": "tick",
+    "expire_bundles": "tick",
     "prune_history": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())

@@ -7,6 +7,7 @@ import dramatiq
 from app.queue import ACTORS
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
+from jobs.expire_bundles import expire_bundles
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
 from jobs.sweep import sweep
@@ -15,6 +16,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
     "sweep": sweep,
+    "expire_bundles": expire_bundles,
     "prune_history": prune_history,
 }
 

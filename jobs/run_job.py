@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.core import jobs as durable
 from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed, Step
+from app.core.record import expiry
 from app.models import Job
 from jobs.middleware import kind, where
 from jobs.runtime import Runtime, runtime
@@ -20,6 +21,7 @@ _log = structlog.get_logger(__name__)
 # What a step of each kind of job does, in the session of the step's transaction.
 KINDS: Mapping[str, Callable[[Session, UUID, Job], Step]] = {
     bulk_replay.KIND: bulk_replay.step,
+    expiry.KIND: expiry.step,
 }
 
 TURN_SECONDS = 5.0

@@ -23,6 +23,8 @@ CREATE UNIQUE INDEX signing_keys_current ON signing_keys (purpose) WHERE retired
 RECORDS = """
 ALTER TABLE tenants
     ADD COLUMN expired_through   timestamptz,
+    ADD COLUMN patrolled_at      timestamptz,
+    ADD COLUMN patrolled_id      uuid,
     ADD COLUMN sealed_search_key bytea;
 
 CREATE TABLE records (
@@ -48,7 +50,7 @@ CREATE INDEX records_session ON records (tenant_id, session_id, id);
 CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
 CREATE INDEX records_principal ON records (tenant_id, principal, id);
 CREATE INDEX records_kind ON records (tenant_id, kind, id);
-CREATE INDEX records_created_at ON records (tenant_id, created_at);
+CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
 -- A public record is asked for by its id alone.
 CREATE INDEX records_id ON records (id);
 -- Every search reads the list of what is not yet in the index, so it is kept short.
