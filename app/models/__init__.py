@@ -9,7 +9,7 @@ from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogLeaf
-from app.models.records import Bundle, Record
+from app.models.records import Bundle, BundleWords, Record, RecordWords
 from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
@@ -23,6 +23,7 @@ __all__ = [
     "AuditHead",
     "Base",
     "Bundle",
+    "BundleWords",
     "Delivery",
     "DeliveryAttempt",
     "Event",
@@ -33,6 +34,7 @@ __all__ = [
     "LaneSlot",
     "LogLeaf",
     "Record",
+    "RecordWords",
     "SigningKey",
     "Tenant",
     "Webhook",

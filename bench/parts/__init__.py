@@ -4,7 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts import accept, backlog, canonical, deliveries, idle, latency, neighbours
+from bench.parts import (
+    accept,
+    backlog,
+    canonical,
+    deliveries,
+    expiry,
+    idle,
+    latency,
+    neighbours,
+    search,
+)
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -14,5 +24,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "latency": latency.run,
     "neighbours": neighbours.run,
     "backlog": backlog.run,
+    "search": search.run,
+    "expiry": expiry.run,
     "canonical": canonical.run,
 }

@@ -22,7 +22,7 @@ from app.clock import rfc3339
 from app.core import audit, jobs
 from app.core.callers import SYSTEM
 from app.core.jobs import Step
-from app.core.record import retention
+from app.core.record import bundles, retention, word_tables
 from app.database import cursor
 from app.models import Job, Tenant
 
@@ -121,7 +121,6 @@ def _aged(session: Session, tenant_id: UUID, through: datetime, after: _Aged) ->
     return [_Aged(*row) for row in cursor(session).execute(_AGED, wanted)]
 
 
-_DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
 _DONE = "UPDATE tenants SET expired_through = greatest(expired_through, %s) WHERE id = %s"
 
 
@@ -133,7 +132,8 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     found = _aged(session, tenant_id, through, after)
     batch = _of_bounded_size(found)
     wanted = [each.id for each in batch if each.size is not None]
-    gone = cursor(session).execute(_DELETE, (tenant_id, wanted)).rowcount
+    word_tables.forget_content(session, tenant_id, wanted)
+    gone = bundles.delete(session, tenant_id, wanted)
     progress = json.loads(job.progress or "{}")
     progress["expired"] += gone
     if len(batch) == MOST_RECORDS or len(batch) < len(found):
