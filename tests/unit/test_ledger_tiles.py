@@ -86,7 +86,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(BATCHES)
 def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None:
     stored: Stored = {}
@@ -105,7 +105,7 @@ def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None
     assert at_once == stored
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=3))
 def test_another_writer_of_tiles_writes_the_same_bytes(batches: list[int]) -> None:
     with TemporaryDirectory() as name:
@@ -365,7 +365,7 @@ def test_every_entry_bundle_that_is_read_is_canonical(data: bytes) -> None:
     assert entry_bundles.encode(entries) == data
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 600), max_size=5))
 def test_entry_bundles_grow_alike_in_any_batches(batches: list[int]) -> None:
     stored: Stored = {}
