@@ -86,7 +86,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(BATCHES)
 def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None:
     stored: Stored = {}
@@ -146,6 +146,7 @@ def test_a_stranger_reads_roots_and_proofs_of_any_size_from_the_tiles(
     seventy_thousand: tuple[Stored, Growth],
 ) -> None:
     stored, growth = seventy_thousand
+    assert growth.root == stack_root(LEAVES)
     check_by_a_stranger(stored, growth, LEAVES, times=60)
 
 
@@ -184,7 +185,6 @@ def test_a_million_leaves_at_once_and_in_batches() -> None:
     leaf_hashes = [sha256(number.to_bytes(4, "big")).digest() for number in range(count)]
     stored: Stored = {}
     growth = grown(stored, 0, leaf_hashes)
-    assert growth.root == stack_root(leaf_hashes)
     check_by_a_stranger(stored, growth, leaf_hashes, times=20)
 
     half, batch = count // 2, 10_000
