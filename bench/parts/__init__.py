@@ -12,6 +12,7 @@ from bench.parts import (
     expiry,
     idle,
     latency,
+    ledger,
     neighbours,
     search,
 )
@@ -27,4 +28,5 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "search": search.run,
     "expiry": expiry.run,
     "canonical": canonical.run,
+    "ledger": ledger.run,
 }
