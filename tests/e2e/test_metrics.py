@@ -89,8 +89,8 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
         assert scraper.value("http_requests_total", route="/v1/findings/batch") == 1
 
         swept = scraper.value("record_service_sweeps_total")
-        stack.flush_redis()
         stack.kill_worker()
+        stack.flush_redis()
         caller.findings(caller.session(), 10)
         assert hook.settled(LEASE_SECONDS)["succeeded"] == 50
         until(lambda: scraper.value("record_service_sweeps_total") > swept, WRITTEN_SECONDS)
