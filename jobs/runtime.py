@@ -1,12 +1,14 @@
-"""What one worker process holds: its database, bell, HTTP client, flusher and room.
+"""What one worker process holds: its database, bell, flusher, room, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
 
+from app.counters import CounterWriter
 from app.database import Database
 from app.lib.outbound import Outbound
+from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
 from jobs.flusher import Flusher
@@ -25,11 +27,14 @@ class Runtime:
     outbound: Outbound
     flusher: Flusher
     room: Room
+    tally: Tally
+    counters: CounterWriter
 
     @classmethod
-    def open(cls, settings: Settings, threads: int) -> "Runtime":
-        """Open everything for a worker with `threads` threads."""
-        bell = Bell(settings.redis_url)
+    def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
+        """Open everything for a worker with `threads` threads; `tally` may count already."""
+        tally = tally or Tally()
+        bell = Bell(settings.redis_url, tally)
         database = Database(
             settings.database_url,
             pool_size=settings.database_pool_size,
@@ -39,13 +44,16 @@ class Runtime:
             prepare_threshold=settings.database_prepare_threshold,
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
-        flusher = Flusher(database, settings)
+        flusher = Flusher(database, settings, tally)
         flusher.start()
-        return cls(settings, database, bell, outbound, flusher, Room(threads))
+        counters = CounterWriter(database, tally)
+        counters.begin()
+        return cls(settings, database, bell, outbound, flusher, Room(threads), tally, counters)
 
     def close(self) -> None:
         """Write what is left and close everything."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
+        self.counters.close()
         self.outbound.close()
         self.database.close()
         self.bell.close()
@@ -55,9 +63,9 @@ class _Process:
     runtime: Runtime | None = None
 
 
-def start(settings: Settings, threads: int) -> None:
+def start(settings: Settings, threads: int, tally: Tally) -> None:
     """Open this process's runtime."""
-    _Process.runtime = Runtime.open(settings, threads)
+    _Process.runtime = Runtime.open(settings, threads, tally)
 
 
 def runtime() -> Runtime:

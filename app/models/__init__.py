@@ -4,6 +4,7 @@ from app.models.agents import Agent, AgentSession
 from app.models.api_keys import ApiKey
 from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
+from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
@@ -24,6 +25,7 @@ __all__ = [
     "Base",
     "Bundle",
     "BundleWords",
+    "CounterValue",
     "Delivery",
     "DeliveryAttempt",
     "Event",
