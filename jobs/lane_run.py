@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.delivery import deliveries, lane_health, lanes, retries
 from app.core.delivery.deliveries import LEASE, Claimed, Moment
-from app.core.delivery.lanes import Lane
+from app.core.delivery.lanes import Lane, Standing
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
 from app.errors import Unavailable
@@ -66,6 +66,7 @@ class LaneRun:
         self._place: Place | None = None
         self._has_slot = False
         self._no_room = False
+        self._goes_behind = False
         self._more_to_cancel = False
         self._ticket = 0
         self._sent = 0
@@ -116,11 +117,12 @@ class LaneRun:
         return _Batch(lane, claimed, len(claimed) == limit > 1, sender, began)
 
     def _enter(self, session: Session, lane: Lane) -> bool:
-        self._place = self._runtime.room.enter(proven=lane.proven)
+        self._place = self._runtime.room.enter(lane.standing)
         if self._place is None:
             self._no_room = True
         else:
             self._has_slot = lanes.take_slot(session, lane, self._holder)
+        self._goes_behind = lane.standing is Standing.SLOW and not self._has_slot
         return self._has_slot
 
     def _stay(self, session: Session, lane: Lane) -> bool:
@@ -204,6 +206,7 @@ class LaneRun:
         try:
             if self._has_slot:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
+                self._goes_behind = self._place is not None and self._place.wanted()
                 due = self._free_slot()
         finally:
             if self._place is not None:
@@ -213,11 +216,15 @@ class LaneRun:
     def _ring_again(self, *, due: bool) -> None:
         """Ring for what is left; a turn that sent nothing leaves that to the sweep, each second.
 
+        So does a slow lane while others want its place, or while nobody can take it: the sweep goes
+        by who waits longest, and whatever is new on the lane meanwhile rings for nothing.
         A ring that met a full process is passed on, for another may have room: with the sweep alone
         it could meet the same one again and again. After a few times all are full.
         """
         bell = self._runtime.bell
-        if (due and self._sent) or self._more_to_cancel:
+        if self._goes_behind:
+            bell.set_flag(self._key[1])
+        elif (due and self._sent) or self._more_to_cancel:
             bell.ring_lanes([self._key], ignore_flags=True)
         elif self._no_room and self._passed_on < PASSED_ON_AT_MOST:
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
@@ -225,7 +232,7 @@ class LaneRun:
     def _free_slot(self) -> bool:
         def free(session: Session) -> bool:
             lanes.free_slot(session, *self._key, self._holder)
-            return lanes.reschedule(session, *self._key)
+            return lanes.reschedule(session, *self._key, behind=self._goes_behind)
 
         return self._insist(free)
 
