@@ -5,6 +5,7 @@ slot no two holders and a pause one probe. `lanes.due_at` is when the lane next 
 is computed anew, under the lock, whenever a worker leaves, and lowered by whoever makes a row due.
 """
 
+import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -19,6 +20,18 @@ NUMBER_AT_ONCE = 500
 CANCEL_AT_ONCE = 5_000
 SLOT_LEASE = timedelta(seconds=30)
 PROVEN_FOR = timedelta(minutes=10)
+
+
+class Standing(enum.Enum):
+    """What is known of a lane's receiver.
+
+    `SLOW` is one that has kept a POST waiting for over a second and answered none well and quickly
+    since. `PROVEN` is any other that answered well in the last ten minutes, `UNKNOWN` the rest.
+    """
+
+    PROVEN = enum.auto()
+    UNKNOWN = enum.auto()
+    SLOW = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -40,10 +53,17 @@ class Lane:
     slow_at: datetime | None
 
     @property
+    def standing(self) -> Standing:
+        """What is known of the receiver."""
+        if self.slow_at is not None:
+            return Standing.SLOW
+        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
+        return Standing.PROVEN if recent else Standing.UNKNOWN
+
+    @property
     def proven(self) -> bool:
         """Whether the receiver answered well in the last ten minutes and is not hanging now."""
-        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
-        return recent and self.slow_at is None
+        return self.standing is Standing.PROVEN
 
     @property
     def paused(self) -> bool:
@@ -198,7 +218,7 @@ WITH open AS (
            AND d.priority = level.priority AND d.finished_at IS NULL
          ORDER BY d.next_attempt_at LIMIT 1) AS earliest
 )
-UPDATE lanes SET ring_at = NULL, due_at = least(
+UPDATE lanes SET ring_at = CASE WHEN %(behind)s THEN clock_timestamp() END, due_at = least(
            open.urgent,
            CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
   FROM open
@@ -207,16 +227,16 @@ RETURNING coalesce(due_at <= clock_timestamp(), false)
 """
 
 
-def reschedule(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+def reschedule(
+    session: Session, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False
+) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    The sweep may ring it from then on, whenever it did last.
+    The sweep may ring it from then on, whenever it did last; `behind` puts it behind the due lanes
+    that were rung before.
     """
-    row = (
-        cursor(session)
-        .execute(_RESCHEDULE, {"tenant": tenant_id, "webhook": webhook_id})
-        .fetchone()
-    )
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "behind": behind}
+    row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
     return row is not None and bool(row[0])
 
 
