@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import deliveries, lane_health, lanes, retries
+from app.core.delivery import cancelling, deliveries, lane_health, lanes, retries
 from app.core.delivery.deliveries import LEASE, Claimed, Moment
 from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
@@ -98,7 +98,7 @@ class LaneRun:
                 return None
             moment = Moment(lane.now, time.monotonic())
             if not lane.sends:
-                self._more_to_cancel = lanes.cancel_some(session, *self._key)
+                self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None
