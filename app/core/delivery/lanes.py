@@ -114,6 +114,16 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     return number_locked(session, tenant_id, webhook_id)
 
 
+def number_if_free(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
+    free = cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+        " FOR NO KEY UPDATE SKIP LOCKED",
+        (tenant_id, webhook_id),
+    )
+    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
+
+
 def number_locked(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     """Do what `number` does, in a transaction that holds the lane's lock already."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": NUMBER_AT_ONCE}
