@@ -47,14 +47,46 @@ COUNTING = (
     ("DELETE", "OLD TABLE AS stale", _VANISHED),
 )
 
-# Statistics may be older than the backlog, or than its numbers: of a partition in which nothing had
-# a number a moment ago the planner would read every row, to find none. Its settings hold for what
-# the function asks alone. STABLE: it sees the same moment as the statement that asks it.
-UNNUMBERED = """
-CREATE FUNCTION count_unnumbered(tenant uuid, webhook uuid) RETURNS bigint LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0 AS $$
+# Rows without a number come by the hundred thousand before statistics tell of them, and are gone
+# before these tell of that. So the planner would sort all of them to find the first, or read every
+# row of a week to find none; its settings here hold for what each function asks alone. STABLE: they
+# see the same moment as the statement that asks.
+_BY_INDEX = """
+STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET max_parallel_workers_per_gather = 0
+"""
+UNNUMBERED = f"""
+CREATE FUNCTION count_unnumbered(tenant uuid, webhook uuid) RETURNS bigint
+LANGUAGE sql {_BY_INDEX} AS $$
     SELECT count(*) FROM deliveries
      WHERE tenant_id = tenant AND webhook_id = webhook AND sequence IS NULL AND kind = 'event'
+$$;
+
+CREATE FUNCTION first_unnumbered(tenant uuid, webhook uuid, at_most bigint) RETURNS SETOF uuid
+LANGUAGE sql {_BY_INDEX} AS $$
+    SELECT id FROM deliveries
+     WHERE tenant_id = tenant AND webhook_id = webhook AND sequence IS NULL AND kind = 'event'
+     ORDER BY id LIMIT at_most
+$$;
+
+-- One index probe a lane, however many rows wait in each (a "loose index scan").
+CREATE FUNCTION unnumbered_lanes()
+RETURNS TABLE (tenant_id uuid, webhook_id uuid, oldest timestamptz)
+LANGUAGE sql {_BY_INDEX} AS $$
+    WITH RECURSIVE unnumbered AS (
+        (SELECT d.tenant_id, d.webhook_id, d.created_at FROM deliveries AS d
+          WHERE d.sequence IS NULL AND d.kind = 'event'
+          ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1)
+        UNION ALL
+        SELECT beyond.tenant_id, beyond.webhook_id, beyond.created_at
+          FROM unnumbered AS u
+         CROSS JOIN LATERAL (
+            SELECT d.tenant_id, d.webhook_id, d.created_at FROM deliveries AS d
+             WHERE d.sequence IS NULL AND d.kind = 'event'
+               AND (d.tenant_id, d.webhook_id) > (u.tenant_id, u.webhook_id)
+             ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1) AS beyond
+    )
+    SELECT tenant_id, webhook_id, created_at FROM unnumbered
 $$;
 """
 

@@ -85,10 +85,7 @@ def lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
 _NUMBER = """
 WITH fresh AS MATERIALIZED (
     SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
-      FROM (SELECT id FROM deliveries
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND sequence IS NULL AND kind = 'event'
-             ORDER BY id LIMIT %(limit)s) AS first
+      FROM first_unnumbered(%(tenant)s, %(webhook)s, %(limit)s) AS first (id)
 ), numbered AS (
     UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
       FROM fresh, lanes AS l

@@ -16,21 +16,10 @@ AT_ONCE = 1000
 # A worker that can numbers what it is rung for at once.
 UNNUMBERED_FOR = timedelta(seconds=2)
 
-# Rows that nobody has looked at yet have no lane that knows of them. One index probe a lane finds
-# them, however many wait in each (a "loose index scan").
+# Rows that nobody has looked at yet have no lane that knows of them.
 _WAKE = """
-WITH RECURSIVE unnumbered AS (
-    (SELECT tenant_id, webhook_id, created_at FROM deliveries
-      WHERE sequence IS NULL AND kind = 'event'
-      ORDER BY tenant_id, webhook_id, id LIMIT 1)
-    UNION ALL
-    SELECT beyond.tenant_id, beyond.webhook_id, beyond.created_at
-      FROM unnumbered AS u
-     CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.webhook_id, d.created_at FROM deliveries AS d
-         WHERE d.sequence IS NULL AND d.kind = 'event'
-           AND (d.tenant_id, d.webhook_id) > (u.tenant_id, u.webhook_id)
-         ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1) AS beyond
+WITH unnumbered AS MATERIALIZED (
+    SELECT * FROM unnumbered_lanes()
 ), woken AS (
     UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
      WHERE (l.tenant_id, l.webhook_id) IN (
@@ -40,7 +29,7 @@ WITH RECURSIVE unnumbered AS (
          ORDER BY w.tenant_id, w.webhook_id
            FOR NO KEY UPDATE OF w SKIP LOCKED)
 )
-SELECT tenant_id, webhook_id FROM unnumbered WHERE created_at < clock_timestamp() - %s
+SELECT tenant_id, webhook_id FROM unnumbered WHERE oldest < clock_timestamp() - %s
 """
 
 _LANES = """
