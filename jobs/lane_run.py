@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.delivery import deliveries, lane_health, lanes, retries
+from app.core.delivery import cancelling, deliveries, lane_health, lanes, retries
 from app.core.delivery.deliveries import LEASE, Claimed
 from app.core.delivery.lanes import Lane, Standing
 from app.core.delivery.outcomes import Outcome
@@ -104,7 +104,7 @@ class LaneRun:
             looked = time.monotonic()
             if not lane.sends:
                 self._result = "not_sending"
-                self._more_to_cancel = lanes.cancel_some(session, *self._key)
+                self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None

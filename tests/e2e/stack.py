@@ -106,8 +106,8 @@ class Hook:
         return found
 
     def books(self) -> dict[str, Any]:
-        """Return its accounting."""
-        found: dict[str, Any] = self._caller.get(f"{self.path}/accounting")
+        """Return its accounting, with what is pending found by a scan."""
+        found: dict[str, Any] = self._caller.get(f"{self.path}/accounting?exact=true")
         return found
 
     def settled(self, seconds: float = 30.0) -> dict[str, Any]:

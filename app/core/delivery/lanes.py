@@ -17,7 +17,6 @@ from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGE
 from app.database import cursor
 
 NUMBER_AT_ONCE = 500
-CANCEL_AT_ONCE = 5_000
 SLOT_LEASE = timedelta(seconds=30)
 PROVEN_FOR = timedelta(minutes=10)
 
@@ -106,10 +105,7 @@ def lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
 _NUMBER = """
 WITH fresh AS MATERIALIZED (
     SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
-      FROM (SELECT id FROM deliveries
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND sequence IS NULL AND kind = 'event'
-             ORDER BY id LIMIT %(limit)s) AS first
+      FROM first_unnumbered(%(tenant)s, %(webhook)s, %(limit)s) AS first (id)
 ), numbered AS (
     UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
       FROM fresh, lanes AS l
@@ -133,6 +129,16 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     """
     lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
+
+
+def number_if_free(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
+    free = cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+        " FOR NO KEY UPDATE SKIP LOCKED",
+        (tenant_id, webhook_id),
+    )
+    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
 
 
 def number_locked(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
@@ -247,76 +253,3 @@ def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
         " WHERE tenant_id = %s AND webhook_id = %s",
         (tenant_id, webhook_id),
     )
-
-
-_CANCEL = """
-WITH doomed AS MATERIALIZED (
-    SELECT id FROM deliveries
-     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
-     LIMIT %(limit)s
-), cancelled AS (
-    UPDATE deliveries AS d
-       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
-      FROM doomed
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = doomed.id
-    RETURNING d.kind
-), totals AS (
-    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
-           count(*) FILTER (WHERE kind = 'replay') AS replays,
-           count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM cancelled
-)
-UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
-                 replays_cancelled = replays_cancelled + totals.replays,
-                 tests_cancelled = tests_cancelled + totals.tests
-  FROM totals
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING totals.events + totals.replays + totals.tests
-"""
-
-
-def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
-    """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
-
-    More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
-    left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
-    so a cancelled event keeps its place in the sequence.
-    """
-    for _ in range(CANCEL_AT_ONCE // NUMBER_AT_ONCE):
-        if not number_locked(session, tenant_id, webhook_id):
-            break
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
-    row = cursor(session).execute(_CANCEL, wanted).fetchone()
-    if row is not None and row[0] == CANCEL_AT_ONCE:
-        due_now(session, tenant_id, webhook_id)
-        return True
-    reschedule(session, tenant_id, webhook_id)
-    return False
-
-
-def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Cancel what is left of an earlier time, before the webhook sends again."""
-    while cancel_some(session, tenant_id, webhook_id):
-        pass
-
-
-def cancel(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Begin to cancel what a webhook has open; return how many deliveries those are."""
-    found = _count_open(session, tenant_id, webhook_id)
-    cancel_some(session, tenant_id, webhook_id)
-    return found
-
-
-def _count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Return how many deliveries of a webhook are open, of every kind."""
-    row = (
-        cursor(session)
-        .execute(
-            "SELECT count(*) FROM deliveries WHERE tenant_id = (SELECT %s::uuid)"
-            " AND webhook_id = (SELECT %s::uuid) AND finished_at IS NULL",
-            (tenant_id, webhook_id),
-        )
-        .fetchone()
-    )
-    return int(row[0]) if row else 0
