@@ -10,6 +10,7 @@ from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogLeaf
 from app.models.records import Bundle, Record
+from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
@@ -33,6 +34,8 @@ __all__ = [
     "LaneSlot",
     "LogLeaf",
     "Record",
+    "ShareLink",
+    "ShareLinkOpening",
     "SigningKey",
     "Tenant",
     "Webhook",

@@ -18,7 +18,7 @@ from app.settings import Settings
 from tests.conftest import FreshTenant
 
 # The two hashes by which a caller's tenant is found.
-TENANT_IS_FOUND_BY = {"api_keys_digest"}
+TENANT_IS_FOUND_BY = {"api_keys_digest", "share_links_digest"}
 # The service's own: keys that sign for everyone, and a log that names no tenant.
 WITHOUT_TENANT = ("alembic_version", "tenants", "signing_keys", "log_leaves")
 
