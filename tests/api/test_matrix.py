@@ -111,6 +111,8 @@ PUBLIC = {
     "/openapi.json": 200,
     "/problems/<slug>": 404,
     "/readyz": 200,
+    "/robots.txt": 200,
+    "/s/<token>": 404,
 }
 
 ROLES = ("read", "write", "admin")
