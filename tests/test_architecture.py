@@ -28,6 +28,8 @@ PUBLIC_ROUTES = {
     "/openapi.json",
     "/problems/<slug>",
     "/readyz",
+    "/robots.txt",
+    "/s/<token>",
 }
 
 # Who may do what only one module should: the module, and the pattern that nobody else may have.

@@ -22,7 +22,7 @@ from tests.conftest import FreshTenant
 
 ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
-TENANT_IS_FOUND_BY = {"api_keys_digest"}
+TENANT_IS_FOUND_BY = {"api_keys_digest", "share_links_digest"}
 # The service's own: keys that sign for everyone, and a log that names no tenant.
 WITHOUT_TENANT = ("alembic_version", "tenants", "signing_keys", "log_leaves")
 # Keyed hashes, which say nothing without the tenant's key.
