@@ -89,7 +89,8 @@ def _made_from_bundle(write: Callable[[Record, Bundle], Iterator[bytes]]) -> Res
             return not_modified(etag, weak=True)
         asked_for = request.method != "HEAD"
         raw = contents.read(session, services().settings.master_keys, record) if asked_for else b""
-    body = write(record, bundle.read(raw)) if asked_for else None
+    # Of a length that is not known nothing is said: an iterator has none.
+    body = write(record, bundle.read(raw)) if asked_for else iter(())
     answered = Response(body, content_type=MEDIA_TYPE)
     answered.set_etag(etag, weak=True)
     return answered

@@ -194,6 +194,7 @@ def test_exports_are_json_and_known_again(
     head = api().request("HEAD", path)
     assert (head.status_code, head.data) == (200, b"")
     assert head.headers["ETag"] == got.headers["ETag"]
+    assert "Content-Length" not in head.headers
 
 
 def test_no_two_exports_share_an_etag(api: Callers, record: dict[str, Any]) -> None:
