@@ -7,6 +7,7 @@ import dramatiq
 from app.queue import ACTORS
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
+from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
 from jobs.sweep import sweep
@@ -14,6 +15,7 @@ from jobs.sweep import sweep
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
+    "integrate": integrate,
     "sweep": sweep,
     "prune_history": prune_history,
 }

@@ -1,10 +1,12 @@
-"""What one worker process holds: its database, bell, HTTP client, flusher and room.
+"""What one worker process holds: its database, bell, HTTP client, flusher, room, log keeper.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
 
+from app.core.log import heads
+from app.core.log.keeper import Keeper
 from app.database import Database
 from app.lib.outbound import Outbound
 from app.queue import Bell
@@ -25,6 +27,7 @@ class Runtime:
     outbound: Outbound
     flusher: Flusher
     room: Room
+    log: Keeper
 
     @classmethod
     def open(cls, settings: Settings, threads: int) -> "Runtime":
@@ -41,7 +44,9 @@ class Runtime:
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
         flusher = Flusher(database, settings)
         flusher.start()
-        return cls(settings, database, bell, outbound, flusher, Room(threads))
+        head = heads.opened(settings.log_head_url)
+        log = Keeper(database, settings.master_keys, settings.log_origin, head)
+        return cls(settings, database, bell, outbound, flusher, Room(threads), log)
 
     def close(self) -> None:
         """Write what is left and close everything."""

@@ -42,6 +42,7 @@ def by_name(entries: Iterable[Entry]) -> Mapping[str, Entry]:
 TIMETABLE: Final = by_name(
     [
         Entry("sweep", actor="sweep", every=1, max_age=5),
+        Entry("integrate", actor="integrate", every=1, max_age=5),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
 )

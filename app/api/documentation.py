@@ -46,6 +46,7 @@ _ID_PREFIXES = {
     "key_id": "key",
     "agent_id": "agt",
     "session_id": "ses",
+    "record_id": "rec",
     "finding_id": "fnd",
     "webhook_id": "whk",
     "delivery_id": "dlv",
