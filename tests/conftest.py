@@ -21,6 +21,7 @@ from werkzeug.test import TestResponse
 from app import migrations
 from app.api.services import EXTENSION
 from app.core import tenants
+from app.core.log.keeper import Keeper
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
@@ -164,6 +165,12 @@ def app(settings: Settings, database: Database) -> Iterator[Flask]:
     created = create_app(settings)
     yield created
     created.extensions[EXTENSION].close()
+
+
+@pytest.fixture
+def log(database: Database, settings: Settings) -> Keeper:
+    """Return the keeper of the log that all tests of this process share: others add to it, too."""
+    return Keeper(database, settings.master_keys, settings.log_origin, None)
 
 
 @pytest.fixture

@@ -17,9 +17,12 @@ from app.database import Database, cursor
 from app.errors import LogHeadUnavailable
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Note
 from app.lib.sealing import MasterKeys
 
 ORIGIN = "records.test/log"
+# One bit of a stored tile, by the statement that its owner may make.
+FLIP = "UPDATE log_tiles SET data = set_byte(data, 40, get_byte(data, 40) # 1)"
 _INSERT = """
 INSERT INTO log_leaves (id, leaf_hash, data)
 SELECT * FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[])
@@ -34,8 +37,9 @@ def add_leaves(database: Database, count: int) -> list[bytes]:
     """Have leaves wait for the log, as records leave them; return their hashes."""
     data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
     hashes = [merkle.leaf_hash(each) for each in data]
+    keys = [ids.new() for _ in data]
     with database.across_tenants() as session:
-        cursor(session).execute(_INSERT, ([ids.new() for _ in data], hashes, data))
+        cursor(session).execute(_INSERT, (keys, hashes, data))
     return hashes
 
 
@@ -115,14 +119,15 @@ class World:
             last = publication.current(session)
             assert last is not None
             key = publication.verifier_key(session, last.generation)
-        note = publication.Note.parse(last.note)
+        note = Note.parse(last.note)
         note.verify([key])
         assert note.text == last.checkpoint.text
         return last
 
     def look(self, *heads: bytes) -> None:
         """Hold every note and head against all that was seen before: one tree a size, for ever."""
-        for text in (*heads, *self._notes(), *filter(None, [self.store and self.store.read()])):
+        head = None if self.store is None else self.store.read()
+        for text in (*heads, *self._notes(), *([] if head is None else [head])):
             found = Checkpoint.parse(text.decode())
             assert self.seen.setdefault((found.origin, found.size), found.root) == found.root
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts import accept, backlog, canonical, deliveries, idle, latency, neighbours
+from bench.parts import accept, backlog, canonical, deliveries, idle, latency, log, neighbours
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -15,4 +15,5 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "neighbours": neighbours.run,
     "backlog": backlog.run,
     "canonical": canonical.run,
+    "log": log.run,
 }

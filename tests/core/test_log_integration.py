@@ -1,5 +1,6 @@
 """From a waiting leaf to a published checkpoint, with everything failing on the way."""
 
+import contextlib
 import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -168,10 +169,8 @@ def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> Non
         )
         database.at = rng.choice([None, 0, 1, 2, 3])
         database.committed = rng.random() < 0.5
-        try:
+        with contextlib.suppress(Killed, LookupError):
             world.keeper(head=head, database=database).run(most=rng.choice([50, 256, 1000]))
-        except (Killed, LookupError):
-            pass
         world.look(*head.seen)
     world.keeper().run()
     world.prove()

@@ -22,8 +22,12 @@ from app.lib.sealing import MasterKeys
 BATCH = 16_384
 """How many leaves one transaction takes at most: about half a second of work."""
 
-# However the table grew since it was analysed: twenty thousand rows are looked up one by one.
-_PLAN = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off"
+# However the table grew since it was analysed, a batch's rows are looked up one by one; and an
+# overloaded host may take its time to hash them: who is kept waiting are other integrations alone.
+_PLAN = (
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
+    "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+)
 _TAKE = """
 WITH waiting AS ({waiting} LIMIT %(most)s),
      placed AS (

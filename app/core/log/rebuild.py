@@ -48,6 +48,7 @@ def rebuild(session: Session, *, repair: bool) -> Report:
     generation = generations.lock(session, wait=True) if repair else generations.newest(session)
     if generation is None:
         raise Conflict("The log has not begun.")
+    cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
     last = publication.stored(session, generation)
     report, root = Report(), merkle.EMPTY_ROOT
     expected: set[TileId] = set()

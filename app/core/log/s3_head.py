@@ -27,7 +27,12 @@ class S3Head:
         self._key = key
         self._store = S3Store(
             bucket,
-            client_options={"timeout": _TIMEOUT, "connect_timeout": timedelta(seconds=3)},
+            client_options={
+                "timeout": _TIMEOUT,
+                "connect_timeout": timedelta(seconds=3),
+                # The endpoint's own scheme decides.
+                "allow_http": True,
+            },
             retry_config={"max_retries": 2, "retry_timeout": _TIMEOUT},
         )
 
