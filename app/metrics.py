@@ -1,54 +1,127 @@
-"""Prometheus metrics of this process: requests by route and status, their latency, and the bell."""
+"""What the service counts: every counter and histogram, by name, in one place.
 
-from collections.abc import Iterator
+All are of the whole stack, whichever process counts (`app/counters.py`). The names are what alerts
+and dashboards are built on: add, never rename. docs/operations.md says what to alert on.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from typing import Final
 
-from app.queue import Bell
+from app.lib.tally import Counter, Histogram
 
-REGISTRY = CollectorRegistry()
+_KINDS = ("event", "replay", "test")
+_QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15)
 
-# A method outside this list is somebody's invention, and each would be a time series.
-_METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
+# The web
 
-_requests = Counter(
-    "http_requests", "Requests answered.", ["method", "route", "status"], registry=REGISTRY
+HTTP_REQUESTS: Final = Counter(
+    "http_requests", "Requests answered.", labels=("method", "route", "status")
 )
-_latency = Histogram(
+HTTP_SECONDS: Final = Histogram(
     "http_request_duration_seconds",
     "Time from the first line of a request to its answer.",
-    ["route"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-    registry=REGISTRY,
+    bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    labels=("route",),
+)
+CHAINS_BROKEN: Final = Counter(
+    "record_service_audit_chain_broken", "Audit chains that did not verify, each time asked."
 )
 
+# The bell
 
-class BellCollector(Collector):
-    """Reads the bell's counts when somebody asks."""
+BELL_RINGS: Final = Counter("record_service_bell_rings", "Times somebody was to be rung.")
+BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages that Redis took.")
+BELL_ERRORS: Final = Counter("record_service_bell_errors", "Questions that Redis did not answer.")
+BELL_SKIPPED: Final = Counter(
+    "record_service_bell_skipped",
+    "Rings left out: Redis failed a moment ago, is not set, or has a long queue already.",
+)
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+# Workers and their lanes
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Yield one counter with a label for each thing that the bell counts."""
-        family = CounterMetricFamily(
-            "bell", "What the doorbell (Redis) has done.", labels=["event"]
-        )
-        for event, count in vars(self._bell.counts).items():
-            family.add_metric([event], count)
-        yield family
+MESSAGES: Final = Counter(
+    "record_service_messages",
+    "Messages that workers took, by what became of them.",
+    labels=("actor", "result"),
+)
+SWEEPS: Final = Counter("record_service_sweeps", "Looks for what is due and was not rung.")
+SWEPT: Final = Counter(
+    "record_service_swept",
+    "What the sweep rang: retries that came due, and what a lost ring had left.",
+    labels=("what",),
+    known=(("lane",), ("job",)),
+)
+TURNS: Final = Counter(
+    "record_service_turns",
+    "Turns of a worker at a lane, by what came of them.",
+    labels=("result",),
+)
+PASSED_ON: Final = Counter(
+    "record_service_rings_passed_on", "Rings that met a full process and were passed to another."
+)
+CLAIMS: Final = Counter("record_service_claims", "Deliveries claimed by a worker.")
+CLAIMS_LOST: Final = Counter(
+    "record_service_claims_lost",
+    "Claims whose lease ended without an outcome, found when the delivery was claimed anew.",
+)
+HANDED_BACK: Final = Counter(
+    "record_service_handed_back",
+    "Deliveries claimed, not reached and given back, by why.",
+    labels=("reason",),
+)
+DUPLICATES: Final = Counter(
+    "record_service_possible_duplicates",
+    "POSTs that may be a repetition: an earlier worker was lost with the delivery, or a kept-alive "
+    "connection died after the request was written.",
+    labels=("reason",),
+    known=(("lost_claim",), ("reconnected",)),
+)
+FENCED: Final = Counter(
+    "record_service_outcomes_fenced",
+    "Outcomes that came after their claim was taken over, and changed nothing.",
+)
+REFUSED: Final = Counter(
+    "record_service_outcomes_refused",
+    "Outcomes that the database would not take; their deliveries are sent again.",
+)
 
+# Attempts and deliveries
 
-def observe(method: str, route: str, status: int, seconds: float) -> None:
-    """Count one answered request; `route` is the rule that matched, never the URL."""
-    _requests.labels(method if method in _METHODS else "other", route, status).inc()
-    _latency.labels(route).observe(seconds)
+ATTEMPTS: Final = Counter(
+    "record_service_attempts",
+    "Attempts made, by outcome and class of status.",
+    labels=("kind", "outcome", "code"),
+)
+ATTEMPT_SECONDS: Final = Histogram(
+    "record_service_attempt_duration_seconds",
+    "Time of an attempt, name resolution included.",
+    bounds=_QUICK,
+    labels=("outcome",),
+)
+DELAY_SECONDS: Final = Histogram(
+    "record_service_delivery_delay_seconds",
+    "Time from a delivery's making to the first byte of its first attempt, if it was answered.",
+    bounds=(*_QUICK, 30, 60, 300, 1800, 7200),
+    labels=("kind",),
+)
+DELIVERIES: Final = Counter(
+    "record_service_deliveries",
+    "Deliveries that workers ended.",
+    labels=("kind", "status"),
+    known=tuple((kind, status) for kind in _KINDS for status in ("succeeded", "failed")),
+)
+PAUSES: Final = Counter("record_service_lane_pauses", "Pauses of lanes, each doubling counted.")
+DISABLED: Final = Counter(
+    "record_service_webhooks_disabled_by_service",
+    "Webhooks that the service disabled by itself.",
+    labels=("reason",),
+    known=(("gone",), ("failing",)),
+)
 
+# Jobs
 
-def exposition(bell: Bell) -> bytes:
-    """Return all metrics in Prometheus's text format."""
-    of_bell = CollectorRegistry()
-    of_bell.register(BellCollector(bell))
-    return generate_latest(REGISTRY) + generate_latest(of_bell)
+JOB_STEPS: Final = Counter(
+    "record_service_job_steps", "Steps of durable jobs.", labels=("kind", "result")
+)
+
+COUNTERS: Final = tuple(each for each in globals().values() if isinstance(each, Counter))
+HISTOGRAMS: Final = tuple(each for each in globals().values() if isinstance(each, Histogram))

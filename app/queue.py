@@ -11,7 +11,6 @@ no message that nobody was told of.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
@@ -22,8 +21,9 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
-from app import heartbeats
+from app import heartbeats, metrics
 from app.lib.breaker import Breaker
+from app.lib.tally import Tally
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +35,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "run_job": "jobs",
     "integrate": "jobs",
     "sweep": "tick",
+    "expire_bundles": "tick",
     "prune_history": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
@@ -96,14 +97,14 @@ def push(
     pipe.publish(WAKE_CHANNEL, queue_name)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Counts:
-    """What a bell has done since the process began."""
+    """What a process's bell has done since the process began."""
 
-    rings: int = 0
-    messages: int = 0
-    errors: int = 0
-    skipped: int = 0
+    rings: int
+    messages: int
+    errors: int
+    skipped: int
 
 
 class Bell:
@@ -112,12 +113,22 @@ class Bell:
     Nothing here raises for Redis's faults.
     """
 
-    def __init__(self, redis_url: str | None) -> None:
-        """Connect nothing yet; without a URL the bell never rings."""
+    def __init__(self, redis_url: str | None, tally: Tally | None = None) -> None:
+        """Connect nothing yet; without a URL the bell never rings. `tally` counts what it does."""
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
         self._breaker = Breaker(_BREAK_SECONDS)
-        self._lock = Lock()
-        self.counts = Counts()
+        self._tally = tally or Tally()
+
+    @property
+    def counts(self) -> Counts:
+        """What has been done so far."""
+        wanted = {
+            "rings": metrics.BELL_RINGS,
+            "messages": metrics.BELL_MESSAGES,
+            "errors": metrics.BELL_ERRORS,
+            "skipped": metrics.BELL_SKIPPED,
+        }
+        return Counts(**{name: int(self._tally.value(each)) for name, each in wanted.items()})
 
     def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_flags: bool = False) -> None:
         """Ring `deliver` for each lane (tenant, webhook), in two round trips for all of them.
@@ -127,7 +138,7 @@ class Bell:
         """
         wanted = list(dict.fromkeys(lanes))
         if wanted:
-            self._count(rings=1)
+            self._tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._ring_lanes(client, wanted, ignore_flags))
 
     def ring(
@@ -150,7 +161,7 @@ class Bell:
         if actor_name not in ACTORS:
             raise KeyError(actor_name)
         if calls:
-            self._count(rings=1)
+            self._tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
 
     def clear_flag(self, webhook_id: UUID) -> None:
@@ -179,7 +190,7 @@ class Bell:
                 pipe.set(_flag(webhook_id), 1, px=_FLAG_MS, nx=not ignore_flags)
             waiting, *fresh = pipe.execute()
         if waiting >= _MOST_WAITING:
-            self._count(skipped=1)
+            self._tally.add(metrics.BELL_SKIPPED)
             return
         calls = [lane for lane, is_fresh in zip(lanes, fresh, strict=True) if is_fresh]
         if calls:
@@ -195,31 +206,22 @@ class Bell:
         with client.pipeline(transaction=True) as pipe:
             push(pipe, actor_name, calls, max_age_ms=max_age_ms)
             pipe.execute()
-        self._count(messages=len(calls))
+        self._tally.add(metrics.BELL_MESSAGES, count=len(calls))
 
     def _ask(self, question: Callable[[redis.Redis], _Answer]) -> _Answer | None:
         if self._redis is None or not self._breaker.admits():
-            self._count(skipped=1)
+            self._tally.add(metrics.BELL_SKIPPED)
             return None
         try:
             answer = question(self._redis)
         except redis.RedisError as error:
-            self._count(errors=1)
+            self._tally.add(metrics.BELL_ERRORS)
             if self._breaker.failed():
                 _log.warning("redis_away", error=type(error).__name__)
             return None
         if self._breaker.succeeded():
             _log.info("redis_back")
         return answer
-
-    def _count(
-        self, *, rings: int = 0, messages: int = 0, errors: int = 0, skipped: int = 0
-    ) -> None:
-        with self._lock:
-            self.counts.rings += rings
-            self.counts.messages += messages
-            self.counts.errors += errors
-            self.counts.skipped += skipped
 
 
 def _flag(webhook_id: UUID) -> str:

@@ -28,7 +28,9 @@ from app.api import (
     webhooks,
 )
 from app.api.services import EXTENSION, Services
+from app.counters import CounterWriter
 from app.database import Database
+from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings, load
 
@@ -75,7 +77,8 @@ def create_app(settings: Settings | None = None) -> Flask:
 
 
 def _services(settings: Settings) -> Services:
-    bell = Bell(settings.redis_url)
+    tally = Tally()
+    bell = Bell(settings.redis_url, tally)
     database = Database(
         settings.database_url,
         pool_size=settings.database_pool_size,
@@ -84,4 +87,4 @@ def _services(settings: Settings) -> Services:
         first_wait=settings.first_wait,
         prepare_threshold=settings.database_prepare_threshold,
     )
-    return Services(settings, database, bell)
+    return Services(settings, database, bell, tally, CounterWriter(database, tally))

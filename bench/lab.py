@@ -12,10 +12,12 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from app import migrations
+from app.database import Database
 from app.dev.data_dir import DataDir
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
-from app.settings import environment
+from app.settings import Settings, environment
 from bench import receivers
 from bench.load import Load
 from bench.processes import Process
@@ -87,6 +89,20 @@ class Lab:
                 )
             finally:
                 admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    @contextmanager
+    def migrated(self) -> Iterator[tuple[Settings, Database]]:
+        """Make a database of this release without a service; yield its settings and its door."""
+        with self.database() as urls:
+            environ = {**self.environ, "BASE_URL": "http://127.0.0.1"}
+            environ |= {"DATABASE_URL": urls.service, "DATABASE_ADMIN_URL": urls.admin}
+            settings = Settings.from_environ(environ)
+            migrations.migrate(settings.database_admin_url, app_url=settings.database_url)
+            database = Database(settings.database_url, application="bench")
+            try:
+                yield settings, database
+            finally:
+                database.close()
 
     def store_pids(self) -> dict[str, int]:
         """Return the process numbers of the stores' keepers."""

@@ -14,6 +14,7 @@ class Scale:
     samples: int
     dead: tuple[int, ...]
     backlogs: tuple[int, ...]
+    records: int
     repeats: int
     webhooks: int
     tenants: int
@@ -28,6 +29,7 @@ FULL = Scale(
     samples=200,
     dead=(0, 20, 60),
     backlogs=(1_000, 100_000, 1_000_000),
+    records=1_000_000,
     repeats=40,
     webhooks=100,
     tenants=1_000,
@@ -41,6 +43,7 @@ QUICK = Scale(
     samples=40,
     dead=(0, 20),
     backlogs=(1_000, 30_000),
+    records=30_000,
     repeats=10,
     webhooks=20,
     tenants=100,

@@ -7,6 +7,7 @@ import dramatiq
 from app.queue import ACTORS
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
+from jobs.expire_bundles import expire_bundles
 from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
@@ -17,6 +18,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "run_job": run_job,
     "integrate": integrate,
     "sweep": sweep,
+    "expire_bundles": expire_bundles,
     "prune_history": prune_history,
 }
 

@@ -13,12 +13,14 @@ from uuid import UUID
 
 import structlog
 
+from app import ids, metrics
 from app.core.delivery import outcomes
-from app.core.delivery.outcomes import LaneKey, Outcome
+from app.core.delivery.outcomes import LaneKey, Outcome, Recorded
 from app.core.webhook import disabling
 from app.core.webhook.disabling import Reason
 from app.database import Database
 from app.errors import Unavailable
+from app.lib.tally import Tally
 from app.settings import Settings
 from jobs.middleware import kind
 
@@ -38,7 +40,8 @@ class _Waiting:
 class Flusher:
     """The one writer of outcomes in a process; start it once, stop it after the last sender."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, settings: Settings, tally: Tally) -> None:
+        self._tally = tally
         self._database = database
         self._settings = settings
         self._changed = threading.Condition()
@@ -109,6 +112,8 @@ class Flusher:
             if len(batch.outcomes) > 1:
                 for outcome in batch.outcomes:
                     self._write(_Waiting([outcome]))
+            else:
+                self._tally.add(metrics.REFUSED, count=len(batch.outcomes))
 
     def _record(self, batch: _Waiting) -> None:
         with self._database.across_tenants() as session:
@@ -119,15 +124,32 @@ class Flusher:
                 first_pause=self._settings.first_pause,
                 disable_after=self._settings.disable_after,
             )
-        if recorded.fenced:
-            _log.warning("outcomes_fenced", count=recorded.fenced)
+        self._note(recorded)
         for key, reason in recorded.to_disable.items():
             self._insist(partial(self._disable, key, reason))
+
+    def _note(self, recorded: Recorded) -> None:
+        for each in recorded.fenced:
+            _log.warning(
+                "outcome_fenced",
+                tenant_id=ids.text("ten", each.tenant_id),
+                webhook_id=ids.text("whk", each.webhook_id),
+                delivery_id=ids.text("dlv", each.delivery_id),
+                attempt=each.number,
+                claim_no=each.claim_no,
+                outcome=each.outcome,
+            )
+        self._tally.add(metrics.FENCED, count=len(recorded.fenced))
+        for (delivery_kind, status), count in recorded.ended.items():
+            self._tally.add(metrics.DELIVERIES, delivery_kind, status, count=count)
+        self._tally.add(metrics.PAUSES, count=recorded.pauses)
 
     def _disable(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
-            disabling.disable(session, tenant_id, webhook_id, reason)
+            disabled = disabling.disable(session, tenant_id, webhook_id, reason)
+        if disabled:
+            self._tally.add(metrics.DISABLED, reason.code)
 
     def _insist(self, work: Callable[[], None]) -> None:
         """Do some work, again and again while the database is away."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
+import structlog
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import ids, metrics
 from app.core.delivery import deliveries, lane_health, lanes, retries
-from app.core.delivery.deliveries import LEASE, Claimed, Moment
+from app.core.delivery.deliveries import LEASE, Claimed
 from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
@@ -24,8 +25,10 @@ from jobs.attempt import Sender
 from jobs.room import Place
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
+from jobs.turn import Turn
 
 _T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
 
 CLAIM_AT_ONCE = 50
 # A receiver that nobody knows yet may hang: less is claimed, so less waits behind it.
@@ -64,8 +67,8 @@ class LaneRun:
         self._holder = ids.new()
         self._began = time.monotonic()
         self._place: Place | None = None
-        self._has_slot = False
-        self._no_room = False
+        self._slot: int | None = None
+        self._result = "nothing_due"
         self._more_to_cancel = False
         self._ticket = 0
         self._sent = 0
@@ -87,6 +90,7 @@ class LaneRun:
                     break
                 batch = self._claim(first=False)
         finally:
+            self._runtime.tally.add(metrics.TURNS, "sent" if self._sent else self._result)
             self._leave()
 
     def _claim(self, *, first: bool) -> _Batch | None:
@@ -96,8 +100,9 @@ class LaneRun:
             lane = lanes.look(session, *self._key)
             if lane is None:
                 return None
-            moment = Moment(lane.now, time.monotonic())
+            looked = time.monotonic()
             if not lane.sends:
+                self._result = "not_sending"
                 self._more_to_cancel = lanes.cancel_some(session, *self._key)
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
@@ -111,17 +116,25 @@ class LaneRun:
             claimed = deliveries.claim(session, lane, limit)
             if claimed and lane.pause_level > 0:
                 deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
-        here = self._runtime
-        sender = Sender(here.outbound, here.settings.retry_schedule, lane, Signer(secrets), moment)
+        self._count(claimed)
+        turn = Turn(lane, looked, slot=self._slot, passed_on=self._passed_on)
+        sender = Sender(self._runtime, turn, Signer(secrets))
         return _Batch(lane, claimed, len(claimed) == limit > 1, sender, began)
+
+    def _count(self, claimed: Sequence[Claimed]) -> None:
+        tally = self._runtime.tally
+        tally.add(metrics.CLAIMS, count=len(claimed))
+        tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
     def _enter(self, session: Session, lane: Lane) -> bool:
         self._place = self._runtime.room.enter(proven=lane.proven)
         if self._place is None:
-            self._no_room = True
-        else:
-            self._has_slot = lanes.take_slot(session, lane, self._holder)
-        return self._has_slot
+            self._result = "no_room"
+            return False
+        self._slot = lanes.take_slot(session, lane, self._holder)
+        if self._slot is None:
+            self._result = "no_slot"
+        return self._slot is not None
 
     def _stay(self, session: Session, lane: Lane) -> bool:
         return not lane.paused and lanes.keep_slot(session, lane, self._holder)
@@ -135,22 +148,25 @@ class LaneRun:
         looked = batch.leased_at
         for index, claimed in enumerate(batch.claimed):
             # In this order: the look may take long, and the claim grows old meanwhile.
-            if not self._unchanged_since(looked, batch.lane) or self._must_not_start(batch):
+            if why := self._why_not_start(batch, looked):
                 self._stop = True
-                self._hand_back(batch.claimed[index:])
+                self._hand_back(batch.claimed[index:], why)
                 return
             if time.monotonic() - looked > LOOK_AGAIN_SECONDS:
                 looked = time.monotonic()
             self._attempt(batch, claimed)
 
-    def _must_not_start(self, batch: _Batch) -> bool:
-        lease_left = LEASE.total_seconds() - (time.monotonic() - batch.leased_at)
-        return (
-            self._stop
-            or shutting_down()
-            or lease_left < LEASE_NEEDED_SECONDS
-            or self._turn_is_over()
-        )
+    def _why_not_start(self, batch: _Batch, looked: float) -> str | None:
+        """Name what keeps the next attempt from beginning, if something does."""
+        if not self._unchanged_since(looked, batch.lane):
+            return "lane_changed"
+        if self._stop:
+            return "lane_failed"
+        if shutting_down():
+            return "shutdown"
+        if LEASE.total_seconds() - (time.monotonic() - batch.leased_at) < LEASE_NEEDED_SECONDS:
+            return "lease"
+        return "turn_over" if self._turn_is_over() else None
 
     def _turn_is_over(self) -> bool:
         return time.monotonic() - self._began > TURN_SECONDS
@@ -195,14 +211,22 @@ class LaneRun:
             self._place.turned_slow()
         self._runtime.flusher.mark_slow(*self._key)
 
-    def _hand_back(self, unsent: Sequence[Claimed]) -> None:
-        self._insist(lambda session: deliveries.hand_back(session, self._key[0], unsent))
+    def _hand_back(self, unsent: Sequence[Claimed], why: str) -> None:
+        count = self._insist(lambda session: deliveries.hand_back(session, self._key[0], unsent))
+        self._runtime.tally.add(metrics.HANDED_BACK, why, count=count)
+        _log.info(
+            "handed_back",
+            tenant_id=ids.text("ten", self._key[0]),
+            webhook_id=ids.text("whk", self._key[1]),
+            count=count,
+            reason=why,
+        )
 
     def _leave(self) -> None:
         """Free the slot once the outcomes are written, and look whether the lane is due again."""
         due = False
         try:
-            if self._has_slot:
+            if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
                 due = self._free_slot()
         finally:
@@ -219,7 +243,8 @@ class LaneRun:
         bell = self._runtime.bell
         if (due and self._sent) or self._more_to_cancel:
             bell.ring_lanes([self._key], ignore_flags=True)
-        elif self._no_room and self._passed_on < PASSED_ON_AT_MOST:
+        elif self._result == "no_room" and self._passed_on < PASSED_ON_AT_MOST:
+            self._runtime.tally.add(metrics.PASSED_ON)
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
 
     def _free_slot(self) -> bool:

@@ -1,6 +1,7 @@
 """What every worker does around its messages.
 
-A log line that says what failed, a sign of life, and what the process needs opened and closed.
+A log line that says what failed, a count, a sign of life, and what the process needs opened and
+closed.
 """
 
 import logging
@@ -13,7 +14,8 @@ import structlog
 from dramatiq import Broker, MessageProxy, Middleware, Worker
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from app import heartbeats
+from app import heartbeats, metrics
+from app.lib.tally import Tally
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +58,29 @@ class MessageLog(Middleware):
         """A message past its age is nobody's concern: the next tick does its work."""
         _log.debug("message_too_old")
         clear_contextvars()
+
+
+class MessageCount(Middleware):
+    """Counts messages by what became of them."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def after_process_message(
+        self,
+        broker: Broker,
+        message: MessageProxy,
+        *,
+        result: object = None,
+        exception: BaseException | None = None,
+    ) -> None:
+        """Count one that was worked on."""
+        became = "done" if exception is None else "failed"
+        self._tally.add(metrics.MESSAGES, message.actor_name, became)
+
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
+        """Count one past its age."""
+        self._tally.add(metrics.MESSAGES, message.actor_name, "too_old")
 
 
 class SignOfLife(Middleware):

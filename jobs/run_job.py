@@ -7,9 +7,11 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
+from app import metrics
 from app.core import jobs as durable
 from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed, Step
+from app.core.record import expiry
 from app.models import Job
 from jobs.middleware import kind, where
 from jobs.runtime import Runtime, runtime
@@ -20,6 +22,7 @@ _log = structlog.get_logger(__name__)
 # What a step of each kind of job does, in the session of the step's transaction.
 KINDS: Mapping[str, Callable[[Session, UUID, Job], Step]] = {
     bulk_replay.KIND: bulk_replay.step,
+    expiry.KIND: expiry.step,
 }
 
 TURN_SECONDS = 5.0
@@ -47,15 +50,21 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
         job = durable.claim(session, tenant_id, job_id)
     if job is None:
         return False
+    result = "failed"
     try:
-        return _step(here, tenant_id, job)
+        more = _step(here, tenant_id, job)
+        result = "done"
+        return more
     except _NotOurs:
+        result = "not_ours"
         _log.info("job_not_ours", job=str(job_id))
     except JobFailed as error:
         _fail(here, tenant_id, job, str(error), for_good=True)
     except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
         _log.error("job_step_failed", job=str(job_id), error=kind(error), at=where(error))
         _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
+    finally:
+        here.tally.add(metrics.JOB_STEPS, job.kind, result)
     return False
 
 

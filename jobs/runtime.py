@@ -1,4 +1,4 @@
-"""What one worker process holds: its database, bell, HTTP client, flusher, room, log keeper.
+"""What one worker process holds: its database, bell, flusher, room, log keeper, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from app.core.log import heads
 from app.core.log.keeper import Keeper
+from app.counters import CounterWriter
 from app.database import Database
 from app.lib.outbound import Outbound
+from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
 from jobs.flusher import Flusher
@@ -28,11 +30,14 @@ class Runtime:
     flusher: Flusher
     room: Room
     log: Keeper
+    tally: Tally
+    counters: CounterWriter
 
     @classmethod
-    def open(cls, settings: Settings, threads: int) -> "Runtime":
-        """Open everything for a worker with `threads` threads."""
-        bell = Bell(settings.redis_url)
+    def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
+        """Open everything for a worker with `threads` threads; `tally` may count already."""
+        tally = tally or Tally()
+        bell = Bell(settings.redis_url, tally)
         database = Database(
             settings.database_url,
             pool_size=settings.database_pool_size,
@@ -42,15 +47,18 @@ class Runtime:
             prepare_threshold=settings.database_prepare_threshold,
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
-        flusher = Flusher(database, settings)
+        flusher = Flusher(database, settings, tally)
         flusher.start()
         head = heads.opened(settings.log_head_url)
         log = Keeper(database, settings.master_keys, settings.log_origin, head)
-        return cls(settings, database, bell, outbound, flusher, Room(threads), log)
+        counters = CounterWriter(database, tally)
+        counters.begin()
+        return cls(settings, database, bell, outbound, flusher, Room(threads), log, tally, counters)
 
     def close(self) -> None:
         """Write what is left and close everything."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
+        self.counters.close()
         self.outbound.close()
         self.database.close()
         self.bell.close()
@@ -60,9 +68,9 @@ class _Process:
     runtime: Runtime | None = None
 
 
-def start(settings: Settings, threads: int) -> None:
+def start(settings: Settings, threads: int, tally: Tally) -> None:
     """Open this process's runtime."""
-    _Process.runtime = Runtime.open(settings, threads)
+    _Process.runtime = Runtime.open(settings, threads, tally)
 
 
 def runtime() -> Runtime:

@@ -9,10 +9,11 @@ import sys
 import dramatiq
 
 from app import logs
+from app.lib.tally import Tally
 from app.settings import SettingError, load
 from jobs import actors, runtime
 from jobs.broker import BellBroker
-from jobs.middleware import Lifetime
+from jobs.middleware import Lifetime, MessageCount
 
 try:
     _settings = load()
@@ -28,9 +29,13 @@ if isinstance(sys.__stdout__, io.TextIOWrapper):
     sys.stdout = sys.__stdout__
 logs.configure(_settings)
 
+_tally = Tally()
 broker = BellBroker(
     _settings.redis_url,
-    [Lifetime(lambda threads: runtime.start(_settings, threads), runtime.stop)],
+    [
+        MessageCount(_tally),
+        Lifetime(lambda threads: runtime.start(_settings, threads, _tally), runtime.stop),
+    ],
 )
 dramatiq.set_broker(broker)
 actors.declare(broker)

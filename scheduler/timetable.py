@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_HOUR = 3600
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 
 
@@ -43,6 +44,7 @@ TIMETABLE: Final = by_name(
     [
         Entry("sweep", actor="sweep", every=1, max_age=5),
         Entry("integrate", actor="integrate", every=1, max_age=5),
+        Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
 )

@@ -10,6 +10,7 @@ from werkzeug.exceptions import RequestHeaderFieldsTooLarge, RequestURITooLarge
 from app import ids, metrics
 from app.api import limits
 from app.api.request_ids import HEADER, request_id
+from app.api.services import services
 from app.settings import Settings
 
 MAX_HEADERS = 16 * 1024
@@ -24,6 +25,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _TWO_YEARS = 63_072_000
+
+# A method outside this list is somebody's invention, and each would be a time series.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 
 
 def register(app: Flask, settings: Settings) -> None:
@@ -61,7 +65,7 @@ def _record(response: Response) -> None:
     """Count the request and log one line: the route and never the URL, which may hold a token."""
     seconds = time.perf_counter() - g.began
     route = request.url_rule.rule if request.url_rule else "(none)"
-    metrics.observe(request.method, route, response.status_code, seconds)
+    _count(route, response.status_code, seconds)
     caller = g.get("caller")
     _log.info(
         "request",
@@ -73,3 +77,11 @@ def _record(response: Response) -> None:
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )
+
+
+def _count(route: str, status: int, seconds: float) -> None:
+    here = services()
+    method = request.method if request.method in _METHODS else "other"
+    here.tally.add(metrics.HTTP_REQUESTS, method, route, str(status))
+    here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
+    here.counters.begin()

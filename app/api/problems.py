@@ -9,7 +9,7 @@ import structlog
 from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
-from app import errors
+from app import errors, metrics
 from app.api.answers import encode
 from app.api.limits import RateLimited
 from app.api.request_ids import request_id
@@ -244,6 +244,7 @@ def _unauthenticated(error: errors.Unauthenticated) -> Response:
 
 
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
+    services().tally.add(metrics.CHAINS_BROKEN)
     return problem(error.slug, error.detail, members=error.report)
 
 

@@ -1,10 +1,12 @@
-"""What every route works with: the settings, the database and the bell of this application."""
+"""What every route works with: the parts that this application opened."""
 
 from dataclasses import dataclass
 
 from flask import current_app
 
+from app.counters import CounterWriter
 from app.database import Database
+from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
 
@@ -18,9 +20,12 @@ class Services:
     settings: Settings
     database: Database
     bell: Bell
+    tally: Tally
+    counters: CounterWriter
 
     def close(self) -> None:
-        """Close every connection of this process to PostgreSQL and Redis."""
+        """Write the last counts and close every connection to PostgreSQL and Redis."""
+        self.counters.close()
         self.database.close()
         self.bell.close()
 

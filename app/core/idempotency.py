@@ -4,6 +4,7 @@ The answer is stored in the transaction of what it tells of, so it exists if and
 happened. It may hold a secret that is shown once (a key, a webhook's secret), so it is sealed.
 """
 
+import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -31,7 +32,7 @@ ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
 
 @dataclass(frozen=True)
 class Request:
-    """One request that may be repeated: whose, for what, with which body (both as SHA-256)."""
+    """One request that may be repeated: whose, for what, with which body (hashed)."""
 
     tenant_id: UUID
     api_key_id: UUID
@@ -42,7 +43,9 @@ class Request:
     def of(cls, caller: Caller, key: str, method: str, path: str, body: bytes) -> "Request":
         """Describe a request; its Idempotency-Key counts for this API key, method and path only."""
         scope = sha256(f"{method} {path}\n{key}".encode()).digest()
-        return cls(caller.tenant_id, caller.key_id, scope, sha256(body).digest())
+        # Keyed with what is not stored: the hash of a small body alone would give the body away.
+        keyed = hmac.digest(key.encode(), body, "sha256")
+        return cls(caller.tenant_id, caller.key_id, scope, keyed)
 
     @property
     def _lock(self) -> int:

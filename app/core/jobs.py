@@ -28,6 +28,8 @@ LEASE = timedelta(seconds=30)
 LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each further try of a job that failed; after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
+# Others do what somebody's rules demand, and leave an audit entry only at their end.
+CANCELLABLE = frozenset({"bulk_replay"})
 
 _NOW = func.clock_timestamp()
 
@@ -189,8 +191,13 @@ def find(
 
 
 def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """End an open job where it is. Raises `NotFound`, or `NotResumable` when it has ended."""
+    """End an open job where it is.
+
+    Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
+    """
     job = _locked(session, tenant_id, job_id)
+    if job.kind not in CANCELLABLE:
+        raise NotResumable(f"A job of the kind {job.kind} runs to its end; only a replay stops.")
     if job.finished_at is not None:
         raise NotResumable(f"The job is {job.status} already.")
     job.finished_at = database_now(session)

@@ -4,12 +4,13 @@ from app.models.agents import Agent, AgentSession
 from app.models.api_keys import ApiKey
 from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
+from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, Record
+from app.models.records import Bundle, BundleWords, Record, RecordWords
 from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
@@ -23,6 +24,8 @@ __all__ = [
     "AuditHead",
     "Base",
     "Bundle",
+    "BundleWords",
+    "CounterValue",
     "Delivery",
     "DeliveryAttempt",
     "Event",
@@ -36,6 +39,7 @@ __all__ = [
     "LogLeaf",
     "LogTile",
     "Record",
+    "RecordWords",
     "SigningKey",
     "Tenant",
     "Webhook",

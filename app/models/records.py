@@ -27,12 +27,11 @@ class Record(Base):
     bundle_size: Mapped[int]
     key_id: Mapped[str]
     signature: Mapped[bytes]
-    search: Mapped[str] = mapped_column(TSVECTOR, deferred=True)
     created_at: Mapped[datetime]
 
 
 class Bundle(Base):
-    """The signed bytes, sealed, and the words taken from them; a row gone is a bundle expired."""
+    """The signed bytes, sealed; a row gone is a bundle expired."""
 
     __tablename__ = "bundles"
 
@@ -42,4 +41,23 @@ class Bundle(Base):
     size: Mapped[int]
     location: Mapped[str] = mapped_column(server_default="database")
     bytes: Mapped[bytes | None]
-    content_search: Mapped[str] = mapped_column(TSVECTOR)
+
+
+class RecordWords(Base):
+    """The words of a record's metadata, as lexemes of its tenant's own."""
+
+    __tablename__ = "record_words"
+
+    tenant_id: Mapped[TenantId]
+    record_id: Mapped[Id]
+    words: Mapped[str] = mapped_column(TSVECTOR)
+
+
+class BundleWords(Base):
+    """The same with the words of its content; they go with the bundle."""
+
+    __tablename__ = "bundle_words"
+
+    tenant_id: Mapped[TenantId]
+    record_id: Mapped[Id]
+    words: Mapped[str] = mapped_column(TSVECTOR)

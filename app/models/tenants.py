@@ -1,6 +1,7 @@
 """Tenants, with the settings their owners rule."""
 
 from datetime import datetime
+from uuid import UUID
 
 from sqlalchemy import true
 from sqlalchemy.orm import Mapped, mapped_column
@@ -20,5 +21,7 @@ class Tenant(Base):
     anchoring_enabled: Mapped[bool] = mapped_column(server_default=true())
     notification_email: Mapped[str | None]
     expired_through: Mapped[datetime | None]
+    patrolled_at: Mapped[datetime | None]
+    patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]

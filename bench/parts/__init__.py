@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts import accept, backlog, canonical, deliveries, idle, latency, log, neighbours
+from bench.parts import (
+    accept,
+    backlog,
+    canonical,
+    deliveries,
+    expiry,
+    idle,
+    latency,
+    ledger,
+    log,
+    neighbours,
+    search,
+)
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -14,6 +26,9 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "latency": latency.run,
     "neighbours": neighbours.run,
     "backlog": backlog.run,
+    "search": search.run,
+    "expiry": expiry.run,
     "canonical": canonical.run,
+    "ledger": ledger.run,
     "log": log.run,
 }

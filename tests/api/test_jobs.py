@@ -23,7 +23,7 @@ class Queue:
         self._database = database
         self._tenant_id = tenant.id
 
-    def add(self, kind: str = "test") -> str:
+    def add(self, kind: str = "bulk_replay") -> str:
         with self._database.transaction(self._tenant_id) as session:
             job = jobs.enqueue(
                 session,
@@ -62,7 +62,7 @@ def read(api: Api, job: str) -> dict[str, Any]:
 def test_a_job_shows_what_it_does_and_how_far_it_is(api: ApiOf, queue: Queue) -> None:
     job = queue.add()
     new = read(api(), job)
-    assert (new["kind"], new["args"], new["status"]) == ("test", {"n": 1}, "queued")
+    assert (new["kind"], new["args"], new["status"]) == ("bulk_replay", {"n": 1}, "queued")
     assert (new["progress"], new["error"]) == ({"total": 3, "done": 0}, None)
     assert new["finished_at"] is None
 

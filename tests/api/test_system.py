@@ -160,7 +160,7 @@ def test_metrics_open_with_the_operators_token_only(
     assert answer.status_code == 200
     counted = r'http_requests_total\{method="GET",route="/v1/keys/self",status="200"\} \d+'
     assert re.search(counted, answer.text)
-    assert 'bell_total{event="skipped"}' in answer.text
+    assert "record_service_bell_skipped_total " in answer.text
 
 
 def test_unknown_paths_and_methods_make_no_time_series(settings: Settings) -> None:

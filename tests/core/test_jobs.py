@@ -16,7 +16,9 @@ from tests.conftest import FreshTenant
 
 def enqueue(database: Database, tenant: FreshTenant, dedupe_key: str | None = None) -> Job:
     with database.transaction(tenant.id) as session:
-        return jobs.enqueue(session, tenant.id, kind="test", args={"n": 1}, dedupe_key=dedupe_key)
+        return jobs.enqueue(
+            session, tenant.id, kind="bulk_replay", args={"n": 1}, dedupe_key=dedupe_key
+        )
 
 
 def claim(database: Database, job: Job) -> Job | None:
@@ -161,3 +163,15 @@ def _make_due(database: Database, job: Job) -> None:
         session.execute(
             text("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :id"), {"id": job.id}
         )
+
+
+def test_only_a_replay_can_be_cancelled(database: Database, tenant: FreshTenant) -> None:
+    with database.transaction(tenant.id) as session:
+        job = jobs.enqueue(session, tenant.id, kind="expire_bundles", args={})
+    with (
+        pytest.raises(NotResumable, match="runs to its end"),
+        database.transaction(tenant.id) as session,
+    ):
+        jobs.cancel(session, tenant.id, job.id)
+    with database.transaction(tenant.id) as session:
+        assert jobs.get(session, tenant.id, job.id).status == "queued"

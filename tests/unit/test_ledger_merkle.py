@@ -1,9 +1,10 @@
 """The tree and its proofs, beside the RFC's own definitions and a verifier that is not ours."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -342,3 +343,21 @@ def test_two_trees_of_one_size_have_one_root() -> None:
 def test_a_node_is_not_a_leaf() -> None:
     pair = LEAVES[0] + LEAVES[1]
     assert leaf_hash(pair) != node_hash(LEAVES[0], LEAVES[1])
+
+
+def test_what_the_documentation_shows_checks_an_inclusion() -> None:
+    formats = Path(__file__).parents[2] / "docs" / "formats.md"
+    document = formats.read_text(encoding="utf-8")
+    shown = next(each for each in document.split("```python\n") if "def included(" in each)
+    names: dict[str, Callable[..., bool]] = {}
+    exec(shown.partition("```")[0], names)
+    included = names["included"]
+    for size in (1, 2, 5, 8, 37):
+        leaves = [str(number).encode() for number in range(size)]
+        for index, data in enumerate(leaves):
+            proof = inclusion_proof(index, size, read)
+            assert included(data, index, size, proof, root(size))
+            assert not included(data, index, size, [*proof, LEAVES[0]], root(size))
+            assert not included(data, index + size, size, proof, root(size))
+            assert not included(b"other", index, size, proof, root(size))
+            assert not included(data, index, size, proof[1:], root(size)) or not proof

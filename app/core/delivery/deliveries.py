@@ -24,7 +24,11 @@ CLAIMS_LOST_AT_MOST = 5
 
 @dataclass(frozen=True)
 class Claimed:
-    """A delivery that this worker alone may send, until the lease ends."""
+    """A delivery that this worker alone may send, until the lease ends.
+
+    `taken_over` says that an earlier claim's lease ended without an outcome; `claims_lost` counts
+    such claims since the last outcome.
+    """
 
     id: UUID
     event_id: UUID
@@ -34,6 +38,8 @@ class Claimed:
     attempts: int
     claim_no: int
     claims_lost: int
+    taken_over: bool
+    created_at: datetime
     payload: bytes
 
     @property
@@ -44,10 +50,10 @@ class Claimed:
 
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
-    SELECT picked.id, picked.event_id
+    SELECT picked.id, picked.event_id, picked.status = 'sending' AS taken_over
       FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
      CROSS JOIN LATERAL (
-        SELECT d.id, d.event_id FROM deliveries AS d
+        SELECT d.id, d.event_id, d.status FROM deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = (SELECT %(webhook)s::uuid)
            AND d.priority = level.priority AND d.finished_at IS NULL
@@ -59,13 +65,13 @@ WITH due AS MATERIALIZED (
      LIMIT %(limit)s
 )
 UPDATE deliveries AS d
-   SET claims_lost = claims_lost + (d.status = 'sending')::int, status = 'sending',
+   SET claims_lost = claims_lost + due.taken_over::int, status = 'sending',
        claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + %(lease)s
   FROM due, events AS e
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = due.id
    AND e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = due.event_id
 RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.claim_no, d.claims_lost,
-          e.payload
+          due.taken_over, d.created_at, e.payload
 """
 
 

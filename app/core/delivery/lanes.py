@@ -133,12 +133,12 @@ RETURNING slot
 """
 
 
-def take_slot(session: Session, lane: Lane, holder: UUID) -> bool:
-    """Take a free slot of a locked lane for `holder`; False when there is none.
+def take_slot(session: Session, lane: Lane, holder: UUID) -> int | None:
+    """Take a free slot of a locked lane for `holder` and return its number; None without one.
 
     An unproven lane has one slot, whatever `max_in_flight` says.
     """
-    taken = cursor(session).execute(
+    cur = cursor(session).execute(
         _TAKE_SLOT,
         {
             "holder": holder,
@@ -148,7 +148,8 @@ def take_slot(session: Session, lane: Lane, holder: UUID) -> bool:
             "slots": lane.max_in_flight if lane.proven else 1,
         },
     )
-    return taken.fetchone() is not None
+    taken = cur.fetchone()
+    return None if taken is None else int(taken[0])
 
 
 def keep_slot(session: Session, lane: Lane, holder: UUID) -> bool:

@@ -4,7 +4,7 @@ The deliveries, the history, the totals and the health of the lanes change toget
 locked first, in one order, so two workers that record at once wait and do not deadlock.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
@@ -55,10 +55,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Outcomes written, outcomes whose claim was taken over, and webhooks to disable and why."""
+    """What came of recording outcomes.
+
+    `fenced` are those whose claim was taken over; `ended` counts the deliveries that ended, by kind
+    and status; `pauses` the pauses that began or grew; `to_disable` says which webhooks are to be
+    disabled and why.
+    """
 
     written: int
-    fenced: int
+    fenced: list[Outcome]
+    ended: Counter[tuple[str, str]]
+    pauses: int
     to_disable: dict[LaneKey, Reason]
 
 
@@ -81,6 +88,8 @@ def record(
     lanes = _lock(session, sorted({*by_lane, *slow}))
     done = _write(session, outcomes) if outcomes else {}
     changes = []
+    ended: Counter[tuple[str, str]] = Counter()
+    pauses = 0
     to_disable: dict[LaneKey, Reason] = {}
     for key, state in lanes.items():
         mine = [each for each in by_lane[key] if (each.delivery_id, each.claim_no) in done]
@@ -88,14 +97,16 @@ def record(
         telling = [each for each in mine if each.url == state.url]
         change = _fold(state, telling, first_pause=first_pause)
         for each in mine:
-            _count(change, each, done[each.delivery_id, each.claim_no])
+            _count(change, ended, each, done[each.delivery_id, each.claim_no])
         if key in slow:
             change.slow_at = state.now
         changes.append(change)
+        pauses += change.paused_until is not None and change.pause_level > state.pause_level
         if code := _why_disable(change, telling, disable_after):
             to_disable[key] = Reason(code, state.url)
     _update(session, changes)
-    return Recorded(len(done), len(outcomes) - len(done), to_disable)
+    fenced = [each for each in outcomes if (each.delivery_id, each.claim_no) not in done]
+    return Recorded(len(done), fenced, ended, pauses, to_disable)
 
 
 @dataclass(frozen=True)
@@ -243,13 +254,16 @@ def _fold(state: _LaneState, outcomes: Sequence[Outcome], *, first_pause: timede
     return _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
 
 
-def _count(change: _LaneChange, outcome: Outcome, done: _Done) -> None:
+def _count(
+    change: _LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
+) -> None:
     """Add one outcome to the lane's totals, or to what it must wake up for."""
     if done.next_attempt_at is not None:
         change.due_at = min(change.due_at or done.next_attempt_at, done.next_attempt_at)
     elif done.status in ("succeeded", "failed"):
         total = f"{outcome.kind}s_{done.status}"
         setattr(change, total, getattr(change, total) + 1)
+        ended[outcome.kind, done.status] += 1
 
 
 def _why_disable(

@@ -4,6 +4,7 @@ Bytes are sealed for their own row. A dump that leaks holds no content, and what
 unreadable wherever PostgreSQL still keeps it: dead rows, write-ahead log, old backups' pages.
 """
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -13,8 +14,7 @@ from app.database import Tx, cursor
 from app.lib.sealing import MasterKeys
 
 _STORE = """
-INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes, content_search)
-VALUES (%s, %s, %s, %s, %b, %s::tsvector)
+INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
 """
 _READ = f"""
 SELECT b.bytes FROM bundles AS b
@@ -23,6 +23,7 @@ SELECT b.bytes FROM bundles AS b
  WHERE b.tenant_id = %s AND b.record_id = %s
    AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
 """
+_DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
 
 
 def store(
@@ -32,11 +33,10 @@ def store(
     record_id: UUID,
     content: bytes,
     digest: bytes,
-    content_search: str,
 ) -> None:
-    """Store a bundle's exact bytes, with the `tsvector` of the words in it."""
+    """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
     sealed = master_keys.seal(content, _identity(tenant_id, record_id))
-    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed, content_search))
+    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
 
 
 def read(
@@ -48,6 +48,11 @@ def read(
     """
     row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
     return None if row is None else master_keys.open(row[0], _identity(tenant_id, record_id))
+
+
+def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
+    """Delete bundles; return how many there were."""
+    return cursor(session).execute(_DELETE, (tenant_id, record_ids)).rowcount
 
 
 def _identity(tenant_id: UUID, record_id: UUID) -> str:

@@ -22,7 +22,7 @@ from app.clock import rfc3339
 from app.core import documents, feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.record import bundles, retention, search_keys, words
+from app.core.record import bundles, retention, search_keys, word_tables, words
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
@@ -53,8 +53,8 @@ SELECT agent_id, principal, status, clock_timestamp() FROM sessions
 """
 _INSERT = """
 INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title, labels_json,
-                     occurred_at, bundle_sha256, bundle_size, key_id, signature, search, created_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector, %s)
+                     occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
@@ -81,8 +81,6 @@ def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict
         "created_at": rfc3339(now),
     }
     signed = _sign(signer, facts, new)
-    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    told = (new.title, new.kind, *new.labels, *new.labels.values())
     cursor(tx).execute(
         _INSERT,
         (
@@ -99,20 +97,12 @@ def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict
             len(signed.raw),
             signer.public.id,
             signed.signature,
-            lexemes.vector(told, new.labels),
             now,
         ),
     )
-    contained = (*told, *(step["name"] for step in new.steps), *words.in_json(new.content))
-    bundles.store(
-        tx,
-        master_keys,
-        caller.tenant_id,
-        record_id,
-        signed.raw,
-        signed.sha256,
-        lexemes.vector(contained, new.labels),
-    )
+    bundles.store(tx, master_keys, caller.tenant_id, record_id, signed.raw, signed.sha256)
+    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
+    word_tables.store(tx, lexemes, caller.tenant_id, record_id, new.labels, *_texts(new))
     leaf = leaves.Record(signed.sha256).data
     cursor(tx).execute(_LEAF, (ids.new(now), merkle.leaf_hash(leaf), leaf))
     return {
@@ -122,6 +112,12 @@ def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict
         ),
         "log": _log_json(None),
     }
+
+
+def _texts(new: NewRecord) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what a record is found by: in its metadata, and in its content."""
+    told = (new.title, new.kind, *new.labels, *new.labels.values())
+    return told, (*(step["name"] for step in new.steps), *words.in_json(new.content))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from app.core.callers import Caller
 from app.core.record import retention, search_keys
 from app.errors import FieldError, Invalid
 from app.lib.sealing import MasterKeys
-from app.models import Bundle, Record
+from app.models import BundleWords, Record, RecordWords
 
 _RANK_BITS = 128
 _IN_METADATA, _IN_CONTENT = 0, 1
@@ -75,7 +75,7 @@ def rows(
     """
     lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
     labels = lexemes.labels_query(asked.labels)
-    conditions = [] if labels is None else [_matches(Record.search, labels)]
+    conditions = [] if labels is None else [_matches(RecordWords, labels)]
     place = None if after is None else Place.read(after)
     if asked.typed is None:
         return _page(session, caller, asked, conditions, place, limit, _IN_METADATA)
@@ -84,7 +84,7 @@ def rows(
         raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
     found: list[Found] = []
     if place is None or place.rank == _IN_METADATA:
-        told = [*conditions, _matches(Record.search, words)]
+        told = [*conditions, _matches(RecordWords, words)]
         found = _page(session, caller, asked, told, place, limit, _IN_METADATA)
         place = None
     if len(found) < limit:
@@ -104,20 +104,27 @@ def _page(
 ) -> list[Found]:
     before = None if place is None else place.id
     query: Select[Any] = feeds.newest(Record, caller, asked.filters, before, limit)
+    if conditions:
+        query = _beside(query, RecordWords, caller)
     if rank == _IN_CONTENT:
-        query = query.join(
-            Bundle, (Bundle.tenant_id == Record.tenant_id) & (Bundle.record_id == Record.id)
-        )
+        query = _beside(query, BundleWords, caller)
     return [
         Found(row, Place(rank, row.id)) for row in session.scalars(query.where(*conditions)).all()
     ]
 
 
+def _beside(
+    query: Select[Any], table: type[RecordWords] | type[BundleWords], caller: Caller
+) -> Select[Any]:
+    """Join a record's words, so that PostgreSQL may begin with either side."""
+    return query.join(table, (table.tenant_id == caller.tenant_id) & (table.record_id == Record.id))
+
+
 def _only_in_content(session: Session, caller: Caller, words: str) -> list[ColumnElement[bool]]:
-    conditions = [_matches(Bundle.content_search, words), ~_matches(Record.search, words)]
+    conditions = [_matches(BundleWords, words), ~_matches(RecordWords, words)]
     due = retention.due_before(session, caller.tenant_id)
     return conditions if due is None else [*conditions, Record.created_at > due]
 
 
-def _matches(vector: Any, query: str) -> ColumnElement[bool]:
-    return vector.bool_op("@@")(cast(query, TSQUERY))  # type: ignore[no-any-return]
+def _matches(table: type[RecordWords] | type[BundleWords], query: str) -> ColumnElement[bool]:
+    return table.words.bool_op("@@")(cast(query, TSQUERY))

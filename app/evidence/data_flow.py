@@ -1,0 +1,82 @@
+"""Which step made what another one used: steps name their inputs and outputs, and names recur.
+
+A name is not yet a thing. A step that writes `draft` anew makes another draft, and what was read
+before it was the older one. So each name has versions: a new one wherever a step has it among its
+outputs, and wherever its value is reported to be another than before. A step uses the newest
+version that the steps before it (in the order of the record) have left.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from app.evidence.bundle import Step
+from app.lib import canonical_json
+from app.lib.canonical_json import JSON
+
+
+class Unknown:
+    """The value of what was only named."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One state of what a name stands for; `maker` is the index of the step that made it.
+
+    The first version has number 1. Without a maker it came from outside the record.
+    """
+
+    name: str
+    number: int
+    value: "JSON | Unknown"
+    maker: int | None
+    older: "Version | None"
+
+
+@dataclass(slots=True)
+class DataFlow:
+    """All versions, in the order of their first appearance, and who used which (step index)."""
+
+    versions: list[Version] = field(default_factory=list)
+    uses: list[tuple[int, Version]] = field(default_factory=list)
+
+
+def follow(steps: Sequence[Step]) -> DataFlow:
+    """Walk through the steps once; memory grows with the names in them, not with their values."""
+    flow = DataFlow()
+    newest: dict[str, Version] = {}
+
+    def add(name: str, value: "JSON | Unknown", maker: int | None) -> Version:
+        older = newest.get(name)
+        version = Version(name, older.number + 1 if older else 1, value, maker, older)
+        newest[name] = version
+        flow.versions.append(version)
+        return version
+
+    for index, step in enumerate(steps):
+        for name, value in _named(step.get("inputs", [])):
+            version = newest.get(name)
+            if version is None or not _may_be(version, value):
+                version = add(name, value, None)
+            flow.uses.append((index, version))
+        for name, value in _named(step.get("outputs", [])):
+            add(name, value, index)
+    return flow
+
+
+def _named(side: list[str] | dict[str, JSON]) -> Iterable[tuple[str, "JSON | Unknown"]]:
+    if isinstance(side, dict):
+        return side.items()
+    return ((name, UNKNOWN) for name in dict.fromkeys(side))
+
+
+def _may_be(version: Version, value: "JSON | Unknown") -> bool:
+    """Say whether this value can be the version's; what it is told first, it keeps."""
+    if isinstance(value, Unknown):
+        return True
+    if isinstance(version.value, Unknown):
+        version.value = value
+        return True
+    return canonical_json.dumps(version.value) == canonical_json.dumps(value)

@@ -1,0 +1,107 @@
+"""OpenTelemetry's semantic conventions for generative AI, as far as a record's steps reach.
+
+A step says what it was by its kind, or by an attribute `gen_ai.operation.name` of its own. Where
+that is an operation of the conventions, its span has the name, kind and attributes that they
+prescribe, so that a reader who knows them needs to know nothing of us. What a step's own attributes
+say is never replaced. https://github.com/open-telemetry/semantic-conventions-genai
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from app.evidence.bundle import Record, Step
+from app.lib.canonical_json import JSON
+
+INTERNAL = 1
+CLIENT = 3
+"""SpanKind, as OTLP numbers it."""
+
+EXECUTE_TOOL = "execute_tool"
+INVOKE_AGENT = "invoke_agent"
+
+_LOCAL = frozenset({EXECUTE_TOOL, INVOKE_AGENT, "invoke_workflow", "plan"})
+_OF_MODELS = frozenset(
+    {"chat", "create_agent", "embeddings", "generate_content", "retrieval", "text_completion"}
+)
+_OF_MEMORIES = frozenset(
+    {
+        "create_memory",
+        "create_memory_store",
+        "delete_memory",
+        "delete_memory_store",
+        "search_memory",
+        "update_memory",
+        "upsert_memory",
+    }
+)
+OPERATIONS = _LOCAL | _OF_MODELS | _OF_MEMORIES
+"""The well-known values of `gen_ai.operation.name`."""
+
+_ALSO_CALLED = {"agent": INVOKE_AGENT, "tool": EXECUTE_TOOL, "tool_call": EXECUTE_TOOL}
+
+_TARGETS = {
+    EXECUTE_TOOL: "gen_ai.tool.name",
+    INVOKE_AGENT: "gen_ai.agent.name",
+    "create_agent": "gen_ai.agent.name",
+    "invoke_workflow": "gen_ai.workflow.name",
+    "plan": "gen_ai.agent.name",
+}
+
+SIDES: tuple[tuple[Literal["inputs", "outputs"], str], ...] = (
+    ("inputs", "gen_ai.tool.call.arguments"),
+    ("outputs", "gen_ai.tool.call.result"),
+)
+"""What a tool was called with and gave back, and the attributes for them."""
+
+
+def operation(step: Step) -> str | None:
+    """Return the step's operation: a word of OPERATIONS, or None when it is something else."""
+    told = step["attributes"].get("gen_ai.operation.name", step["kind"])
+    name = _ALSO_CALLED.get(told, told) if isinstance(told, str) else None
+    return name if name in OPERATIONS else None
+
+
+def span_name(step: Step) -> str:
+    """Return `{operation} {target}`, the target being the tool, agent or model, if told which.
+
+    Of another kind of step, and in place of a target that is not told, its own name.
+    """
+    what = operation(step)
+    if what is None:
+        return step["name"]
+    target = step["attributes"].get(_TARGETS.get(what, "gen_ai.request.model"))
+    return f"{what} {target if isinstance(target, str) else step['name']}"
+
+
+def span_kind(step: Step) -> int:
+    """Return CLIENT for what calls a model or a store of memories, INTERNAL for the rest."""
+    what = operation(step)
+    return INTERNAL if what is None or what in _LOCAL else CLIENT
+
+
+def of_record(record: Record) -> dict[str, JSON]:
+    """Return the attributes of the record's own span: an agent at work for somebody."""
+    return {
+        "gen_ai.operation.name": INVOKE_AGENT,
+        "gen_ai.agent.id": record["agent_id"],
+        "gen_ai.conversation.id": record["session_id"],
+        "enduser.id": record["principal"],
+    }
+
+
+def of_step(step: Step, record: Record) -> Mapping[str, JSON]:
+    """Return the attributes that the conventions have for a step, but for what it says itself."""
+    named: dict[str, JSON] = {}
+    if step["status"] == "error":
+        named["error.type"] = "_OTHER"
+    what = operation(step)
+    if what is not None:
+        named["gen_ai.operation.name"] = what
+        named["gen_ai.conversation.id"] = record["session_id"]
+    if what == EXECUTE_TOOL:
+        named["gen_ai.tool.name"] = step["name"]
+        for side, name in SIDES:
+            values = step.get(side)
+            if isinstance(values, dict):
+                named[name] = values
+    return named

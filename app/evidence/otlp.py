@@ -1,0 +1,166 @@
+"""A record as OpenTelemetry data in OTLP/JSON: `TracesData` and `LogsData`.
+
+The record is the root span, its steps are the spans below it, in one trace a session. What happened
+during a step is an event of its span, and a log record that points at it. Ids are computed, so
+whoever imports a record twice has it once: a trace id is the first 16 bytes of the SHA-256 of the
+session's id, a span id the first 8 of that of `<record id>:<step index>`, the record itself having
+the index -1.
+
+Streamed, a step at a time; the same record gives the same bytes.
+https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import cast
+
+from app.evidence import gen_ai
+from app.evidence.bundle import Bundle, Event, Record, Step
+from app.evidence.otlp_values import attributes, unix_nano, without_empty
+from app.evidence.streaming import compact, enclosed, in_chunks
+from app.evidence.times import unix_nanoseconds
+from app.lib.canonical_json import JSON
+
+SERVICE_NAME = "record-service"
+ROOT = -1
+"""The step index from which the record's own span id is made."""
+
+_STATUS_CODES = {"unset": 0, "ok": 1, "error": 2}
+
+
+def trace_id(session_id: str) -> str:
+    """Return the 32 hex digits of a session's trace."""
+    return sha256(session_id.encode()).hexdigest()[:32]
+
+
+def span_id(record_id: str, index: int) -> str:
+    """Return the 16 hex digits of the span of a record's step, or of the record itself (ROOT)."""
+    return sha256(f"{record_id}:{index}".encode()).hexdigest()[:16]
+
+
+def write_traces(bundle: Bundle, *, version: str) -> Iterator[bytes]:
+    """Yield a record's `TracesData`, in chunks; `version` is the service's own."""
+    return in_chunks(_document("Spans", "spans", version, _spans(bundle)))
+
+
+def write_logs(bundle: Bundle, *, version: str) -> Iterator[bytes]:
+    """Yield a record's `LogsData`, in chunks: each event of each step, in their order."""
+    return in_chunks(_document("Logs", "logRecords", version, _log_records(bundle)))
+
+
+Messages = Iterable[dict[str, object]]
+
+
+def _document(signal: str, items: str, version: str, messages: Messages) -> Iterator[bytes]:
+    service: dict[str, JSON] = {"service.name": SERVICE_NAME, "service.version": version}
+    resource = compact({"attributes": attributes(service)})
+    scope = compact({"name": SERVICE_NAME, "version": version})
+    yield f'{{"resource{signal}":[{{"resource":'.encode() + resource
+    yield f',"scope{signal}":[{{"scope":'.encode() + scope
+    yield from enclosed(f',"{items}":['.encode(), map(compact, messages), b"]")
+    yield b"}]}]}"
+
+
+def _spans(bundle: Bundle) -> Messages:
+    yield _root_span(bundle)
+    record = bundle["record"]
+    trace, parent = trace_id(record["session_id"]), span_id(record["id"], ROOT)
+    for index, step in enumerate(bundle["steps"]):
+        yield without_empty(
+            {
+                "traceId": trace,
+                "spanId": span_id(record["id"], index),
+                "parentSpanId": parent,
+                "name": gen_ai.span_name(step),
+                "kind": gen_ai.span_kind(step),
+                "startTimeUnixNano": _nano(step["started_at"]),
+                "endTimeUnixNano": _nano(step["ended_at"]),
+                "attributes": attributes(_of_step(index, step, record)),
+                "events": [_span_event(event) for event in step["events"]],
+                "status": without_empty({"code": _STATUS_CODES[step["status"]]}),
+            }
+        )
+
+
+def _root_span(bundle: Bundle) -> dict[str, object]:
+    record = bundle["record"]
+    start, end = _duration(bundle)
+    told: dict[str, JSON] = {
+        **gen_ai.of_record(record),
+        "record.id": record["id"],
+        "record.tenant_id": record["tenant_id"],
+        "record.kind": record["kind"],
+        "record.title": record["title"],
+        "record.created_at": record["created_at"],
+    }
+    if record["occurred_at"] is not None:
+        told["record.occurred_at"] = record["occurred_at"]
+    if record["labels"]:
+        told["record.labels"] = dict(record["labels"])
+    return without_empty(
+        {
+            "traceId": trace_id(record["session_id"]),
+            "spanId": span_id(record["id"], ROOT),
+            "name": gen_ai.INVOKE_AGENT,
+            "kind": gen_ai.INTERNAL,
+            "startTimeUnixNano": unix_nano(start),
+            "endTimeUnixNano": unix_nano(end),
+            "attributes": attributes(told),
+        }
+    )
+
+
+def _duration(bundle: Bundle) -> tuple[int, int]:
+    """Return the first start and the last end, or one moment twice for a record without steps."""
+    steps = bundle["steps"]
+    if not steps:
+        record = bundle["record"]
+        moment = unix_nanoseconds(record["occurred_at"] or record["created_at"])
+        return moment, moment
+    return (
+        min(unix_nanoseconds(step["started_at"]) for step in steps),
+        max(unix_nanoseconds(step["ended_at"]) for step in steps),
+    )
+
+
+def _of_step(index: int, step: Step, record: Record) -> dict[str, JSON]:
+    told: dict[str, JSON] = {**gen_ai.of_step(step, record), **step["attributes"]}
+    for side, conventional in gen_ai.SIDES:
+        # Values that stand under the name of the conventions need not stand there twice.
+        if side in step and told.get(conventional) is not step[side]:
+            told[f"record.step.{side}"] = cast("JSON", step[side])
+    told["record.step.index"] = index
+    told["record.step.name"] = step["name"]
+    told["record.step.kind"] = step["kind"]
+    return told
+
+
+def _span_event(event: Event) -> dict[str, object]:
+    return without_empty(
+        {
+            "timeUnixNano": _nano(event["at"]),
+            "name": event["name"],
+            "attributes": attributes(event["attributes"]),
+        }
+    )
+
+
+def _log_records(bundle: Bundle) -> Messages:
+    record = bundle["record"]
+    trace, observed = trace_id(record["session_id"]), _nano(record["created_at"])
+    for index, step in enumerate(bundle["steps"]):
+        for event in step["events"]:
+            yield without_empty(
+                {
+                    "timeUnixNano": _nano(event["at"]),
+                    "observedTimeUnixNano": observed,
+                    "eventName": event["name"],
+                    "attributes": attributes(event["attributes"]),
+                    "traceId": trace,
+                    "spanId": span_id(record["id"], index),
+                }
+            )
+
+
+def _nano(text: str) -> str:
+    return unix_nano(unix_nanoseconds(text))

@@ -1,0 +1,191 @@
+"""A record as W3C PROV-JSON: who did what, for whom, with which things.
+
+The AI agent acted on behalf of the principal in the session. The session and each step are
+activities of the agent; each step was informed by the one before it, the first by the session. The
+bundle is an entity that the session generated, and so are the versions of whatever steps name as
+inputs and outputs (`app.evidence.data_flow`). What the record does not say is not claimed: a
+session has no times here, and a value from outside has no maker.
+
+Streamed: the document is never in memory as a whole, only the names in it.
+https://www.w3.org/submissions/prov-json/
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+from app.evidence.bundle import Bundle, Step
+from app.evidence.data_flow import DataFlow, Unknown, Version, follow
+from app.evidence.prov_terms import (
+    Literal,
+    literal,
+    local_name,
+    name_literal,
+    namespaces,
+    time_literal,
+)
+from app.evidence.streaming import compact, enclosed, in_chunks
+from app.evidence.times import unix_nanoseconds
+
+Statement = dict[str, Literal]
+Members = Iterable[tuple[str, Mapping[str, object]]]
+
+
+def write(bundle: Bundle, *, sha256: str, base_url: str) -> Iterator[bytes]:
+    """Yield a PROV-JSON document in UTF-8, in chunks; the same arguments give the same bytes.
+
+    `sha256` is the hex digest of the bundle's own bytes, `base_url` the service's, without a slash
+    at its end.
+    """
+    return in_chunks(_document(_Document(bundle, sha256, base_url)))
+
+
+def _document(document: "_Document") -> Iterator[bytes]:
+    yield b'{"prefix":' + compact(document.prefixes)
+    for name, members in document.sections():
+        written = (compact(key) + b":" + compact(value) for key, value in members)
+        yield from enclosed(f',"{name}":{{'.encode(), written, b"}")
+    yield b"}"
+
+
+class _Document:
+    def __init__(self, bundle: Bundle, sha256: str, base_url: str) -> None:
+        record = bundle["record"]
+        self.prefixes = namespaces(base_url, record)
+        self._bundle = bundle
+        self._record = record
+        self._sha256 = sha256
+        self._steps = bundle["steps"]
+        self._flow: DataFlow = follow(self._steps)
+        self._agent = f"agent:{local_name(record['agent_id'])}"
+        self._principal = f"principal:{local_name(record['principal'])}"
+        self._session = f"session:{local_name(record['session_id'])}"
+        self._relations = count(1)
+
+    def sections(self) -> Iterator[tuple[str, Members]]:
+        yield "agent", self._agents()
+        yield "activity", self._activities()
+        yield "entity", self._entities()
+        for name, statements in (
+            ("actedOnBehalfOf", self._delegation()),
+            ("wasAssociatedWith", self._associations()),
+            ("wasInformedBy", self._communications()),
+            ("used", self._usages()),
+            ("wasGeneratedBy", self._generations()),
+            ("alternateOf", self._alternates()),
+        ):
+            yield name, ((f"_:id{next(self._relations)}", each) for each in statements)
+
+    def _agents(self) -> Iterator[tuple[str, Statement]]:
+        yield self._agent, {"prov:type": name_literal("prov:SoftwareAgent")}
+        yield self._principal, {"prov:label": self._record["principal"]}
+
+    def _activities(self) -> Iterator[tuple[str, Statement]]:
+        yield self._session, {"prov:type": name_literal("rs:Session")}
+        for index, step in enumerate(self._steps):
+            yield _step(index), _activity(step)
+
+    def _entities(self) -> Iterator[tuple[str, Statement]]:
+        yield "record:bundle", self._bundle_entity()
+        for version in self._flow.versions:
+            yield _data(version), _entity(version)
+
+    def _bundle_entity(self) -> Statement:
+        record = self._record
+        statement: Statement = {
+            "prov:type": name_literal("rs:Bundle"),
+            "prov:label": record["title"],
+            "rs:kind": record["kind"],
+            "rs:sha256": self._sha256,
+            "rs:key_id": self._bundle["key_id"],
+            "rs:created_at": time_literal(record["created_at"]),
+        }
+        if record["occurred_at"] is not None:
+            statement["rs:occurred_at"] = time_literal(record["occurred_at"])
+        for name, value in record["labels"].items():
+            statement[f"label:{local_name(name)}"] = value
+        return statement
+
+    def _delegation(self) -> Iterator[Statement]:
+        yield {
+            "prov:delegate": self._agent,
+            "prov:responsible": self._principal,
+            "prov:activity": self._session,
+        }
+
+    def _associations(self) -> Iterator[Statement]:
+        yield {"prov:activity": self._session, "prov:agent": self._agent}
+        for index in range(len(self._steps)):
+            yield {"prov:activity": _step(index), "prov:agent": self._agent}
+
+    def _communications(self) -> Iterator[Statement]:
+        before = self._session
+        for index in range(len(self._steps)):
+            yield {"prov:informed": _step(index), "prov:informant": before}
+            before = _step(index)
+
+    def _usages(self) -> Iterator[Statement]:
+        for index, version in self._flow.uses:
+            usage: Statement = {"prov:activity": _step(index), "prov:entity": _data(version)}
+            if self._was_there_at_start(index, version):
+                usage["prov:time"] = self._steps[index]["started_at"]
+            yield usage
+
+    def _was_there_at_start(self, index: int, version: Version) -> bool:
+        """Say whether a time of use may be claimed: nothing is used before it is made."""
+        if version.maker is None:
+            return True
+        made = unix_nanoseconds(self._steps[version.maker]["ended_at"])
+        return made <= unix_nanoseconds(self._steps[index]["started_at"])
+
+    def _generations(self) -> Iterator[Statement]:
+        yield {
+            "prov:entity": "record:bundle",
+            "prov:activity": self._session,
+            "prov:time": self._record["created_at"],
+        }
+        for version in self._flow.versions:
+            if version.maker is not None:
+                yield {
+                    "prov:entity": _data(version),
+                    "prov:activity": _step(version.maker),
+                    "prov:time": self._steps[version.maker]["ended_at"],
+                }
+
+    def _alternates(self) -> Iterator[Statement]:
+        for version in self._flow.versions:
+            if version.older is not None:
+                yield {
+                    "prov:alternate1": _data(version),
+                    "prov:alternate2": _data(version.older),
+                }
+
+
+def _step(index: int) -> str:
+    return f"step:{index}"
+
+
+def _data(version: Version) -> str:
+    # A "/" within a name is encoded, so what follows one can only be a number.
+    name = f"data:{local_name(version.name)}"
+    return name if version.number == 1 else f"{name}/{version.number}"
+
+
+def _activity(step: Step) -> Statement:
+    activity: Statement = {
+        "prov:type": name_literal("rs:Step"),
+        "prov:label": step["name"],
+        "prov:startTime": step["started_at"],
+        "prov:endTime": step["ended_at"],
+        "rs:kind": step["kind"],
+        "rs:status": step["status"],
+    }
+    for name, value in step["attributes"].items():
+        activity[f"attribute:{local_name(name)}"] = literal(value)
+    return activity
+
+
+def _entity(version: Version) -> Statement:
+    entity: Statement = {"prov:label": version.name}
+    if not isinstance(version.value, Unknown):
+        entity["prov:value"] = literal(version.value)
+    return entity

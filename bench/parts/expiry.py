@@ -1,0 +1,88 @@
+"""Expiring a million bundles, beside a bare DELETE of as many rows in batches of the same size."""
+
+import time
+from collections.abc import Iterator
+from uuid import UUID
+
+import psycopg
+from sqlalchemy import text
+
+from app.core import jobs
+from app.core.record import expiry
+from app.database import Database
+from app.settings import Settings
+from bench import library
+from bench.figures import Bound, Figure, Reach, percentile
+from bench.lab import Lab
+from bench.processes import BenchError
+from bench.scale import Scale
+
+_COPY = """
+CREATE TABLE bare (LIKE bundles INCLUDING ALL);
+INSERT INTO bare SELECT * FROM bundles;
+VACUUM ANALYZE bare
+"""
+_BARE = """
+DELETE FROM bare WHERE (tenant_id, record_id) IN (
+    SELECT tenant_id, record_id FROM bare ORDER BY tenant_id, record_id LIMIT %s)
+"""
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Let all bundles of a tenant be due, and run its job step by step."""
+    with lab.migrated() as (settings, database):
+        books = library.make(settings, database, scale.records)
+        bare = _bare(settings, scale.records)
+        with database.transaction(books.tenant_id) as session:
+            session.execute(text("UPDATE tenants SET expired_through = clock_timestamp()"))
+        steps = _expire(database, books.tenant_id, scale.records)
+        yield Figure(
+            "expiry",
+            f"bundles expired, {scale.records} due",
+            scale.records / sum(steps),
+            "/s",
+            Bound(f"bare DELETE of {expiry.MOST_RECORDS} at once", bare),
+        )
+        worst = max(steps) * 1000
+        note = f"p50 {percentile(steps, 50) * 1000:.0f} ms, {len(steps)} of them"
+        yield Figure(
+            "expiry", "longest transaction of it", worst, " ms", None, Reach(at_most=1000), note
+        )
+
+
+def _bare(settings: Settings, size: int) -> float:
+    """Return how many rows a second a plain DELETE in batches takes away."""
+    url = settings.database_admin_url.replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in _COPY.split(";"):
+            connection.execute(statement)
+        began = time.perf_counter()
+        while connection.execute(_BARE, (expiry.MOST_RECORDS,)).rowcount:
+            pass
+        seconds = time.perf_counter() - began
+        connection.execute("DROP TABLE bare")
+    return size / seconds
+
+
+def _expire(database: Database, tenant_id: UUID, size: int) -> list[float]:
+    """Run the job to its end; return the seconds of each step."""
+    with database.transaction(tenant_id) as session:
+        job = expiry.look(session, tenant_id)
+    if job is None:
+        raise BenchError("nothing was due")
+    seconds: list[float] = []
+    progress: dict[str, int] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        began = time.perf_counter()
+        with database.transaction(tenant_id) as session:
+            claimed = jobs.claim(session, tenant_id, job.id)
+            if claimed is None:
+                raise BenchError("the job is not there")
+            step = expiry.step(session, tenant_id, claimed)
+            jobs.advance(session, claimed, step)
+            cursor, progress = step.cursor, dict(step.progress)
+        seconds.append(time.perf_counter() - began)
+    if progress["expired"] != size:
+        raise BenchError(f"{progress['expired']} bundles expired, not {size}")
+    return seconds

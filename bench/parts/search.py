@@ -1,0 +1,69 @@
+"""Finding records among a million: words as often as they are used, filters, and pages far back."""
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from app.core.record import records, search
+from app.core.record.search import Search
+from app.database import Database
+from app.settings import Settings
+from bench import library
+from bench.figures import Figure, Reach, median, percentile
+from bench.lab import Lab
+from bench.library import Library
+from bench.scale import Scale
+
+_PAGE = 50
+_QUICK = Reach(at_most=100)
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Time whole answers: the search, its page, and what each record's GET would say."""
+    with lab.migrated() as (settings, database):
+        books = library.make(settings, database, scale.records)
+        every: list[float] = []
+        for kind, asked in _questions(books, scale.samples).items():
+            times = [_timed(settings, database, books, each) for each in asked]
+            every += times
+            yield _figure(f"{kind}, {scale.records} records", times)
+        yield _figure(f"search of any kind, {scale.records} records", every)
+
+
+def _figure(name: str, times: Sequence[float]) -> Figure:
+    note = f"p50 {median(times):.1f}, worst {max(times):.1f} ms"
+    return Figure("search", f"{name}, p95", percentile(times, 95), " ms", None, _QUICK, note)
+
+
+def _questions(books: Library, count: int) -> Mapping[str, Sequence[Search]]:
+    chance = random.Random(7)
+
+    def words(number: int) -> str:
+        return " ".join(books.word(chance) for _ in range(number))
+
+    def agent() -> dict[str, object]:
+        return {"agent_id": chance.choice(books.agents)}
+
+    def team() -> list[tuple[str, str]]:
+        return [("team", f"t{chance.randrange(20)}")]
+
+    return {
+        "newest page": [Search(None, (), {}) for _ in range(count)],
+        "by agent": [Search(None, (), agent()) for _ in range(count)],
+        "by label": [Search(None, team(), {}) for _ in range(count)],
+        "one word": [Search(words(1), (), {}) for _ in range(count)],
+        "two words": [Search(words(2), (), {}) for _ in range(count)],
+        "three words": [Search(words(3), (), {}) for _ in range(count)],
+        "two words and an agent": [Search(words(2), (), agent()) for _ in range(count)],
+        "a word and a label": [Search(words(1), team(), {}) for _ in range(count)],
+        "a phrase": [Search(f'"{words(2)}"', (), {}) for _ in range(count)],
+        "a word nobody used": [Search(f"none{n}", (), {}) for n in range(count)],
+    }
+
+
+def _timed(settings: Settings, database: Database, books: Library, asked: Search) -> float:
+    began = time.perf_counter()
+    with database.transaction(books.tenant_id) as session:
+        found = search.rows(session, books.caller, settings.master_keys, asked, None, _PAGE)
+        records.represent(session, [each.record for each in found])
+    return (time.perf_counter() - began) * 1000

@@ -1,0 +1,88 @@
+"""What is told of an attempt: its line in the log, with every decision in it, and its counts."""
+
+from datetime import datetime
+
+import structlog
+
+from app import ids, metrics
+from app.clock import rfc3339
+from app.core.delivery.deliveries import Claimed
+from app.core.delivery.outcomes import Outcome
+from app.lib.outbound import Answer
+from app.lib.tally import Tally
+from jobs.turn import Turn
+
+_log = structlog.get_logger("attempt")
+
+
+def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
+    """Write the one line of an attempt: what was tried, as what, how it ended and what comes next.
+
+    No address, header or body: a URL may hold a secret, and a receiver may answer with one.
+    """
+    lane, verdict = turn.lane, outcome.verdict
+    _log.info(
+        "attempt",
+        tenant_id=ids.text("ten", outcome.tenant_id),
+        webhook_id=ids.text("whk", outcome.webhook_id),
+        delivery_id=ids.text("dlv", outcome.delivery_id),
+        event_id=ids.text("evt", claimed.event_id),
+        kind=outcome.kind,
+        sequence=claimed.sequence,
+        attempt=outcome.number,
+        claim_no=outcome.claim_no,
+        claims_lost=claimed.claims_lost,
+        slot=turn.slot,
+        passed_on=turn.passed_on,
+        proven=lane.proven,
+        paused=lane.paused,
+        probe=outcome.probe,
+        outcome=outcome.outcome,
+        status_code=outcome.status_code,
+        blame=str(verdict.blame),
+        status=verdict.status,
+        next_attempt_at=_rfc3339(outcome.ended_at + verdict.wait if verdict.wait else None),
+        retry_in=verdict.wait.total_seconds() if verdict.wait else None,
+        retry_after=verdict.lane_wait.total_seconds() if verdict.lane_wait else None,
+        started_at=_rfc3339(outcome.started_at),
+        **_milliseconds(outcome),
+        reconnected=answer is not None and answer.reconnected,
+        error=outcome.error,
+    )
+
+
+def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
+    """Count an attempt, how long it took, and whether its receiver may have seen it before."""
+    code = f"{outcome.status_code // 100}xx" if outcome.status_code else "none"
+    tally.add(metrics.ATTEMPTS, outcome.kind, outcome.outcome, code)
+    if answer is None:
+        return
+    tally.observe(metrics.ATTEMPT_SECONDS, answer.timings.total / 1000, outcome.outcome)
+    if claimed.claims_lost:
+        tally.add(metrics.DUPLICATES, "lost_claim")
+    if answer.reconnected:
+        tally.add(metrics.DUPLICATES, "reconnected")
+    if outcome.number == 1 and answer.status is not None:
+        waited = (outcome.started_at - claimed.created_at).total_seconds()
+        tally.observe(metrics.DELAY_SECONDS, waited + _until_sent(answer), outcome.kind)
+
+
+def _until_sent(answer: Answer) -> float:
+    """Return the seconds that passed before the first byte of the request could leave."""
+    timings = answer.timings
+    return ((timings.dns or 0) + (timings.connect or 0) + (timings.tls or 0)) / 1000
+
+
+def _milliseconds(outcome: Outcome) -> dict[str, float | None]:
+    measured = {
+        "dns_ms": outcome.dns_ms,
+        "connect_ms": outcome.connect_ms,
+        "tls_ms": outcome.tls_ms,
+        "first_byte_ms": outcome.first_byte_ms,
+        "total_ms": outcome.total_ms,
+    }
+    return {name: None if took is None else round(took, 2) for name, took in measured.items()}
+
+
+def _rfc3339(moment: datetime | None) -> str | None:
+    return None if moment is None else rfc3339(moment)

@@ -1,0 +1,25 @@
+"""A turn at a lane, as each of its attempts must know it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.core.delivery.deliveries import Moment
+from app.core.delivery.lanes import Lane
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The lane as it was at the claim, and how the worker came to it.
+
+    `looked` is the reading of the steady clock beside the lane's `now`; `slot` and `passed_on` are
+    for the log alone.
+    """
+
+    lane: Lane
+    looked: float
+    slot: int | None
+    passed_on: int
+
+    def moment(self, monotonic: float) -> datetime:
+        """Return the database's time at a reading of `time.monotonic()`, in seconds."""
+        return Moment(self.lane.now, self.looked).at(monotonic)

@@ -1,0 +1,205 @@
+"""What `/metrics` says: of the whole stack, alike whoever answers, and never less than before."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from flask import Flask
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis
+from sqlalchemy import Engine, create_engine, text
+
+from app import heartbeats, metrics
+from app.api import exposition
+from app.api.services import EXTENSION, Services
+from app.core import tenants
+from app.core.gauges import Gauges
+from app.database import Database
+from app.dev.valkey import EmbeddedValkey
+from app.settings import Settings
+from app.web import create_app
+from tests.conftest import Api
+
+Sample = tuple[str, tuple[tuple[str, str], ...]]
+TOKEN = "t0ken"
+NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0)
+
+
+def samples(written: str) -> dict[Sample, float]:
+    """Read an exposition as Prometheus does."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(written)
+        for sample in family.samples
+    }
+
+
+def scrape(app: Flask) -> dict[Sample, float]:
+    """Ask one web process."""
+    answer = app.test_client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200, answer.text
+    return samples(answer.text)
+
+
+def of(app: Flask) -> Services:
+    found = app.extensions[EXTENSION]
+    assert isinstance(found, Services)
+    return found
+
+
+@pytest.fixture
+def webs(
+    fresh_database: Database, settings: Settings, valkey: EmbeddedValkey
+) -> Iterator[tuple[Flask, Flask]]:
+    """Two web processes of a stack of their own."""
+    url = fresh_database.engine.url.render_as_string(hide_password=False)
+    mine = replace(settings, database_url=url, metrics_token=TOKEN, redis_url=valkey.url)
+    made = create_app(mine), create_app(mine)
+    yield made
+    for app in made:
+        of(app).close()
+
+
+def test_two_web_processes_say_the_same_and_count_each_request_once(
+    webs: tuple[Flask, Flask], fresh_database: Database
+) -> None:
+    one, other = webs
+    _, key = tenants.create(fresh_database, "asked")
+    for app in (one, one, other):
+        Api(app.test_client(), key).get("/v1/keys/self")
+    # What a process has counted is in the table once it was asked, or after five seconds.
+    scrape(other)
+    answered = ("method", "GET"), ("route", "/v1/keys/self"), ("status", "200")
+    for app in (one, other):
+        seen = scrape(app)
+        assert seen["http_requests_total", answered] == 3
+        route = ("route", "/v1/keys/self")
+        assert seen["http_request_duration_seconds_count", (route,)] == 3
+        assert seen["http_request_duration_seconds_bucket", (("le", "+Inf"), route)] == 3
+
+
+def test_no_figure_goes_back_whoever_answers_and_whoever_dies(webs: tuple[Flask, Flask]) -> None:
+    one, other = webs
+    seen: dict[Sample, float] = {}
+    for number in range(10):
+        (one, other)[number % 2].test_client().get("/healthz")
+        if number == 5:
+            of(one).close()
+        now = scrape((other, one)[number % 2] if number < 5 else other)
+        for sample, value in seen.items():
+            if sample[0].endswith(("_total", "_count", "_bucket", "_sum")):
+                assert now[sample] >= value, sample
+        seen = now
+
+
+def test_what_never_happened_is_there_as_nothing(webs: tuple[Flask, Flask]) -> None:
+    seen = scrape(webs[0])
+    assert seen["record_service_claims_total", ()] == 0
+    assert seen["record_service_possible_duplicates_total", (("reason", "lost_claim"),)] == 0
+    assert seen["record_service_lanes_due", ()] == 0
+    assert seen["record_service_jobs", (("status", "dead"),)] == 0
+
+
+def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
+    webs: tuple[Flask, Flask], settings: Settings, valkey: EmbeddedValkey
+) -> None:
+    def parts(app: Flask) -> dict[str, float]:
+        return {
+            labels[0][1]: value
+            for (name, labels), value in scrape(app).items()
+            if name == "record_service_up"
+        }
+
+    with Redis.from_url(valkey.url) as client:
+        heartbeats.beat(client, "worker")
+        client.delete(heartbeats.key("scheduler"))
+        assert parts(webs[0]) == {"database": 1, "redis": 1, "worker": 1, "scheduler": 0}
+        client.delete(heartbeats.key("worker"))
+    deaf = create_app(replace(of(webs[0]).settings, redis_url="redis://127.0.0.1:1"))
+    assert parts(deaf) == {"database": 1, "redis": 0}
+    of(deaf).close()
+
+
+def test_without_the_database_it_says_that_and_no_figure(
+    webs: tuple[Flask, Flask], settings: Settings
+) -> None:
+    alone = create_app(
+        replace(of(webs[0]).settings, database_url="postgresql+psycopg://nobody@127.0.0.1:1/none")
+    )
+    seen = scrape(alone)
+    assert seen["record_service_up", (("part", "database"),)] == 0
+    assert {name for name, _ in seen} == {"record_service_up"}
+    of(alone).close()
+
+
+def test_a_database_behind_this_release_is_not_up(
+    webs: tuple[Flask, Flask], fresh_database: Database, settings: Settings
+) -> None:
+    owner = _owner(fresh_database, settings)
+    with owner.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        connection.execute(text("DROP TABLE counters"))
+    owner.dispose()
+    assert scrape(webs[0])["record_service_up", (("part", "database"),)] == 0
+
+
+def test_figures_of_another_release_are_left_out() -> None:
+    claims = metrics.CLAIMS.total
+    turns, seconds = metrics.TURNS.total, metrics.ATTEMPT_SECONDS
+    written = exposition.text(
+        {"database": True},
+        [
+            ("of_a_later_release_total", "[]", 1),
+            (claims, "[]", 2),
+            (claims, '["by whom"]', 3),
+            (turns, "[]", 4),
+            (turns, '["sent"]', 5),
+            (seconds.bucket, '["timeout","0.7"]', 6),
+            (seconds.bucket, '["timeout","1.0"]', 1),
+            (seconds.bucket, '["timeout","1000.0"]', 1),
+            (seconds.sum, '["timeout"]', 9.5),
+        ],
+        None,
+    )
+    seen = samples(written.decode())
+    assert "of_a_later_release" not in written.decode()
+    assert {key: value for key, value in seen.items() if key[0] == claims} == {(claims, ()): 2}
+    assert {key: value for key, value in seen.items() if key[0] == turns} == {
+        (turns, (("result", "sent"),)): 5
+    }
+    name, outcome = seconds.bucket, ("outcome", "timeout")
+    upto = {float(labels[0][1]): value for (key, labels), value in seen.items() if key == name}
+    assert (upto[0.5], upto[1.0], upto[15.0], upto[math.inf]) == (0, 7, 7, 8)
+    assert seen[f"{seconds.name}_sum", (outcome,)] == 9.5
+
+
+def test_every_family_is_described_once() -> None:
+    figures = [
+        (counter.total, json.dumps(["x"] * len(counter.labels)), 1.0)
+        for counter in metrics.COUNTERS
+    ]
+    written = exposition.text({"database": True}, figures, NOTHING).decode()
+    described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
+    assert len(described) == len(set(described))
+    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 8
+    assert all(family.documentation for family in text_string_to_metric_families(written))
+
+
+def test_a_broken_audit_chain_is_counted(
+    webs: tuple[Flask, Flask], fresh_database: Database, settings: Settings
+) -> None:
+    _, key = tenants.create(fresh_database, "broken into")
+    owner = _owner(fresh_database, settings)
+    with owner.begin() as connection:
+        connection.execute(text("UPDATE audit_entries SET hash = decode(repeat('00', 32), 'hex')"))
+    owner.dispose()
+    caller = Api(webs[0].test_client(), key)
+    assert [caller.get("/v1/audit/verify").status_code for _ in range(2)] == [409, 409]
+    assert scrape(webs[0])["record_service_audit_chain_broken_total", ()] == 2
+
+
+def _owner(database: Database, settings: Settings) -> Engine:
+    server = settings.database_admin_url.rpartition("/")[0]
+    return create_engine(f"{server}/{database.engine.url.database}")

@@ -1,0 +1,102 @@
+"""One scrape of a whole stack: real web, worker and scheduler processes, while one is killed."""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.stack import RunningStack, running
+from tests.faults import until
+from tests.receivers import OK, Receiver, Request, http_answer
+
+pytestmark = pytest.mark.serial
+
+TOKEN = "t0ken"
+GROWING = ("_total", "_count", "_bucket", "_sum")
+# A process writes what it has counted every five seconds; a lease lasts thirty.
+WRITTEN_SECONDS = 15.0
+LEASE_SECONDS = 60.0
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+class Scraper:
+    """Asks for `/metrics` as Prometheus does, and lets no counter go back."""
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url
+        self._seen: dict[Sample, float] = {}
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the sum of a name's figures that have these labels, as they are now."""
+        now = self._scrape()
+        return sum(
+            value for (each, held), value in now.items() if each == name and labels.items() <= held
+        )
+
+    def _scrape(self) -> dict[Sample, float]:
+        # A connection for each: so either web process may answer.
+        answer = requests.get(
+            f"{self._base_url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=15
+        )
+        assert answer.status_code == 200, answer.text
+        now = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+        }
+        for sample, value in self._seen.items():
+            if sample[0].endswith(GROWING):
+                assert now[sample] >= value, sample
+        self._seen = now
+        return now
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """Run one stack of two web and two worker processes; it retries within seconds."""
+    folder = tmp_path_factory.mktemp("stack")
+    with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN) as it:
+        yield it
+
+
+def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
+    stack: RunningStack,
+) -> None:
+    caller = stack.fresh_tenant()
+    scraper = Scraper(stack.base_url)
+    answers = iter([http_answer(404)] * 3)
+    began = []
+
+    def answer(request: Request) -> bytes:
+        began.append(request)
+        return next(answers, OK)
+
+    with Receiver(answer) as receiver:
+        hook = caller.webhook(receiver)
+        caller.findings(caller.session(), 40)
+        assert hook.settled()["succeeded"] == 40
+        until(lambda: scraper.value("record_service_attempts_total") == 43, WRITTEN_SECONDS)
+        assert scraper.value("record_service_attempts_total", code="4xx") == 3
+        assert scraper.value("record_service_claims_total") >= 43
+        assert scraper.value("record_service_attempt_duration_seconds_count") == 43
+        assert scraper.value("record_service_delivery_delay_seconds_count", kind="event") == 40
+        ended = {"kind": "event", "status": "succeeded"}
+        until(
+            lambda: scraper.value("record_service_deliveries_total", **ended) == 40, WRITTEN_SECONDS
+        )
+        assert scraper.value("http_requests_total", route="/v1/findings/batch") == 1
+
+        swept = scraper.value("record_service_sweeps_total")
+        stack.kill_worker()
+        stack.flush_redis()
+        caller.findings(caller.session(), 10)
+        assert hook.settled(LEASE_SECONDS)["succeeded"] == 50
+        until(lambda: scraper.value("record_service_sweeps_total") > swept, WRITTEN_SECONDS)
+        until(
+            lambda: scraper.value("record_service_deliveries_total", **ended) == 50, WRITTEN_SECONDS
+        )
+        until(lambda: scraper.value("record_service_lanes_due") == 0)
+        until(lambda: scraper.value("record_service_up") == 4, WRITTEN_SECONDS)
+        assert scraper.value("record_service_attempts_total") == len(began)

@@ -1,0 +1,304 @@
+"""What a worker tells of its work: a line an attempt with every decision, and counts that agree."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+from sqlalchemy import text
+
+from app import clock, ids, metrics
+from app.core.callers import Caller, Role
+from app.core.delivery import events
+from app.core.delivery.events import NewEvent
+from app.core.delivery.outcomes import Outcome
+from app.core.delivery.retries import Blame, Verdict
+from app.core.webhook import webhooks
+from app.lib.tally import Counter, Histogram
+from app.settings import Settings
+from jobs.lane_run import LaneRun
+from jobs.runtime import Runtime
+from tests.conftest import FreshTenant
+from tests.faults import until
+from tests.receivers import OK, Receiver, Request, http_answer
+
+SECRET = "s3cret"
+DECISIONS = {
+    *("tenant_id", "webhook_id", "delivery_id", "event_id", "kind", "sequence", "attempt"),
+    *("claim_no", "claims_lost", "slot", "passed_on", "proven", "paused", "probe", "outcome"),
+    *("status_code", "blame", "status", "next_attempt_at", "retry_in", "retry_after"),
+    *("started_at", "dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms"),
+    *("reconnected", "error"),
+}
+
+
+class World:
+    """One tenant, a worker's runtime, and the lines that it writes."""
+
+    def __init__(self, runtime: Runtime, tenant_id: UUID, lines: list[Any]) -> None:
+        self.runtime = runtime
+        self.tenant_id = tenant_id
+        self._lines = lines
+
+    def webhook(self, url: str) -> UUID:
+        caller = Caller(self.tenant_id, ids.new(), Role.ADMIN, None, "test")
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            return webhooks.create(session, caller, self.runtime.settings, {"url": url})[0].id
+
+    def emit(self, count: int = 1) -> list[UUID]:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            new = NewEvent("finding.created", {"word": SECRET}, clock.now())
+            return events.emit(session, self.tenant_id, [new] * count)
+
+    def turn(self, webhook: UUID, passed_on: int = 0) -> None:
+        LaneRun(self.runtime, self.tenant_id, webhook, passed_on=passed_on).run()
+
+    def run(self, sql: str) -> None:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            session.execute(text(sql))
+
+    def lines(self, event: str = "attempt") -> list[Any]:
+        return [line for line in self._lines if line["event"] == event]
+
+    def count(self, counter: Counter, *labels: str) -> float:
+        return self.runtime.tally.value(counter, *labels)
+
+    def observed(self, histogram: Histogram, *labels: str) -> float:
+        """How many values a histogram has of these labels."""
+        figures = self.runtime.tally.figures().items()
+        return sum(
+            value
+            for (name, held), value in figures
+            if name == histogram.bucket and held[:-1] == labels
+        )
+
+
+@pytest.fixture
+def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[..., World]]:
+    opened: list[Runtime] = []
+    with structlog.testing.capture_logs() as lines:
+
+        def make(**changes: Any) -> World:
+            schedule = {"retry_schedule": (0.0, 0.0, 60.0)}
+            runtime = Runtime.open(dataclasses.replace(settings, **(schedule | changes)), threads=8)
+            opened.append(runtime)
+            return World(runtime, tenant.id, lines)
+
+        yield make
+        for runtime in opened:
+            runtime.close()
+
+
+@pytest.fixture
+def world(open_world: Callable[..., World]) -> World:
+    return open_world()
+
+
+def test_the_line_of_an_attempt_has_every_decision_and_nothing_secret(world: World) -> None:
+    answers = iter([http_answer(503, SECRET.encode(), {"Retry-After": "5", "X-Word": SECRET}), OK])
+    with Receiver(lambda _: next(answers)) as receiver:
+        webhook = world.webhook(f"{receiver.url()}?token={SECRET}")
+        (event,) = world.emit()
+        world.turn(webhook, passed_on=3)
+        world.run("UPDATE lanes SET paused_until = NULL")
+        world.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+        world.turn(webhook)
+    first, second = world.lines()
+    assert first.keys() - {"log_level", "event"} == DECISIONS
+    assert (
+        first
+        | {
+            "tenant_id": ids.text("ten", world.tenant_id),
+            "webhook_id": ids.text("whk", webhook),
+            "event_id": ids.text("evt", event),
+            "kind": "event",
+            "sequence": 1,
+            "attempt": 1,
+            "claim_no": 1,
+            "claims_lost": 0,
+            "slot": 0,
+            "passed_on": 3,
+            "proven": False,
+            "paused": False,
+            "probe": False,
+            "outcome": "refused",
+            "status_code": 503,
+            "blame": "endpoint",
+            "status": "retrying",
+            "retry_in": 5.0,
+            "retry_after": 5.0,
+            "reconnected": False,
+            "error": None,
+        }
+        == first
+    )
+    assert first["delivery_id"].startswith("dlv_")
+    began, again = (datetime.fromisoformat(first[key]) for key in ("started_at", "next_attempt_at"))
+    assert 5 <= (again - began).total_seconds() < 10
+    assert first["first_byte_ms"] <= first["total_ms"]
+    assert second | {"attempt": 2, "claim_no": 2, "status": "succeeded", "passed_on": 0} == second
+    assert second["next_attempt_at"] is second["retry_in"] is second["retry_after"] is None
+    assert SECRET not in str(world.lines())
+
+
+def test_what_is_counted_agrees_with_what_was_done(world: World) -> None:
+    answers = iter([OK, http_answer(404), http_answer(404), OK])
+    with Receiver(lambda _: next(answers)) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(2)
+        world.turn(webhook)
+        world.turn(webhook)
+        world.emit()
+        world.run("UPDATE deliveries SET attempts = 2 WHERE status = 'retrying'")
+        world.turn(webhook)
+    assert len(receiver.requests) == 4
+    assert world.count(metrics.CLAIMS) == 4
+    assert world.count(metrics.ATTEMPTS, "event", "succeeded", "2xx") == 2
+    assert world.count(metrics.ATTEMPTS, "event", "refused", "4xx") == 2
+    assert world.observed(metrics.ATTEMPT_SECONDS, "refused") == 2
+    assert world.observed(metrics.DELAY_SECONDS, "event") == 3
+    assert world.count(metrics.DELIVERIES, "event", "succeeded") == 2
+    assert world.count(metrics.TURNS, "sent") == 3
+    assert world.count(metrics.CLAIMS_LOST) == world.count(metrics.FENCED) == 0
+    world.turn(webhook)
+    assert world.count(metrics.TURNS, "nothing_due") == 1
+
+
+def test_a_post_after_a_lost_claim_is_counted_as_a_possible_duplicate(world: World) -> None:
+    with Receiver() as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(2)
+        world.run("UPDATE deliveries SET status = 'sending', claim_no = 1")
+        world.turn(webhook)
+        world.emit()
+        world.turn(webhook)
+    assert world.count(metrics.CLAIMS) == 3
+    assert world.count(metrics.CLAIMS_LOST) == 2
+    assert world.count(metrics.DUPLICATES, "lost_claim") == 2
+    assert [line["claims_lost"] for line in world.lines()] == [1, 1, 0]
+
+
+def test_what_took_five_workers_is_no_post_and_no_duplicate(world: World) -> None:
+    with Receiver() as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.run("UPDATE deliveries SET status = 'sending', claims_lost = 4")
+        world.turn(webhook)
+        assert receiver.requests == []
+    (line,) = world.lines()
+    assert (line["outcome"], line["blame"], line["status_code"]) == ("worker_lost", "us", None)
+    assert world.count(metrics.ATTEMPTS, "event", "worker_lost", "none") == 1
+    assert world.count(metrics.DUPLICATES, "lost_claim") == 0
+    assert world.observed(metrics.ATTEMPT_SECONDS, "worker_lost") == 0
+
+
+def test_an_outcome_that_comes_too_late_is_told_and_counted(world: World) -> None:
+    def take_over(_: Request) -> bytes:
+        world.run("UPDATE deliveries SET claim_no = claim_no + 1")
+        return OK
+
+    with Receiver(take_over) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+    (fenced,) = world.lines("outcome_fenced")
+    (sent,) = world.lines()
+    shared = ("tenant_id", "webhook_id", "delivery_id", "attempt", "claim_no", "outcome")
+    assert {name: fenced[name] for name in shared} == {name: sent[name] for name in shared}
+    assert world.count(metrics.FENCED) == 1
+    assert world.count(metrics.DELIVERIES, "event", "succeeded") == 0
+
+
+def test_rows_that_were_not_reached_are_counted_with_the_reason(world: World) -> None:
+    with Receiver(http_answer(500)) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(9)
+        world.turn(webhook)
+    assert len(receiver.requests) == 5
+    assert world.count(metrics.CLAIMS) == 9
+    assert world.count(metrics.HANDED_BACK, "lane_failed") == 4
+    (line,) = world.lines("handed_back")
+    assert (line["count"], line["reason"]) == (4, "lane_failed")
+    assert world.count(metrics.PAUSES) == 1
+
+
+def test_a_probe_says_so(open_world: Callable[..., World]) -> None:
+    world = open_world(pause_seconds=0.001)
+    with Receiver(http_answer(500)) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(6)
+        world.turn(webhook)
+        world.run(
+            "UPDATE lanes SET paused_until = clock_timestamp() WHERE paused_until IS NOT NULL"
+        )
+        world.turn(webhook)
+    assert [line["probe"] for line in world.lines()] == [False] * 5 + [True]
+    assert world.count(metrics.PAUSES) == 2
+
+
+def test_a_webhook_that_is_gone_is_counted(world: World) -> None:
+    with Receiver(http_answer(410)) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        until(lambda: world.count(metrics.DISABLED, "gone"))
+        world.emit()
+        world.turn(webhook)
+    assert world.count(metrics.TURNS, "not_sending") == 1
+    assert world.count(metrics.DISABLED, "gone") == 1
+
+
+def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
+    inside, release = threading.Event(), threading.Event()
+
+    def hold(_: Request) -> bytes:
+        inside.set()
+        release.wait(10)
+        return OK
+
+    with Receiver(hold) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        first = threading.Thread(target=world.turn, args=(webhook,))
+        first.start()
+        inside.wait(10)
+        world.turn(webhook)
+        places = [world.runtime.room.enter(proven=False) for _ in range(3)]
+        world.turn(webhook)
+        world.turn(webhook, passed_on=6)
+        release.set()
+        first.join()
+        for place in places:
+            assert place is not None
+            place.leave()
+    assert world.count(metrics.TURNS, "no_slot") == 1
+    assert world.count(metrics.TURNS, "no_room") == 2
+    assert world.count(metrics.PASSED_ON) == 1
+
+
+def test_an_outcome_that_no_row_can_hold_is_counted_and_ends_no_writer(world: World) -> None:
+    with Receiver() as receiver:
+        webhook = world.webhook(receiver.url())
+        monstrous = Outcome(
+            world.tenant_id,
+            webhook,
+            delivery_id=ids.new(),
+            url=receiver.url(),
+            kind="event",
+            claim_no=1,
+            number=100_000,
+            probe=False,
+            verdict=Verdict("succeeded", Blame.NOBODY),
+            outcome="succeeded",
+            started_at=clock.now(),
+            ended_at=clock.now(),
+        )
+        assert world.runtime.flusher.wait(world.runtime.flusher.put(monstrous), 10)
+        world.emit()
+        world.turn(webhook)
+    assert world.count(metrics.REFUSED) == 1
+    assert world.count(metrics.DELIVERIES, "event", "succeeded") == 1

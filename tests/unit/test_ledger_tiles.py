@@ -1,0 +1,389 @@
+"""Tiles and entry bundles: whatever the batches, the same bytes, and the ones others write."""
+
+import random
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tlog_scales.reader import TilesReader
+from tlog_scales.signing import DummySigner
+from tlog_scales.writer import TilesWriter
+
+from app.ledger import entry_bundles, merkle, tiles
+from app.ledger.merkle import EMPTY_ROOT, leaf_hash, verify_consistency, verify_inclusion
+from app.ledger.tiles import ENTRIES, Growth, Tile, TileId
+
+MANY = 70_000
+ENTRY_DATA = [f"entry {number}".encode() for number in range(MANY)]
+LEAVES = [leaf_hash(each) for each in ENTRY_DATA]
+
+Stored = dict[TileId, bytes]
+
+
+def grown(stored: Stored, size: int, leaf_hashes: Sequence[bytes]) -> Growth:
+    growth = tiles.grow(size, stored.__getitem__, leaf_hashes)
+    stored.update(growth.changed)
+    return growth
+
+
+class Served:
+    """What a server would answer from the stored tiles, as a backend of tlog-scales."""
+
+    def __init__(self, stored: Stored, size: int) -> None:
+        self.stored = stored
+        self.size = size
+
+    def get(self, *path: str) -> bytes | None:
+        tile = tiles.parse_path("/".join(path))
+        if tile.width > tiles.width(tile.level, tile.number, self.size):
+            return None
+        if tile.level == ENTRIES:
+            return entry_bundles.cut(self.stored[tile.id], tile.width)
+        return tiles.cut(self.stored[tile.id], tile.width)
+
+
+def stack_root(leaf_hashes: Sequence[bytes]) -> bytes:
+    """The root by RFC 9162 section 2.1.2, which knows nothing of tiles."""
+    stack: list[bytes] = []
+    for number, each in enumerate(leaf_hashes):
+        stack.append(each)
+        while number & 1:
+            right, left = stack.pop(), stack.pop()
+            stack.append(sha256(b"\x01" + left + right).digest())
+            number >>= 1  # noqa: PLW2901
+    while len(stack) > 1:
+        right, left = stack.pop(), stack.pop()
+        stack.append(sha256(b"\x01" + left + right).digest())
+    return stack[0]
+
+
+@pytest.fixture(scope="module")
+def seventy_thousand() -> tuple[Stored, Growth]:
+    stored: Stored = {}
+    return stored, grown(stored, 0, LEAVES)
+
+
+def test_the_example_of_the_specification(seventy_thousand: tuple[Stored, Growth]) -> None:
+    stored, _ = seventy_thousand
+    widths = {each: len(data) // 32 for each, data in stored.items()}
+    assert [widths[TileId(0, number)] for number in range(274)] == [256] * 273 + [112]
+    assert [widths[TileId(1, number)] for number in range(2)] == [256, 17]
+    assert widths[TileId(2, 0)] == 1
+    assert len(widths) == 274 + 2 + 1
+    assert tiles.edge(MANY) == [Tile(0, 273, 112), Tile(1, 1, 17), Tile(2, 0, 1)]
+    assert tiles.edge(256) == [Tile(1, 0, 1)]
+    assert tiles.edge(0) == []
+
+
+# Bounds of tiles at two levels, and what lies about them.
+BATCHES = st.lists(
+    st.one_of(st.sampled_from([0, 1, 255, 256, 257, 511, 65_535]), st.integers(0, 3000)), max_size=8
+)
+
+
+@settings(max_examples=25)
+@given(BATCHES)
+def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None:
+    stored: Stored = {}
+    size = 0
+    before = EMPTY_ROOT
+    for batch in batches:
+        growth = grown(stored, size, LEAVES[size : size + batch])
+        assert (growth.old_size, growth.old_root) == (size, before)
+        assert {(tile.id, tile.width * 32) for tile in tiles.changed(size, growth.new_size)} == {
+            (each, len(data)) for each, data in growth.changed.items()
+        }
+        size, before = growth.new_size, growth.root
+    assert size == len(LEAVES[: sum(batches)])
+    at_once: Stored = {}
+    assert grown(at_once, 0, LEAVES[:size]).root == before == merkle.root(LEAVES[:size])
+    assert at_once == stored
+
+
+@settings(max_examples=12)
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=3))
+def test_another_writer_of_tiles_writes_the_same_bytes(batches: list[int]) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        writer = TilesWriter.create(folder / "log", "log.example")
+        stored: Stored = {}
+        size = 0
+        for batch in batches:
+            for entry in ENTRY_DATA[size : size + batch]:
+                writer.add_leaf(entry)
+            writer.commit([DummySigner()], gc=False)
+            growth = grown(stored, size, LEAVES[size : size + batch])
+            grown_entries(stored, size, ENTRY_DATA[size : size + batch])
+            size = growth.new_size
+        served = Served(stored, size)
+        written = [each for each in (folder / "log" / "tile").rglob("*") if each.is_file()]
+        assert written
+        for each in written:
+            assert served.get(each.relative_to(folder / "log").as_posix()) == each.read_bytes()
+        full = {each.relative_to(folder / "log").as_posix() for each in written}
+        assert {Tile(*each, 256).path for each, data in stored.items() if _is_full(each, data)} == {
+            each for each in full if ".p/" not in each
+        }
+
+
+def _is_full(where: TileId, data: bytes) -> bool:
+    held = len(entry_bundles.parse(data)) if where.level == ENTRIES else len(data) // 32
+    return held == 256
+
+
+def grown_entries(stored: Stored, size: int, entries: Sequence[bytes]) -> None:
+    last = stored[TileId(ENTRIES, size // 256)] if size % 256 else b""
+    for number, bundle in entry_bundles.grow(size, last, entries).items():
+        stored[TileId(ENTRIES, number)] = bundle
+
+
+def test_a_stranger_reads_roots_and_proofs_of_any_size_from_the_tiles(
+    seventy_thousand: tuple[Stored, Growth],
+) -> None:
+    stored, growth = seventy_thousand
+    assert growth.root == stack_root(LEAVES)
+    check_by_a_stranger(stored, growth, LEAVES, times=60)
+
+
+def check_by_a_stranger(
+    stored: Stored, growth: Growth, leaf_hashes: Sequence[bytes], *, times: int
+) -> None:
+    pick = random.Random(growth.new_size)
+    for _ in range(times):
+        size = pick.randint(1, pick.choice([1000, growth.new_size]))
+        old, index = pick.randint(0, size), pick.randrange(size)
+        reader = TilesReader(Served(stored, size))
+        reader.set_size(size)
+        roots = [tiles.root(each, stored.__getitem__) for each in (old, size)]
+        assert reader.calculate_root_hash() == roots[1]
+
+        needed = tiles.holding(merkle.inclusion_subtrees(index, size))
+        fetched = {each: stored[each] for each in needed}
+        proof = merkle.inclusion_proof(index, size, tiles.reader(fetched.__getitem__))
+        theirs = reader.get_inclusion_proof(index, size)
+        assert theirs.node_hashes == proof
+        theirs.check(leaf_hashes[index], roots[1])
+        verify_inclusion(leaf_hashes[index], index, size, proof, roots[1])
+
+        needed = tiles.holding(merkle.consistency_subtrees(old, size))
+        fetched = {each: stored[each] for each in needed}
+        proof = merkle.consistency_proof(old, size, tiles.reader(fetched.__getitem__))
+        verify_consistency(old, size, proof, *roots)
+        if old:
+            shown = reader.get_consistency_proof(old, size)
+            assert shown.node_hashes == proof
+            shown.check(*roots)
+
+
+def test_a_million_leaves_at_once_and_in_batches() -> None:
+    count = 1_000_000
+    leaf_hashes = [sha256(number.to_bytes(4, "big")).digest() for number in range(count)]
+    stored: Stored = {}
+    growth = grown(stored, 0, leaf_hashes)
+    check_by_a_stranger(stored, growth, leaf_hashes, times=20)
+
+    half, batch = count // 2, 10_000
+    by_batches: Stored = {}
+    grown(by_batches, 0, leaf_hashes[:half])
+    for size in range(half, half + 10 * batch, batch):
+        growth = grown(by_batches, size, leaf_hashes[size : size + batch])
+        assert growth.root == tiles.root(growth.new_size, stored.__getitem__)
+
+
+def test_every_subtree_is_read_out_of_the_tiles() -> None:
+    stored: Stored = {}
+    size = 66_000
+    grown(stored, 0, LEAVES[:size])
+    read = tiles.reader(stored.__getitem__)
+    for level in range(17):
+        for number in {0, 1, 2, 255, 256, (size >> level) - 1}:
+            if (number + 1) << level <= size:
+                expected = merkle.root(LEAVES[number << level : (number + 1) << level])
+                assert read(level, number) == expected
+    with pytest.raises(ValueError, match="does not hold"):
+        read(4, size >> 4)
+
+
+@pytest.mark.parametrize("held", [0, 11, 13, 256])
+def test_a_stored_tile_of_another_width_is_never_grown(held: int) -> None:
+    stored: Stored = {}
+    grown(stored, 0, LEAVES[: 256 + 12])
+    stored[TileId(0, 1)] = b"".join(LEAVES[256 : 256 + held])
+    with pytest.raises(ValueError, match=f"tile/0/001 holds {held} hashes, not 12"):
+        tiles.grow(256 + 12, stored.__getitem__, LEAVES[268:280])
+
+
+def test_a_damaged_tile_shows_in_the_old_root() -> None:
+    stored: Stored = {}
+    root = grown(stored, 0, LEAVES[:300]).root
+    stored[TileId(0, 1)] = bytes([stored[TileId(0, 1)][0] ^ 1]) + stored[TileId(0, 1)][1:]
+    assert tiles.grow(300, stored.__getitem__, LEAVES[300:310]).old_root != root
+
+
+def test_growing_reads_the_right_edge_and_nothing_else() -> None:
+    stored: Stored = {}
+    grown(stored, 0, LEAVES[:66_000])
+    seen: list[TileId] = []
+
+    def noted(where: TileId) -> bytes:
+        seen.append(where)
+        return stored[where]
+
+    tiles.grow(66_000, noted, LEAVES[66_000:])
+    assert seen == [each.id for each in tiles.edge(66_000)]
+
+
+def test_growing_by_nothing_changes_nothing() -> None:
+    stored: Stored = {}
+    root = grown(stored, 0, LEAVES[:300]).root
+    growth = tiles.grow(300, stored.__getitem__, [])
+    assert (growth.root, growth.old_root, growth.changed) == (root, root, {})
+    assert tiles.grow(0, stored.__getitem__, []).root == EMPTY_ROOT
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_what_is_no_hash_is_never_a_leaf(length: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        grown({}, 0, [LEAVES[0], bytes(length)])
+
+
+def test_narrower_tiles_are_cut_from_the_widest() -> None:
+    stored: Stored = {}
+    grown(stored, 0, LEAVES[:300])
+    assert tiles.cut(stored[TileId(0, 1)], 44) == b"".join(LEAVES[256:300])
+    assert tiles.cut(stored[TileId(0, 1)], 5) == b"".join(LEAVES[256:261])
+    for width in (0, 45, 256, -1):
+        with pytest.raises(ValueError, match="does not hold"):
+            tiles.cut(stored[TileId(0, 1)], width)
+    with pytest.raises(ValueError, match="does not hold"):
+        tiles.cut(bytes(33), 1)
+
+
+@pytest.mark.parametrize(
+    ("tile", "path"),
+    [
+        (Tile(0, 0), "tile/0/000"),
+        (Tile(0, 1_234_067), "tile/0/x001/x234/067"),
+        (Tile(63, 999, 255), "tile/63/999.p/255"),
+        (Tile(1, 1000, 1), "tile/1/x001/000.p/1"),
+        (Tile(ENTRIES, 67, 9), "tile/entries/067.p/9"),
+        (Tile(0, 2**63 - 1), "tile/0/x009/x223/x372/x036/x854/x775/807"),
+    ],
+)
+def test_paths_are_as_specified(tile: Tile, path: str) -> None:
+    assert tile.path == path
+    assert tiles.parse_path(path) == tile
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "tile/0",
+        "tile/0/",
+        "tile/0/0",
+        "tile/0/0000",
+        "tile/00/000",
+        "tile/01/000",
+        "tile/64/000",
+        "tile/-1/000",
+        "tile/entry/000",
+        "tile/0/x000/067",
+        "tile/0/x000/x001/067",
+        "tile/0/001/067",
+        "tile/0/x001/x067",
+        "tile/0/x001/067/",
+        "/tile/0/067",
+        "tile/0/067 ",
+        "tile/0/067\n",
+        "tile/0//067",
+        "tile/0/067.p",
+        "tile/0/067.p/",
+        "tile/0/067.p/0",
+        "tile/0/067.p/01",
+        "tile/0/067.p/256",
+        "tile/0/067.p/+1",
+        "tile/0/067.p/1.p/1",
+        "tile/0/x067.p/1",
+        "tile/0/X001/067",
+        "tile/0/\u0660\u0666\u0667",
+        "tile/0/067.p/\u0661",
+        "tile/0/x009/x223/x372/x036/x854/x775/808",
+        "tile/0/x001/x000/x000/x000/x000/x000/x000/000",
+    ],
+)
+def test_no_other_spelling_of_a_path_is_read(path: str) -> None:
+    with pytest.raises(ValueError, match="tile's path"):
+        tiles.parse_path(path)
+
+
+@given(st.integers(ENTRIES, 63), st.integers(0, 2**63 - 1), st.integers(1, 256))
+def test_every_path_is_read_back(level: int, number: int, width: int) -> None:
+    tile = Tile(level, number, width)
+    assert tiles.parse_path(tile.path) == tile
+
+
+DIGITS = st.integers(1, 4).flatmap(lambda most: st.text("0159", min_size=1, max_size=most))
+LEVELS = st.one_of(st.just("entries"), DIGITS)
+NUMBERS = st.lists(st.text("0x5", min_size=3, max_size=4), max_size=8).map("/".join)
+
+
+@given(st.builds("tile/{}/{}{}".format, LEVELS, NUMBERS, DIGITS.map(".p/{}".format) | st.just("")))
+def test_every_path_that_is_read_is_canonical(path: str) -> None:
+    try:
+        tile = tiles.parse_path(path)
+    except ValueError:
+        return
+    assert tile.path == path
+    assert urlsplit(f"https://log.example/{path}").path == f"/{path}"
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=256), st.data())
+def test_entry_bundles_are_read_back_and_cut(entries: list[bytes], data: st.DataObject) -> None:
+    bundle = entry_bundles.encode(entries)
+    assert entry_bundles.parse(bundle) == entries
+    width = data.draw(st.integers(1, len(entries)))
+    assert entry_bundles.cut(bundle, width) == entry_bundles.encode(entries[:width])
+    with pytest.raises(ValueError, match="entr"):
+        entry_bundles.cut(bundle, len(entries) + 1)
+    for odd in (bundle[:-1], bundle + b"\x00", bundle + b"\x00\x01"):
+        with pytest.raises(ValueError, match="within an entry"):
+            entry_bundles.parse(odd)
+
+
+@given(st.binary(max_size=60))
+def test_every_entry_bundle_that_is_read_is_canonical(data: bytes) -> None:
+    try:
+        entries = entry_bundles.parse(data)
+    except ValueError:
+        return
+    assert entry_bundles.encode(entries) == data
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 600), max_size=5))
+def test_entry_bundles_grow_alike_in_any_batches(batches: list[int]) -> None:
+    stored: Stored = {}
+    size = 0
+    for batch in batches:
+        grown_entries(stored, size, ENTRY_DATA[size : size + batch])
+        size += batch
+    at_once = entry_bundles.grow(0, b"", ENTRY_DATA[:size])
+    assert {each.number: data for each, data in stored.items()} == at_once
+
+
+def test_entry_bundles_have_limits() -> None:
+    assert entry_bundles.parse(entry_bundles.encode([bytes(65_535)])) == [bytes(65_535)]
+    with pytest.raises(ValueError, match="65535"):
+        entry_bundles.encode([bytes(65_536)])
+    with pytest.raises(ValueError, match="1 to 256"):
+        entry_bundles.parse(entry_bundles.encode([b""] * 257))
+    with pytest.raises(ValueError, match="1 to 256"):
+        entry_bundles.parse(b"")
+    with pytest.raises(ValueError, match="does not hold 3"):
+        entry_bundles.grow(3, entry_bundles.encode([b"one", b"two"]), [b"three"])
