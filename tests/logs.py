@@ -5,13 +5,15 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.log import publication
-from app.core.log.heads import HeadStore
+from app.core.log.heads import FileHead, HeadStore
 from app.core.log.keeper import Keeper
 from app.database import Database, cursor
 from app.errors import LogHeadUnavailable
@@ -19,6 +21,7 @@ from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note
 from app.lib.sealing import MasterKeys
+from app.settings import Settings
 
 ORIGIN = "records.test/log"
 # One bit of a stored tile, by the statement that its owner may make.
@@ -127,8 +130,8 @@ class World:
     def look(self, *heads: bytes) -> None:
         """Hold every note and head against all that was seen before: one tree a size, for ever."""
         head = None if self.store is None else self.store.read()
-        for text in (*heads, *self._notes(), *([] if head is None else [head])):
-            found = Checkpoint.parse(text.decode())
+        for each in (*heads, *self._notes(), *([] if head is None else [head])):
+            found = Checkpoint.parse(each.decode())
             assert self.seen.setdefault((found.origin, found.size), found.root) == found.root
 
     def prove(self) -> None:
@@ -174,3 +177,13 @@ def killed(work: Callable[[], object]) -> bool:
     except (Killed, LogHeadUnavailable):
         return True
     return False
+
+
+@contextmanager
+def new_world(log_settings: Settings, log_owner: Engine, folder: Path) -> Iterator[World]:
+    """Have a log that has not begun, with its head in a file of this folder."""
+    with log_owner.begin() as connection:
+        connection.execute(text("TRUNCATE signing_keys, log_leaves, log_tiles CASCADE"))
+    database = Database(log_settings.database_url, application="tests")
+    yield World(database, log_settings.master_keys, FileHead(folder / "head"))
+    database.close()

@@ -8,18 +8,16 @@ is counted as well as the clock: that of this process and of PostgreSQL's.
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from random import Random
 from typing import Any
 
-from app import ids, migrations
+from app import ids
 from app.core.log import integration, proofs
 from app.core.log.heads import FileHead
 from app.core.log.keeper import Keeper
 from app.database import Database, cursor
 from app.ledger import leaves, merkle
-from app.settings import Settings
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.processes import until
@@ -37,27 +35,13 @@ Rows = tuple[list[Any], list[bytes], list[bytes]]
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Integrate until the tree is large, prove in it, then wait for records of a whole service."""
-    with _database(lab) as (database, settings):
+    with lab.migrated() as (settings, database):
         keeper = Keeper(
             database, settings.master_keys, "bench.test/log", FileHead(lab.folder / "head")
         )
         yield from _integrate(database, keeper, scale)
         yield from _prove(database, scale)
     yield from _wait(lab.service.new_tenant(), scale)
-
-
-@contextmanager
-def _database(lab: Lab) -> Iterator[tuple[Database, Settings]]:
-    with lab.database() as urls:
-        environ = {**lab.environ, "BASE_URL": "http://127.0.0.1"}
-        environ |= {"DATABASE_URL": urls.service, "DATABASE_ADMIN_URL": urls.admin}
-        settings = Settings.from_environ(environ)
-        migrations.migrate(settings.database_admin_url, app_url=settings.database_url)
-        database = Database(settings.database_url, application="bench")
-        try:
-            yield database, settings
-        finally:
-            database.close()
 
 
 def _integrate(database: Database, keeper: Keeper, scale: Scale) -> Iterator[Figure]:

@@ -3,24 +3,35 @@
 import contextlib
 import itertools
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from app.core.log import generations, rebuild
-from app.core.log.heads import FileHead
-from app.database import Database, cursor
+from app.database import cursor
 from app.ledger.merkle import EMPTY_ROOT
 from app.settings import Settings
-from tests.logs import ORIGIN, FailingDatabase, FailingHead, Killed, World, add_leaves, killed
+from tests.logs import (
+    ORIGIN,
+    FailingDatabase,
+    FailingHead,
+    Killed,
+    World,
+    add_leaves,
+    killed,
+    new_world,
+)
 
 
 @pytest.fixture
-def world(fresh_database: Database, settings: Settings, tmp_path: Path) -> World:
-    """Return a log of this test's own, with its head in a file."""
-    return World(fresh_database, settings.master_keys, FileHead(tmp_path / "head"))
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a log that has not begun."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        yield made
 
 
 def check_tiles(world: World) -> None:
@@ -159,7 +170,7 @@ def test_whatever_fails_the_next_run_completes_it(
 def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> None:
     """Random crash points, all steps, several in a row; the tree that was seen never changes."""
     rng = random.Random(4711)
-    for _ in range(60):
+    for _ in range(40):
         add_leaves(world.database, rng.choice([0, 1, 7, 200, 300]))
         assert world.store is not None
         head = FailingHead(world.store, rng.choice([Killed, Killed, LookupError]))
@@ -179,7 +190,7 @@ def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> Non
 
 
 def test_several_at_once_cannot_fork(world: World) -> None:
-    total = 3_000
+    total = 1_500
     add_leaves(world.database, total)
     heads = [FailingHead(world.store) for _ in range(4)]  # type: ignore[arg-type]  # set
 

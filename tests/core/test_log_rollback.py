@@ -1,16 +1,13 @@
 """A database that is older than its log, or another: it signs nothing, and has a way on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from app.core.log import adoption, generations, proofs, publication, rebuild, succession
-from app.core.log.heads import FileHead
 from app.core.log.succession import next_origin
-from app.database import Database
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -30,6 +27,7 @@ from tests.logs import (
     World,
     add_leaves,
     killed,
+    new_world,
 )
 
 Owner = Callable[..., None]
@@ -38,33 +36,33 @@ TABLES = ("log_generations", "log_leaves", "log_tiles", "checkpoints")
 
 
 @pytest.fixture
-def world(fresh_database: Database, settings: Settings, tmp_path: Path) -> World:
-    """Return a published log of 300 leaves, with its head in a file."""
-    made = World(fresh_database, settings.master_keys, FileHead(tmp_path / "head"))
-    add_leaves(fresh_database, 300)
-    made.keeper().run()
-    made.look()
-    return made
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a published log of 300 leaves."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        add_leaves(made.database, 300)
+        made.keeper().run()
+        made.look()
+        yield made
 
 
 @pytest.fixture
-def owner(fresh_database: Database, settings: Settings) -> Any:
+def owner(log_owner: Engine) -> Owner:
     """Return what the tables' owner does to a database, who is bound by no rule of ours."""
-    name = fresh_database.engine.url.database
-    engine: Engine = create_engine(f"{settings.database_admin_url.rpartition('/')[0]}/{name}")
 
-    def execute(*statements: str, **values: Any) -> None:
-        with engine.begin() as connection:
+    def execute(*statements: str) -> None:
+        with log_owner.begin() as connection:
             for statement in statements:
-                connection.execute(text(statement), values)
+                connection.execute(text(statement))
 
-    yield execute
-    engine.dispose()
+    return execute
 
 
 def dump(owner: Owner) -> None:
     """Keep the log's tables as a backup would."""
-    owner(*(f"CREATE TABLE kept_{table} AS TABLE {table}" for table in TABLES))
+    owner(
+        *(f"DROP TABLE IF EXISTS kept_{table}" for table in TABLES),
+        *(f"CREATE TABLE kept_{table} AS TABLE {table}" for table in TABLES),
+    )
 
 
 def restore(owner: Owner) -> None:
