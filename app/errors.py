@@ -96,6 +96,40 @@ class AuditChainBroken(Conflict):
         self.report = report
 
 
+class LogPending(Conflict):
+    """What was asked for has no place in the published log yet."""
+
+    slug = "log-pending"
+
+
+class LogHalted(Conflict):
+    """The transparency log signs nothing until what is wrong has been put right."""
+
+
+class LogRolledBack(LogHalted):
+    """The database is older than the log that was published from it, or another."""
+
+    slug = "log-rolled-back"
+
+
+class LogDamaged(LogHalted):
+    """What the database holds of the log does not fit what was published."""
+
+    slug = "log-damaged"
+
+
+class LogHeadLost(LogHalted):
+    """The head outside the database is gone or cannot be read as one."""
+
+    slug = "log-head-lost"
+
+
+class LogHeadUnavailable(LogHalted):
+    """Where the head is kept does not answer; it is tried again by itself."""
+
+    slug = "log-head-unavailable"
+
+
 class Gone(ServiceError):
     """What was asked for is older than what is kept."""
 

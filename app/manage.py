@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 from app import ids, migrations
 from app.core import tenants
+from app.core.log import adoption, heads, rebuild, status, succession
+from app.core.log.keeper import Keeper
 from app.database import Database
-from app.errors import ServiceError
+from app.errors import Conflict, ServiceError
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 from app.settings import SettingError, Settings, load
@@ -23,11 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, or 1 with one line on standard error."""
     arguments = _parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        return arguments.run(arguments) or 0
     except (SettingError, ServiceError, migrations.MigrationError) as error:
         print(f"manage: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +53,27 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("name", metavar="NAME")
     create.set_defaults(run=_create_tenant)
     tenant.add_parser("list", help="list the tenants").set_defaults(run=_list_tenants)
+    _add_log(commands.add_parser("log", help="look after the transparency log"))
     return parser
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("status", help="say how the log is doing").set_defaults(run=_log_status)
+    rebuild = commands.add_parser("rebuild", help="compute every tile anew from the leaves")
+    rebuild.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if a stored tile differs"
+    )
+    rebuild.set_defaults(run=_log_rebuild)
+    adopt = commands.add_parser("adopt", help="keep the database's head where none is any more")
+    adopt.add_argument("--yes", action="store_true", help="this is the newest database")
+    adopt.set_defaults(run=_log_adopt)
+    succeed = commands.add_parser(
+        "succeed", help="begin a new log behind the old one, after an older database was restored"
+    )
+    succeed.add_argument("--yes", action="store_true", help="the old log is to end")
+    succeed.add_argument("--force", action="store_true", help="even if it could go on")
+    succeed.set_defaults(run=_log_succeed)
 
 
 def _migrate(_: argparse.Namespace) -> None:
@@ -76,6 +97,51 @@ def _list_tenants(_: argparse.Namespace) -> None:
     with _service() as (_settings, database), database.across_tenants() as session:
         for tenant in tenants.rows(session):
             print(f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {tenant.name}")
+
+
+def _log_status(_: argparse.Namespace) -> None:
+    with _service() as (settings, database):
+        for line in status.lines(_keeper(settings, database)):
+            print(line)
+
+
+def _log_rebuild(arguments: argparse.Namespace) -> int:
+    repair = not arguments.check
+    with _service() as (_, database), database.across_tenants(snapshot=not repair) as session:
+        report = rebuild.rebuild(session, repair=repair)
+    print(f"{report.leaves} leaves, {report.tiles} tiles")
+    if report.first is None:
+        print("every stored tile is identical")
+        return 0
+    print(f"{len(report.wrong)} tiles differ, the first is {report.first}")
+    print("they were written anew" if repair else "nothing was changed")
+    return 0 if repair else 1
+
+
+def _log_adopt(arguments: argparse.Namespace) -> None:
+    _require_yes(arguments, "this is the newest database of the log, and not a restored one")
+    with _service() as (settings, database):
+        head = adoption.adopt(_keeper(settings, database))
+    print(f"head: {head.size} leaves of {head.origin}")
+
+
+def _log_succeed(arguments: argparse.Namespace) -> None:
+    _require_yes(arguments, "the log is to end, and a new one with a new key to begin behind it")
+    with _service() as (settings, database):
+        keeper = _keeper(settings, database)
+        new = succession.succeed(keeper, settings.master_keys, force=arguments.force)
+        for line in (f"the log is {new.origin} now", *status.lines(keeper)):
+            print(line)
+
+
+def _require_yes(arguments: argparse.Namespace, what: str) -> None:
+    if not arguments.yes:
+        raise Conflict(f"say --yes if {what}: it cannot be taken back")
+
+
+def _keeper(settings: Settings, database: Database) -> Keeper:
+    head = heads.opened(settings.log_head_url)
+    return Keeper(database, settings.master_keys, settings.log_origin, head)
 
 
 @contextmanager

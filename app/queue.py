@@ -33,6 +33,7 @@ _Answer = TypeVar("_Answer")
 ACTORS: Final[Mapping[str, str]] = {
     "deliver": "deliver",
     "run_job": "jobs",
+    "integrate": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
     "prune_history": "tick",

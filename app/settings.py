@@ -12,10 +12,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
+from app.ledger.notes import check_name
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 
@@ -42,6 +44,8 @@ class Settings:
     redis_url: str | None = field(repr=False)
     master_keys: MasterKeys = field(repr=False)
     base_url: str
+    log_origin: str
+    log_head_url: str | None
     root_admin_key: str | None = field(repr=False)
     webhook_allowed_networks: tuple[Network, ...]
     webhook_ca_file: str | None
@@ -78,12 +82,15 @@ class Settings:
         Raises `SettingError` at the first variable that is missing or wrong.
         """
         database_url = _read(environ, "DATABASE_URL", _database_url)
+        base_url = _read(environ, "BASE_URL", _base_url)
         return cls(
             database_url=database_url,
             database_admin_url=_read(environ, "DATABASE_ADMIN_URL", _database_url, database_url),
             redis_url=_read(environ, "REDIS_URL", _redis_url, None),
             master_keys=_read(environ, "MASTER_KEYS", MasterKeys.parse),
-            base_url=_read(environ, "BASE_URL", _base_url),
+            base_url=base_url,
+            log_origin=_log_origin(environ, base_url),
+            log_head_url=_read(environ, "LOG_HEAD_URL", _head_url, None),
             root_admin_key=_read(environ, "ROOT_ADMIN_KEY", _api_key, None),
             webhook_allowed_networks=_read(environ, "WEBHOOK_ALLOWED_NETWORKS", _networks, ()),
             webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", _existing_file, None),
@@ -174,6 +181,39 @@ def _base_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise ValueError("use the address callers see, such as https://records.example.com")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _log_origin(environ: Mapping[str, str], base_url: str) -> str:
+    """Read the log's origin; by default it is BASE_URL without its scheme."""
+    parts = urlsplit(base_url)
+    host = parts.netloc.rpartition("@")[2]
+    try:
+        by_default = _origin(host + parts.path)
+    except ValueError:
+        by_default = _origin(host)
+    return _read(environ, "LOG_ORIGIN", _origin, by_default)
+
+
+def _origin(text: str) -> str:
+    """C2SP tlog-checkpoint: a URL without its scheme, and a name that a key can have."""
+    if "://" in text:
+        raise ValueError("leave the scheme out: records.example.com/log")
+    return check_name(text)
+
+
+def _head_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.query or parts.fragment:
+        raise ValueError("it has no query and no fragment")
+    if parts.scheme == "s3" and parts.netloc and parts.path.strip("/"):
+        if find_spec("obstore") is None:
+            raise ValueError("s3: needs the package obstore: install the extra `s3`")
+    elif parts.scheme == "file" and not parts.netloc and parts.path[-1:] not in ("", "/"):
+        if not Path(unquote(parts.path)).parent.is_dir():
+            raise ValueError(f"no folder {Path(unquote(parts.path)).parent}")
+    else:
+        raise ValueError("use file:///folder/file or s3://bucket/key")
+    return text
 
 
 def _networks(text: str) -> tuple[Network, ...]:

@@ -133,6 +133,15 @@ class Tenant:
         wanted = {"url": url, "event_types": ["finding.created"]}
         return f"/v1/webhooks/{self.ask('POST', '/v1/webhooks', wanted)['id']}"
 
+    def record(self) -> str:
+        """Post a record; return its id."""
+        body = {"session_id": self._session_id, "kind": "bench", "title": "A step", "content": None}
+        return str(self.ask("POST", "/v1/records", body)["id"])
+
+    def answers(self, path: str) -> bool:
+        """Say whether a GET has a good answer by now."""
+        return self._http.get(self._service.base_url + path, timeout=60).ok
+
     def books(self, webhook: str) -> Books:
         """Return a webhook's accounting."""
         found = self.ask("GET", f"{webhook}/accounting")

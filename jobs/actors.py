@@ -8,6 +8,7 @@ from app.queue import ACTORS
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
 from jobs.expire_bundles import expire_bundles
+from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
 from jobs.sweep import sweep
@@ -15,6 +16,7 @@ from jobs.sweep import sweep
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
+    "integrate": integrate,
     "sweep": sweep,
     "expire_bundles": expire_bundles,
     "prune_history": prune_history,

@@ -1,10 +1,12 @@
-"""What one worker process holds: its database, bell, flusher, room, counters.
+"""What one worker process holds: its database, bell, flusher, room, log keeper, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
 
+from app.core.log import heads
+from app.core.log.keeper import Keeper
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.outbound import Outbound
@@ -27,6 +29,7 @@ class Runtime:
     outbound: Outbound
     flusher: Flusher
     room: Room
+    log: Keeper
     tally: Tally
     counters: CounterWriter
 
@@ -46,9 +49,11 @@ class Runtime:
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
         flusher = Flusher(database, settings, tally)
         flusher.start()
+        head = heads.opened(settings.log_head_url)
+        log = Keeper(database, settings.master_keys, settings.log_origin, head)
         counters = CounterWriter(database, tally)
         counters.begin()
-        return cls(settings, database, bell, outbound, flusher, Room(threads), tally, counters)
+        return cls(settings, database, bell, outbound, flusher, Room(threads), log, tally, counters)
 
     def close(self) -> None:
         """Write what is left and close everything."""

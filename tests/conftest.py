@@ -7,7 +7,8 @@ migrated template.
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from werkzeug.test import TestResponse
 from app import migrations
 from app.api.services import EXTENSION
 from app.core import tenants
+from app.core.log.keeper import Keeper
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
@@ -128,22 +130,46 @@ def admin_engine(settings: Settings) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture
-def fresh_database(
-    postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine
-) -> Iterator[Database]:
-    """Return an empty, migrated database of this test's own."""
+@contextmanager
+def made_database(settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
+    """Make an empty, migrated database for the length of a `with`; yield settings that name it."""
     name = f"fresh_{secrets.token_hex(6)}"
     with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text(f'CREATE DATABASE "{name}"'))
     admin_url = _other_database(settings.database_admin_url, name)
     app_url = _other_database(settings.database_url, name)
     migrations.migrate(admin_url, app_url=app_url)
-    opened = Database(app_url, application="tests")
-    yield opened
-    opened.close()
+    yield replace(settings, database_url=app_url, database_admin_url=admin_url)
     with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+def fresh_database(
+    postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine
+) -> Iterator[Database]:
+    """Return an empty, migrated database of this test's own."""
+    with made_database(settings, admin_engine) as own:
+        opened = Database(own.database_url, application="tests")
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def log_settings(
+    postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine
+) -> Iterator[Settings]:
+    """Return settings that name a database for tests that need a log to themselves."""
+    with made_database(settings, admin_engine) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def log_owner(log_settings: Settings) -> Iterator[Engine]:
+    """Return an engine of that database's owner."""
+    engine = create_engine(log_settings.database_admin_url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -164,6 +190,12 @@ def app(settings: Settings, database: Database) -> Iterator[Flask]:
     created = create_app(settings)
     yield created
     created.extensions[EXTENSION].close()
+
+
+@pytest.fixture
+def log(database: Database, settings: Settings) -> Keeper:
+    """Return the keeper of the log that all tests of this process share: others add to it, too."""
+    return Keeper(database, settings.master_keys, settings.log_origin, None)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ SOURCES = sorted(
 
 PUBLIC_ROUTES = {
     "/",
+    "/.well-known/jwks.json",
     "/docs",
     "/docs/<name>",
     "/docs/start.js",
@@ -30,6 +31,14 @@ PUBLIC_ROUTES = {
     "/readyz",
     "/robots.txt",
     "/s/<token>",
+    "/v1/log/<int:generation>/checkpoint",
+    "/v1/log/<int:generation>/key",
+    "/v1/log/<int:generation>/tile/<path:tile>",
+    "/v1/log/checkpoint",
+    "/v1/log/key",
+    "/v1/log/proof/consistency",
+    "/v1/log/proof/inclusion",
+    "/v1/log/tile/<path:tile>",
 }
 
 # Who may do what only one module should: the module, and the pattern that nobody else may have.

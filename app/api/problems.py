@@ -102,6 +102,36 @@ KINDS: Mapping[str, Kind] = {
         "An entry of the audit chain is not what was written. The answer names the first such "
         "entry, what was expected and what was found. Keep the database as it is and investigate.",
     ),
+    "log-pending": Kind(
+        409,
+        "Not in the log yet",
+        "The transparency log takes what is new every second. Repeat the request after the "
+        "seconds that Retry-After names. If it stays so, /readyz says what keeps the log.",
+    ),
+    "log-rolled-back": Kind(
+        409,
+        "The database is older than its log",
+        "More was published than the database holds, or something else: it was restored from a "
+        "backup. Nothing is signed in this state. The operator restores the newest database, or "
+        "begins a successor with `python -m app.manage log succeed`.",
+    ),
+    "log-head-lost": Kind(
+        409,
+        "The log's head is gone",
+        "LOG_HEAD_URL holds no head although one was kept, or no checkpoint. The operator puts it "
+        "back, or has the database's own kept with `python -m app.manage log adopt`.",
+    ),
+    "log-head-unavailable": Kind(
+        409,
+        "The log's head cannot be reached",
+        "Where LOG_HEAD_URL points does not answer. Nothing is published until it does.",
+    ),
+    "log-damaged": Kind(
+        409,
+        "The log is damaged",
+        "What the database holds of the log does not give what was published. Keep it as it is; "
+        "`python -m app.manage log rebuild --check` names the first tile that is wrong.",
+    ),
     "idempotency-key-in-use": Kind(
         409,
         "The first request is still running",
@@ -208,6 +238,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.Invalid, _invalid)
     app.register_error_handler(errors.Unauthenticated, _unauthenticated)
     app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
+    app.register_error_handler(errors.LogPending, _log_pending)
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(errors.BundleExpired, _bundle_expired)
     app.register_error_handler(RateLimited, _rate_limited)
@@ -232,6 +263,10 @@ def _unauthenticated(error: errors.Unauthenticated) -> Response:
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
     services().tally.add(metrics.CHAINS_BROKEN)
     return problem(error.slug, error.detail, members=error.report)
+
+
+def _log_pending(error: errors.LogPending) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": "1"})
 
 
 def _gone(error: errors.Gone) -> Response:

@@ -16,11 +16,14 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
 from app.core.gauges import Gauges
+from app.core.log import generations, status
 from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
+# Without these, effects wait; `database` has a status of its own.
+_NEEDED = ("redis", "worker", "scheduler", "log")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -54,11 +57,12 @@ def readyz() -> Response:
     """Say whether requests can be served.
 
     Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
-    `worker` or `scheduler` everything is accepted and kept, and its effects wait.
+    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `log` is among
+    them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
     """
     database = _database_state()
-    parts = {"database": database, **_others()}
-    missing = [name for name, state in parts.items() if name != "database" and state != "up"]
+    parts = {"database": database, **_others(), **_log_states(database)}
+    missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
     body: dict[str, Any] = {
         "status": "ready" if ready else "unavailable",
@@ -116,6 +120,18 @@ def _database_state() -> str:
             return "up" if migrations.is_current(session.connection()) else _MIGRATE
     except Unavailable:
         return "away"
+
+
+def _log_states(database: str) -> dict[str, str]:
+    """Say whether the log signs, and whether it is guarded against a rollback of the database."""
+    head = "kept" if services().settings.log_head_url else status.NO_HEAD
+    if database != "up":
+        return {"log": "unknown", "log_head": head}
+    try:
+        trouble = generations.look(services().database).trouble
+    except Unavailable:
+        return {"log": "unknown", "log_head": head}
+    return {"log": trouble or "up", "log_head": head}
 
 
 def _others() -> dict[str, str]:

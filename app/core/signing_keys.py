@@ -58,18 +58,9 @@ def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:
     """Retire the key that signs bundles and make the next; return both ids, the old one first.
 
     Needs a session that sees every tenant: each has the rotation in its chain. The log's key is not
-    rotated: it is the log's identity.
+    rotated: it is the log's identity, and ends with it (`app/core/log/succession.py`).
     """
-    session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    old = session.scalars(
-        select(SigningKeyRow).where(
-            SigningKeyRow.purpose == Purpose.BUNDLE, SigningKeyRow.retired_at.is_(None)
-        )
-    ).one_or_none()
-    if old is not None:
-        old.retired_at = database_now(session)
-        session.flush()
-    new = _insert(session, master_keys, Purpose.BUNDLE)
+    old, new = replace(session, master_keys, Purpose.BUNDLE)
     for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
         audit.append(
             session,
@@ -77,9 +68,25 @@ def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:
             OPERATOR,
             "signing_key.rotate",
             target=("signing_key", new.public.id),
-            details={"retired": None if old is None else old.key_id},
+            details={"retired": old},
         )
-    return (None if old is None else old.key_id), new.public.id
+    return old, new.public.id
+
+
+def replace(
+    session: Session, master_keys: MasterKeys, purpose: Purpose
+) -> tuple[str | None, SigningKey]:
+    """Retire the current key of a purpose and make the next; return the old one's id, and it."""
+    session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    old = session.scalars(
+        select(SigningKeyRow).where(
+            SigningKeyRow.purpose == purpose, SigningKeyRow.retired_at.is_(None)
+        )
+    ).one_or_none()
+    if old is not None:
+        old.retired_at = database_now(session)
+        session.flush()
+    return (None if old is None else old.key_id), _insert(session, master_keys, purpose)
 
 
 def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:

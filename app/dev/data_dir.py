@@ -57,6 +57,11 @@ class DataDir:
             self.path / "secrets", MASTER_KEYS=MasterKeys.generate, ROOT_ADMIN_KEY=api_keys.new
         )
 
+    @property
+    def head_url(self) -> str:
+        """Where the head of the transparency log is kept (`LOG_HEAD_URL`)."""
+        return (self.path / "log-head").as_uri()
+
     def announce(self, values: Mapping[str, str]) -> Path:
         """Write `env`, the sign that all is up, and return its path."""
         env_file.write(self._env, values)

@@ -34,6 +34,8 @@ HOST = "127.0.0.1"
 
 # What only the release process is told: the others work with the rights of the service's own role.
 _FOR_RELEASE = ("DATABASE_ADMIN_URL", "ROOT_ADMIN_KEY")
+# What operators' commands need to know of the log, where it is set.
+_OF_THE_LOG = ("LOG_ORIGIN", "LOG_HEAD_URL")
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
 
@@ -108,6 +110,7 @@ def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
         "DATABASE_URL": settings["DATABASE_URL"],
         "REDIS_URL": settings["REDIS_URL"],
         "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],
+        **{name: settings[name] for name in _OF_THE_LOG if settings.get(name)},
     }
 
 
@@ -167,6 +170,8 @@ def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str,
         settings.setdefault("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.0/8,::1/128")
     if not environ.get("DATABASE_URL"):
         settings.setdefault("DATABASE_PREPARE_THRESHOLD", "2")
+        # Beside the database, not in it: restored without its folder, it is found out.
+        settings["LOG_HEAD_URL"] = environ.get("LOG_HEAD_URL") or home.head_url
     return settings
 
 

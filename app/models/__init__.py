@@ -9,7 +9,7 @@ from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
-from app.models.log import LogLeaf
+from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords
 from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.signing_keys import SigningKey
@@ -35,7 +35,10 @@ __all__ = [
     "Job",
     "Lane",
     "LaneSlot",
+    "LogCheckpoint",
+    "LogGeneration",
     "LogLeaf",
+    "LogTile",
     "Record",
     "RecordWords",
     "ShareLink",

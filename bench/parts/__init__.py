@@ -13,6 +13,7 @@ from bench.parts import (
     idle,
     latency,
     ledger,
+    log,
     neighbours,
     search,
 )
@@ -29,4 +30,5 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "expiry": expiry.run,
     "canonical": canonical.run,
     "ledger": ledger.run,
+    "log": log.run,
 }

@@ -13,6 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.core import tenants
+from app.core.log.keeper import Keeper
 from app.database import Database
 from tests.api.making import (
     finding_of,
@@ -28,6 +29,7 @@ from tests.api.sending import history, make_webhook
 from tests.conftest import Answer, Api, FreshTenant
 
 # Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
+# A log-proof is 409 because no worker publishes here.
 # r, w, a: keys with the role read, write, admin.
 TABLE = """
                                             | no  | no pin      | inside      | outside
@@ -53,6 +55,7 @@ POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 
 GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/records                          | 401 | 403 201 201 | 403 201 201 | 403 404 404
 GET    /v1/records/<record_id>              | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/log-proof    | 401 | 409 409 409 | 409 409 409 | 404 404 404
 
 GET    /v1/records/<record_id>/bundle       | 401 | 200 200 200 | 200 200 200 | 404 404 404
 GET    /v1/records/<record_id>/prov.json    | 401 | 200 200 200 | 200 200 200 | 404 404 404
@@ -103,6 +106,7 @@ GET    /v1/audit/verify                     | 401 | 200 200 200 | 403 403 403 | 
 # Anybody may read these; /metrics has a token of its own and is not there without one.
 PUBLIC = {
     "/": 302,
+    "/.well-known/jwks.json": 200,
     "/docs": 200,
     "/docs/<name>": 404,
     "/docs/start.js": 200,
@@ -113,6 +117,14 @@ PUBLIC = {
     "/readyz": 200,
     "/robots.txt": 200,
     "/s/<token>": 404,
+    "/v1/log/<int:generation>/checkpoint": 404,
+    "/v1/log/<int:generation>/key": 404,
+    "/v1/log/<int:generation>/tile/<path:tile>": 404,
+    "/v1/log/checkpoint": 200,
+    "/v1/log/key": 200,
+    "/v1/log/proof/consistency": 422,
+    "/v1/log/proof/inclusion": 422,
+    "/v1/log/tile/<path:tile>": 404,
 }
 
 ROLES = ("read", "write", "admin")
@@ -296,8 +308,10 @@ def test_refusals_of_a_caller_come_before_those_of_a_request(
 
 
 @pytest.mark.parametrize("rule", PUBLIC)
-def test_public_routes_need_no_key(client: FlaskClient, rule: str) -> None:
-    with client.get(re.sub("<[a-z]+>", "nothing", rule)) as answer:
+def test_public_routes_need_no_key(client: FlaskClient, log: Keeper, rule: str) -> None:
+    log.run()
+    path = rule.replace("<int:generation>", "9")
+    with client.get(re.sub("<[^>]+>", "nothing", path)) as answer:
         assert answer.status_code == PUBLIC[rule]
 
 

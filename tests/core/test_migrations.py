@@ -24,7 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
 TENANT_IS_FOUND_BY = {"api_keys_digest", "share_links_digest"}
 # The service's own: keys that sign for everyone, and a log that names no tenant.
-WITHOUT_TENANT = ("alembic_version", "tenants", "signing_keys", "log_leaves")
+WITHOUT_TENANT = (
+    "alembic_version",
+    "tenants",
+    "signing_keys",
+    "log_generations",
+    "log_leaves",
+    "log_tiles",
+    "checkpoints",
+)
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
 

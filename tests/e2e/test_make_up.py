@@ -192,7 +192,9 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack)
         "DATABASE_URL",
         "REDIS_URL",
         "DATABASE_ADMIN_URL",
+        "LOG_HEAD_URL",
     ]
+    assert env["LOG_HEAD_URL"] == (stack.data_dir / "log-head").as_uri()
     assert env["BASE_URL"] == f"http://127.0.0.1:{stack.port}"
     kept = [stack.env_file, *stack.data_dir.rglob("secrets")]
     assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}

@@ -237,8 +237,8 @@ def test_now_rings_an_entry_at_once_and_says_so(own_valkey: OwnValkey) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["now", "swep"], "no entry 'swep'; there are: prune_history, sweep\n"),
-        (["now", ""], "no entry ''; there are: prune_history, sweep\n"),
+        (["now", "swep"], "no entry 'swep'; there are: integrate, prune_history, sweep\n"),
+        (["now", ""], "no entry ''; there are: integrate, prune_history, sweep\n"),
         (["now"], "usage: python -m scheduler [now NAME]\n"),
         (["later", "sweep"], "usage: python -m scheduler [now NAME]\n"),
         (["now", "sweep", "sweep"], "usage: python -m scheduler [now NAME]\n"),

@@ -21,6 +21,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import documents, feeds, signing_keys
 from app.core.callers import Caller
+from app.core.log import proofs
 from app.core.record import bundles, retention, search_keys, word_tables, words
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
@@ -29,7 +30,7 @@ from app.evidence import bundle
 from app.ledger import leaves, merkle
 from app.lib.sealing import MasterKeys
 from app.lib.signing import SigningKey
-from app.models import Bundle, LogLeaf, Record
+from app.models import Bundle, Record
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,15 @@ def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def log_indexes(session: Session, digests: Sequence[bytes]) -> dict[bytes, int]:
-    """Return the place in the log of each bundle (by its SHA-256) that has one already."""
-    by_hash = {merkle.leaf_hash(leaves.Record(digest).data): digest for digest in digests}
-    found = session.execute(
-        select(LogLeaf.leaf_hash, LogLeaf.leaf_index).where(
-            LogLeaf.leaf_hash.in_(by_hash), LogLeaf.leaf_index.is_not(None)
-        )
-    )
-    return {by_hash[leaf_hash]: index for leaf_hash, index in found if index is not None}
+    """Return the place in the published log of each bundle (by its SHA-256) that has one."""
+    by_hash = {leaf_hash(digest): digest for digest in digests}
+    found = proofs.indexes(session, list(by_hash))
+    return {by_hash[each]: index for each, index in found.items()}
+
+
+def leaf_hash(digest: bytes) -> bytes:
+    """Return the hash of the leaf that commits to a bundle, by its SHA-256."""
+    return merkle.leaf_hash(leaves.Record(digest).data)
 
 
 def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:

@@ -1,0 +1,128 @@
+"""The log's generations, and whose turn it is to write.
+
+A log never goes back. A database that was restored to an earlier moment cannot go on with its log,
+so it begins the next generation: another origin, another key, its first leaf naming the checkpoint
+that went before (`succession.py`). The newest generation is the log; whoever writes to it holds the
+lock of its row.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from app.core import signing_keys
+from app.core.signing_keys import Purpose
+from app.database import Database, Tx, cursor
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.merkle import EMPTY_ROOT
+from app.lib.sealing import MasterKeys
+
+FIRST = 1
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One log; `trouble` is the slug of what halted it, if anything did."""
+
+    number: int
+    origin: str
+    key_id: str
+    predecessor: Checkpoint | None
+    head_kept: bool
+    trouble: str | None
+
+
+_COLUMNS = "generation, origin, key_id, predecessor, head_kept, trouble"
+_NEWEST = f"SELECT {_COLUMNS} FROM log_generations ORDER BY generation DESC LIMIT 1"
+_NUMBERED = f"SELECT {_COLUMNS} FROM log_generations WHERE generation = %s"
+_LOCK = f"""
+SELECT {_COLUMNS} FROM log_generations
+ WHERE generation = (SELECT max(generation) FROM log_generations) FOR NO KEY UPDATE
+"""
+# An ORDER BY that only the small index serves: the planner must never read the whole table here.
+_LOOK = """
+SELECT g.trouble,
+       (SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1) IS NOT NULL
+       OR (SELECT leaf_index FROM log_leaves
+            WHERE generation < g.generation AND leaf_index IS NOT NULL
+            ORDER BY generation, leaf_index LIMIT 1) IS NOT NULL
+       OR EXISTS (SELECT FROM checkpoints AS c
+                   WHERE c.generation = g.generation AND c.note IS NULL)
+  FROM (SELECT generation, trouble FROM log_generations ORDER BY generation DESC LIMIT 1) AS g
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Whether something waits for the log, and what halted it."""
+
+    waits: bool
+    trouble: str | None
+
+
+def look(database: Database) -> Look:
+    """Say in one cheap statement whether anything is to be done; a log not begun waits for it."""
+    found = database.ask(_LOOK, ())
+    return Look(waits=True, trouble=None) if found is None else Look(found[1], found[0])
+
+
+def newest(tx: Tx) -> Generation | None:
+    """Return the log, if it has begun."""
+    return _read(cursor(tx).execute(_NEWEST.encode()).fetchone())
+
+
+def numbered(tx: Tx, number: int) -> Generation | None:
+    """Return one generation by its number."""
+    return _read(cursor(tx).execute(_NUMBERED.encode(), (number,)).fetchone())
+
+
+def lock(session: Session, *, wait: bool) -> Generation | None:
+    """Lock the log against everyone else who writes to it; None when it has not begun.
+
+    Without `wait` also None when it is locked by another; with it, raises what a lock timeout does.
+    """
+    suffix = "" if wait else " SKIP LOCKED"
+    locked = _read(cursor(session).execute(f"{_LOCK}{suffix}".encode()).fetchone())
+    # A successor may have begun while this waited; its row was not to be seen then.
+    return locked if locked == newest(session) else None
+
+
+def begin(session: Session, master_keys: MasterKeys, origin: str) -> None:
+    """Begin the first generation, its empty tree prepared; of several at once one does."""
+    signer = signing_keys.current(session, master_keys, Purpose.LOG)
+    cur = cursor(session)
+    cur.execute(
+        "INSERT INTO log_generations (generation, origin, key_id) VALUES (%s, %s, %s)"
+        " ON CONFLICT DO NOTHING",
+        (FIRST, origin, signer.public.id),
+    )
+    if cur.rowcount:
+        cur.execute(
+            "INSERT INTO checkpoints (generation, size, root) VALUES (%s, 0, %s)",
+            (FIRST, EMPTY_ROOT),
+        )
+
+
+def mark(session: Session, number: int, *, head_kept: bool, trouble: str | None) -> None:
+    """Note how a generation is doing; writes only what changes."""
+    cursor(session).execute(
+        "UPDATE log_generations SET head_kept = head_kept OR %(kept)s, trouble = %(trouble)s"
+        " WHERE generation = %(number)s AND (trouble IS DISTINCT FROM %(trouble)s"
+        "       OR %(kept)s AND NOT head_kept)",
+        {"kept": head_kept, "trouble": trouble, "number": number},
+    )
+
+
+def _read(row: tuple[object, ...] | None) -> Generation | None:
+    if row is None:
+        return None
+    number, origin, key_id, predecessor, head_kept, trouble = row
+    old = None if predecessor is None else Checkpoint.parse(str(predecessor))
+    return Generation(
+        int(str(number)),
+        str(origin),
+        str(key_id),
+        old,
+        bool(head_kept),
+        None if trouble is None else str(trouble),
+    )

@@ -1,0 +1,150 @@
+"""What the log answers to those who doubt it: proofs at a published size, from stored tiles alone.
+
+A proof is held against the checkpoint before it is given out: whatever was done to the tiles, no
+proof leaves that does not prove.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.core.log import generations, publication, tile_rows
+from app.core.log.generations import Generation
+from app.core.log.publication import Published
+from app.database import Tx, cursor
+from app.errors import FieldError, Invalid, LogDamaged, LogPending, NotFound
+from app.ledger import merkle, tiles
+from app.ledger.merkle import ProofRefused, Subtree
+
+_T = TypeVar("_T")
+
+_LEAF = """
+SELECT leaf_index, leaf_hash, data FROM log_leaves WHERE leaf_hash = %s AND generation = %s
+"""
+_WAITING = "SELECT FROM log_leaves WHERE leaf_hash = %s"
+_INDEXES = """
+SELECT leaf_hash, leaf_index FROM log_leaves AS l
+  JOIN (SELECT generation, max(size) AS size FROM checkpoints
+         WHERE note IS NOT NULL AND generation = (SELECT max(generation) FROM log_generations)
+         GROUP BY generation) AS published
+    ON l.generation = published.generation AND l.leaf_index < published.size
+ WHERE l.leaf_hash = ANY (%s)
+"""
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """A leaf's place and the path (RFC 9162 section 2.1.3) from it to the root at a size."""
+
+    index: int
+    leaf_hash: bytes
+    size: int
+    path: list[bytes]
+    root: bytes
+
+
+def published(tx: Tx, number: int | None = None) -> Published:
+    """Return the last checkpoint of the log, or of a generation by its number."""
+    if number is None:
+        last = publication.current(tx)
+    else:
+        generation = generations.numbered(tx, number)
+        last = None if generation is None else publication.newest(tx, generation)
+    if last is None:
+        raise NotFound("There is no such log, or it has published nothing yet.")
+    return last
+
+
+def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the place of each of these leaves that a published checkpoint covers."""
+    rows = cursor(tx).execute(_INDEXES, (list(leaf_hashes),), binary=True)
+    return dict(rows.fetchall())
+
+
+def of_leaf(tx: Tx, leaf_hash: bytes) -> dict[str, object]:
+    """Return a leaf with its proof and checkpoint: the log-proof of docs/formats.md.
+
+    Raises `LogPending` while no published checkpoint covers it, `NotFound` if there is no such
+    leaf.
+    """
+    last = publication.current(tx)
+    if last is None:
+        raise LogPending("The log has published nothing yet.")
+    index, data = _place(tx, last, leaf_hash)
+    found = inclusion(tx, last, index, last.checkpoint.size)
+    return {
+        "leaf_index": found.index,
+        "leaf_data": b64encode(data).decode(),
+        "leaf_hash": found.leaf_hash.hex(),
+        "tree_size": found.size,
+        "inclusion": [each.hex() for each in found.path],
+        "checkpoint": last.note.decode(),
+    }
+
+
+def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
+    """Return the place of a leaf by its hash. Raises as `of_leaf` does."""
+    return _place(tx, last, leaf_hash)[0]
+
+
+def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
+    """Prove leaf `index` in the tree of `size`, at most the published one's."""
+    _check_size(last, size, "size")
+    if not 0 <= index < size:
+        raise Invalid(FieldError("/index", f"A tree of size {size} has no such leaf."))
+    wanted = [Subtree(0, index), *merkle.inclusion_subtrees(index, size)]
+    read = _reader(tx, last.generation, wanted)
+    root = _root(tx, last, size)
+    path, leaf = _proved(
+        lambda: (merkle.inclusion_proof(index, size, read), read(0, index)),
+        lambda found: merkle.verify_inclusion(found[1], index, size, found[0], root),
+    )
+    return Inclusion(index, leaf, size, path, root)
+
+
+def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[bytes]:
+    """Prove that the tree of `new_size`, at most the published one's, begins with the older."""
+    _check_size(last, new_size, "to")
+    if old_size > new_size:
+        raise Invalid(FieldError("/from", "A tree does not begin with a larger one."))
+    read = _reader(tx, last.generation, merkle.consistency_subtrees(old_size, new_size))
+    old_root, new_root = _root(tx, last, old_size), _root(tx, last, new_size)
+    return _proved(
+        lambda: merkle.consistency_proof(old_size, new_size, read),
+        lambda found: merkle.verify_consistency(old_size, new_size, found, old_root, new_root),
+    )
+
+
+def _place(tx: Tx, last: Published, leaf_hash: bytes) -> tuple[int, bytes]:
+    cur = cursor(tx)
+    row = cur.execute(_LEAF, (leaf_hash, last.generation.number), binary=True).fetchone()
+    if row is not None and row[0] < last.checkpoint.size:
+        return row[0], row[2]
+    if cur.execute(_WAITING, (leaf_hash,)).fetchone() is None:
+        raise NotFound("The log has no leaf with this hash.")
+    raise LogPending("This leaf has no place in the published log yet; it gets one within seconds.")
+
+
+def _check_size(last: Published, size: int, name: str) -> None:
+    if size > last.checkpoint.size:
+        raise Invalid(FieldError(f"/{name}", f"The published log has size {last.checkpoint.size}."))
+
+
+def _reader(tx: Tx, generation: Generation, wanted: Iterable[Subtree]) -> merkle.ReadHash:
+    return tiles.reader(tile_rows.read(tx, generation, tiles.holding(wanted)).__getitem__)
+
+
+def _root(tx: Tx, last: Published, size: int) -> bytes:
+    if size == last.checkpoint.size:
+        return last.checkpoint.root
+    return tile_rows.root(tx, last.generation, size)
+
+
+def _proved(make: Callable[[], _T], verify: Callable[[_T], object]) -> _T:
+    try:
+        found = make()
+        verify(found)
+    except (KeyError, ProofRefused, ValueError):
+        raise LogDamaged("The stored tiles do not prove what was published.") from None
+    return found

@@ -1,0 +1,50 @@
+"""How the log is doing, for operators."""
+
+from collections.abc import Iterator
+
+from app.core.log import generations, guard, publication
+from app.core.log.keeper import Keeper
+from app.database import cursor
+from app.errors import LogHalted
+
+NO_HEAD = (
+    "unset: a rollback of the database is found only by witnesses, timestamps or heads that "
+    "someone kept"
+)
+
+_WAITING = """
+SELECT (SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL)
+     + (SELECT count(*) FROM log_leaves WHERE generation < %s AND leaf_index IS NOT NULL)
+"""
+
+
+def lines(keeper: Keeper) -> Iterator[str]:
+    """Yield what there is to know, a line each. Asks the head store outside any transaction."""
+    try:
+        head = None if keeper.head is None else keeper.head.read()
+        out_of_reach = None
+    except LogHalted as error:
+        head, out_of_reach = None, error
+    with keeper.database.across_tenants() as session:
+        generation = generations.newest(session)
+        if generation is None:
+            yield "the log has not begun: the first integration begins it"
+            return
+        last = publication.newest(session, generation)
+        yield f"origin: {generation.origin} (generation {generation.number})"
+        yield f"key: {publication.verifier_key(session, generation)}"
+        yield f"published: {'nothing' if last is None else f'{last.checkpoint.size} leaves'}"
+        row = cursor(session).execute(_WAITING, (generation.number,)).fetchone()
+        yield f"waiting: {0 if row is None else row[0]} leaves"
+        if keeper.head is None:
+            yield f"head: {NO_HEAD}"
+        elif out_of_reach is not None:
+            yield f"head: {out_of_reach.slug}: {out_of_reach.detail}"
+        else:
+            try:
+                found = guard.judge(session, generation, head)
+                yield f"head: {'none yet' if found is None else f'in order, {found.size} leaves'}"
+            except LogHalted as error:
+                yield f"head: {error.slug}: {error.detail}"
+        if generation.trouble is not None:
+            yield f"halted: {generation.trouble}"

@@ -1,0 +1,145 @@
+"""The transparency log as a service: leaves published a second, and how long proofs take.
+
+What it is held against is measured in the same run, on the same leaves: their hashes and a hash for
+each node, and one bulk INSERT of them, which is the least that any log in PostgreSQL does. The CPU
+is counted as well as the clock: that of this process and of PostgreSQL's.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from app import ids
+from app.core.log import integration, proofs
+from app.core.log.heads import FileHead
+from app.core.log.keeper import Keeper
+from app.database import Database, cursor
+from app.ledger import leaves, merkle
+from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.lab import Lab
+from bench.processes import until
+from bench.scale import Scale
+from bench.service import Tenant
+
+_SECONDS = 30.0
+_INSERT = """
+INSERT INTO {table} (id, leaf_hash, data)
+SELECT * FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[])
+"""
+
+Rows = tuple[list[Any], list[bytes], list[bytes]]
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Integrate until the tree is large, prove in it, then wait for records of a whole service."""
+    with lab.migrated() as (settings, database):
+        keeper = Keeper(
+            database, settings.master_keys, "bench.test/log", FileHead(lab.folder / "head")
+        )
+        yield from _integrate(database, keeper, scale)
+        yield from _prove(database, scale)
+    yield from _wait(lab.service.new_tenant(), scale)
+
+
+def _integrate(database: Database, keeper: Keeper, scale: Scale) -> Iterator[Figure]:
+    keeper.run()
+    ours: list[float] = []
+    cost: list[float] = []
+    bound: list[float] = []
+    batch = integration.BATCH
+    total = scale.backlogs[-1]
+    for _ in range(-(-total // batch)):
+        rows = _rows(batch)
+        bound.append(batch / _least(database, rows))
+        with database.across_tenants() as session:
+            cursor(session).execute(_INSERT.format(table="log_leaves").encode(), rows)
+        began, spent = time.perf_counter(), time.process_time()
+        keeper.run()
+        ours.append(batch / (time.perf_counter() - began))
+        cost.append((time.process_time() - spent) / batch * 1e6)
+    for name, rates, bounds in (
+        ("first", ours[:6], bound[:6]),
+        (f"at {len(ours) * batch} leaves", ours[-6:], bound[-6:]),
+    ):
+        yield Figure(
+            "log",
+            f"leaves integrated and published, {name}",
+            median(rates),
+            "/s",
+            Bound("their hashes and one bulk INSERT", median(bounds)),
+            Reach(at_least=10_000),
+            f"CPU of the integrator {median(cost):.1f} µs a leaf",
+        )
+
+
+def _rows(count: int) -> Rows:
+    data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
+    return [ids.new() for _ in data], [merkle.leaf_hash(each) for each in data], data
+
+
+def _least(database: Database, rows: Rows) -> float:
+    """Return the seconds that hashing and inserting take, into a table that is the batch's own."""
+    with database.across_tenants() as session:
+        session.connection().exec_driver_sql(
+            "CREATE TEMPORARY TABLE least (id uuid PRIMARY KEY, leaf_hash bytea, data bytea)"
+            " ON COMMIT DROP"
+        )
+        began = time.perf_counter()
+        node = bytes(65)
+        for each in rows[2]:
+            sha256(each).digest()
+            sha256(node).digest()
+        cursor(session).execute(_INSERT.format(table="least").encode(), rows)
+        return time.perf_counter() - began
+
+
+def _prove(database: Database, scale: Scale) -> Iterator[Figure]:
+    rng = Random(1)
+    with database.across_tenants() as session:
+        last = proofs.published(session)
+        size = last.checkpoint.size
+        hashes = [
+            proofs.inclusion(session, last, rng.randrange(size), size).leaf_hash
+            for _ in range(scale.samples)
+        ]
+    single, between = [], []
+    for leaf_hash in hashes:
+        began = time.perf_counter()
+        with database.across_tenants() as session:
+            proofs.of_leaf(session, leaf_hash)
+        single.append((time.perf_counter() - began) * 1000)
+        began = time.perf_counter()
+        with database.across_tenants() as session:
+            proofs.consistency(session, proofs.published(session), rng.randrange(1, size), size)
+        between.append((time.perf_counter() - began) * 1000)
+    for name, times in (("inclusion, by the leaf's hash", single), ("consistency", between)):
+        note = f"p95 {percentile(times, 95):.1f} ms"
+        yield Figure("log", f"proof of {name}, {size} leaves", median(times), " ms", note=note)
+
+
+def _seconds_to_proof(tenant: Tenant) -> float:
+    began = time.perf_counter()
+    path = f"/v1/records/{tenant.record()}/log-proof"
+    until(lambda: tenant.answers(path), _SECONDS, "the record is proved")
+    return time.perf_counter() - began
+
+
+def _wait(tenant: Tenant, scale: Scale) -> Iterator[Figure]:
+    """Time records from the POST to the first answer that proves them."""
+    rng = Random(2)
+    times = []
+    for _ in range(scale.samples // 8):
+        # Not in step with the clock, or all would wait alike.
+        time.sleep(rng.random())
+        times.append(_seconds_to_proof(tenant) * 1000)
+    for percent in (50, 99):
+        yield Figure(
+            "log",
+            f"POST of a record to its proof, p{percent}",
+            percentile(times, percent),
+            " ms",
+            reach=Reach(at_most=5_000),
+        )

@@ -1,0 +1,24 @@
+"""The tick that takes what waits into the transparency log and publishes it."""
+
+import time
+
+import structlog
+
+from app.errors import LogHalted
+from jobs.runtime import runtime
+
+_log = structlog.get_logger(__name__)
+
+TURN_SECONDS = 5.0
+
+
+def integrate() -> None:
+    """Publish what waits; say so loudly when nothing may be signed."""
+    here = runtime()
+    try:
+        more = here.log.tick(time.monotonic() + TURN_SECONDS)
+    except LogHalted as error:
+        _log.critical(error.slug.replace("-", "_"), detail=error.detail)
+        return
+    if more:
+        here.bell.ring("integrate", ())

@@ -1,0 +1,227 @@
+"""From a waiting leaf to a published checkpoint, with everything failing on the way."""
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from app.core.log import generations, rebuild
+from app.database import cursor
+from app.ledger.merkle import EMPTY_ROOT
+from app.settings import Settings
+from tests.logs import (
+    ORIGIN,
+    FailingDatabase,
+    FailingHead,
+    Killed,
+    World,
+    add_leaves,
+    killed,
+    new_world,
+)
+
+
+@pytest.fixture
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a log that has not begun."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        yield made
+
+
+def check_tiles(world: World) -> None:
+    """Hold every stored tile against the leaves."""
+    with world.database.across_tenants(snapshot=True) as session:
+        assert rebuild.rebuild(session, repair=False).first is None
+
+
+def test_a_log_begins_with_an_empty_checkpoint_that_is_kept_outside(world: World) -> None:
+    assert not world.keeper().run()
+    last = world.published()
+    assert (last.checkpoint.origin, last.checkpoint.size) == (ORIGIN, 0)
+    assert last.checkpoint.root == EMPTY_ROOT
+    assert world.store is not None
+    assert world.store.read() == last.checkpoint.text.encode()
+
+
+def test_leaves_are_published_in_the_order_they_wait_in(world: World) -> None:
+    hashes = add_leaves(world.database, 5)
+    world.keeper().run()
+    assert world.hashes() == hashes
+    world.prove()
+
+
+@pytest.mark.parametrize("sizes", [(255, 1, 1, 255), (256, 256), (1, 510, 2), (700, 68)])
+def test_sizes_around_a_tile_s_width_come_out_right(world: World, sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        add_leaves(world.database, size)
+        world.keeper().run()
+        check_tiles(world)
+    world.prove()
+    assert world.published().checkpoint.size == sum(sizes)
+
+
+def test_sizes_around_two_levels_of_tiles_come_out_right(world: World) -> None:
+    for size in (65_535, 1, 1, 255):
+        add_leaves(world.database, size)
+        world.keeper().run()
+        world.look()
+    assert world.published().checkpoint.size == 65_792
+    check_tiles(world)
+    world.prove()
+
+
+def test_a_run_out_of_time_says_that_more_waits(world: World) -> None:
+    add_leaves(world.database, 10)
+    keeper = world.keeper()
+    keeper.run()
+    add_leaves(world.database, 10)
+    assert keeper.run(until=0.0, most=4)
+    assert world.published().checkpoint.size == 14
+    assert not keeper.run(most=4)
+    assert world.published().checkpoint.size == 20
+    world.prove()
+
+
+def test_a_leaf_that_commits_late_is_taken_when_it_is_seen(world: World) -> None:
+    with world.database.across_tenants() as session:
+        cur = cursor(session)
+        cur.execute(
+            "INSERT INTO log_leaves (id, leaf_hash, data) VALUES"
+            " ('00000000-0000-7000-8000-000000000000', sha256('\\x0061'::bytea), 'a')"
+        )
+        add_leaves(world.database, 3)
+        world.keeper().run()
+        assert world.published().checkpoint.size == 3
+    world.keeper().run()
+    assert world.published().checkpoint.size == 4
+    world.prove()
+
+
+def test_without_a_head_store_the_log_goes_on(world: World) -> None:
+    world.store = None
+    add_leaves(world.database, 3)
+    world.keeper().run()
+    world.prove()
+
+
+def test_a_head_store_that_is_set_later_is_filled(world: World) -> None:
+    add_leaves(world.database, 3)
+    world.keeper(head=None).run()
+    world.keeper().tick(0.0)
+    assert world.store is not None
+    assert world.store.read() == world.published().checkpoint.text.encode()
+
+
+def test_when_nothing_waits_nothing_is_written(world: World) -> None:
+    add_leaves(world.database, 3)
+    keeper = world.keeper()
+    keeper.tick(float("inf"))
+    head = FailingHead(world.store)  # type: ignore[arg-type]  # the fixture sets it
+    keeper.head = head
+    head.before_read = 1
+    assert not generations.look(world.database).waits
+    assert not keeper.tick(float("inf"))
+    assert head.before_read == 1
+
+
+# Faults. Each step of a run, not done at all, or done although an error came back.
+
+STEPS = {
+    "prepare, not committed": {"at": 0, "committed": False},
+    "prepare, committed": {"at": 0, "committed": True},
+    "head not read": {"before_read": 1},
+    "head not swapped": {"before_swap": 1},
+    "head swapped": {"after_swap": 1},
+    "publish, not committed": {"at": 1, "committed": False},
+    "publish, committed": {"at": 1, "committed": True},
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new log", "log of 300"])
+@pytest.mark.parametrize("fault", STEPS.values(), ids=STEPS)
+def test_whatever_fails_the_next_run_completes_it(
+    world: World, fault: dict[str, Any], begun: bool
+) -> None:
+    if begun:
+        add_leaves(world.database, 300)
+        world.keeper().run()
+        world.look()
+    add_leaves(world.database, 300)
+    assert world.store is not None
+    head, database = FailingHead(world.store), FailingDatabase(world.database)
+    for name, value in fault.items():
+        setattr(head if hasattr(head, name) else database, name, value)
+
+    assert killed(world.keeper(head=head, database=database).run)
+    world.look(*head.seen)
+    world.keeper().run()
+
+    world.prove()
+    assert world.published().checkpoint.size == (600 if begun else 300)
+    assert generations.look(world.database) == generations.Look(waits=False, trouble=None)
+
+
+def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> None:
+    """Random crash points, all steps, several in a row; the tree that was seen never changes."""
+    rng = random.Random(4711)
+    for _ in range(40):
+        add_leaves(world.database, rng.choice([0, 1, 7, 200, 300]))
+        assert world.store is not None
+        head = FailingHead(world.store, rng.choice([Killed, Killed, LookupError]))
+        database = FailingDatabase(world.database)
+        setattr(
+            head, rng.choice(["before_read", "before_swap", "after_swap"]), rng.choice([0, 1, 2])
+        )
+        database.at = rng.choice([None, 0, 1, 2, 3])
+        database.committed = rng.random() < 0.5
+        with contextlib.suppress(Killed, LookupError):
+            world.keeper(head=head, database=database).run(most=rng.choice([50, 256, 1000]))
+        world.look(*head.seen)
+    world.keeper().run()
+    world.prove()
+    check_tiles(world)
+    assert world.waiting() == 0
+
+
+def test_several_at_once_cannot_fork(world: World) -> None:
+    total = 1_500
+    add_leaves(world.database, total)
+    heads = [FailingHead(world.store) for _ in range(4)]  # type: ignore[arg-type]  # set
+
+    def work(head: FailingHead) -> None:
+        for _ in itertools.takewhile(lambda _: world.waiting(), range(1_000)):
+            world.keeper(head=head).run(most=97)
+
+    with ThreadPoolExecutor(len(heads)) as pool:
+        for done in [pool.submit(work, head) for head in heads]:
+            done.result()
+    world.keeper().run()
+    world.look(*(text for head in heads for text in head.seen))
+    world.prove()
+    assert world.published().checkpoint.size == total
+
+
+def test_one_that_slept_through_others_work_neither_moves_the_head_back_nor_cries(
+    world: World,
+) -> None:
+    """Between preparing and swapping another finishes, and goes on twice."""
+    add_leaves(world.database, 3)
+    world.keeper().run()
+    add_leaves(world.database, 3)
+    sleeper = world.keeper()
+    work = sleeper._prepare(100)
+    assert work is not None
+    for _ in range(2):
+        world.keeper().run()
+        add_leaves(world.database, 2)
+    world.keeper().run()
+    sleeper._finish(work)
+    world.prove()
+    assert world.published().checkpoint.size == 10
+    assert generations.look(world.database).trouble is None

@@ -1,0 +1,388 @@
+"""A database that is older than its log, or another: it signs nothing, and has a way on."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.core.log import adoption, generations, proofs, publication, rebuild, succession
+from app.core.log.succession import next_origin
+from app.errors import (
+    Conflict,
+    LogDamaged,
+    LogHalted,
+    LogHeadLost,
+    LogHeadUnavailable,
+    LogRolledBack,
+)
+from app.ledger import leaves
+from app.settings import Settings
+from tests.logs import (
+    FLIP,
+    ORIGIN,
+    FailingDatabase,
+    FailingHead,
+    Killed,
+    World,
+    add_leaves,
+    killed,
+    new_world,
+)
+
+Owner = Callable[..., None]
+
+TABLES = ("log_generations", "log_leaves", "log_tiles", "checkpoints")
+
+
+@pytest.fixture
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a published log of 300 leaves."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        add_leaves(made.database, 300)
+        made.keeper().run()
+        made.look()
+        yield made
+
+
+@pytest.fixture
+def owner(log_owner: Engine) -> Owner:
+    """Return what the tables' owner does to a database, who is bound by no rule of ours."""
+
+    def execute(*statements: str) -> None:
+        with log_owner.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+    return execute
+
+
+def dump(owner: Owner) -> None:
+    """Keep the log's tables as a backup would."""
+    owner(
+        *(f"DROP TABLE IF EXISTS kept_{table}" for table in TABLES),
+        *(f"CREATE TABLE kept_{table} AS TABLE {table}" for table in TABLES),
+    )
+
+
+def restore(owner: Owner) -> None:
+    """Put the log's tables back to where the backup had them."""
+    owner(
+        *(f"DELETE FROM {table}" for table in ("log_leaves", *TABLES[2:], "log_generations")),
+        "INSERT INTO log_generations SELECT * FROM kept_log_generations",
+        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
+        " SELECT id, leaf_hash, data, generation, leaf_index FROM kept_log_leaves",
+        *(f"INSERT INTO {table} SELECT * FROM kept_{table}" for table in TABLES[2:]),
+    )
+
+
+def halted(world: World, kind: type[LogHalted]) -> str:
+    """Hold the log to sign nothing, for this reason; return what is said."""
+    before = world.published().note
+    with pytest.raises(kind) as refusal:
+        world.keeper().tick(float("inf"))
+    assert world.published().note == before
+    assert generations.look(world.database).trouble == kind.slug
+    world.look()
+    return refusal.value.detail
+
+
+@pytest.fixture
+def rolled_back(world: World, owner: Owner) -> World:
+    """Return the log after a restore: 300 leaves, where 400 were published."""
+    dump(owner)
+    add_leaves(world.database, 100)
+    world.keeper().run()
+    world.look()
+    restore(owner)
+    return world
+
+
+def test_a_restored_database_signs_nothing_and_says_so(rolled_back: World) -> None:
+    said = halted(rolled_back, LogRolledBack)
+    assert "Size 400" in said
+    assert "log succeed" in said
+
+
+@pytest.mark.parametrize("more", [50, 100, 150], ids=["shorter", "as long", "longer"])
+def test_a_restored_database_that_grew_anew_signs_nothing(rolled_back: World, more: int) -> None:
+    add_leaves(rolled_back.database, more)
+    halted(rolled_back, LogRolledBack)
+    halted(rolled_back, LogRolledBack)
+
+
+def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) -> None:
+    add_leaves(world.database, 100)
+    world.keeper().run()
+    world.look()
+    owner("DELETE FROM checkpoints WHERE size = 400")
+    add_leaves(world.database, 1)
+    halted(world, LogRolledBack)
+
+
+def test_a_database_made_anew_beside_an_old_head_signs_nothing(world: World, owner: Owner) -> None:
+    owner(*(f"DELETE FROM {table}" for table in ("log_leaves", *TABLES[2:], "log_generations")))
+    add_leaves(world.database, 3)
+    with pytest.raises(LogRolledBack):
+        world.keeper().run()
+    with world.database.across_tenants() as session:
+        assert publication.current(session) is None
+
+
+def test_a_copy_and_its_original_never_both_sign(world: World, owner: Owner) -> None:
+    """Both go on from 300; the head is one, and knows the first of them."""
+    dump(owner)
+    add_leaves(world.database, 1)
+    world.keeper().run()
+    world.look()
+    restore(owner)
+    add_leaves(world.database, 1)
+    halted(world, LogRolledBack)
+
+
+def test_a_newer_backup_put_back_goes_on_by_itself(rolled_back: World, owner: Owner) -> None:
+    """The newest database was restored after all: nothing but the note of trouble is left."""
+    assert rolled_back.store is not None
+    newest = rolled_back.store.read()
+    halted(rolled_back, LogRolledBack)
+    with rolled_back.database.across_tenants() as session:
+        kept = publication.current(session)
+    assert kept is not None
+    # As if the head had been of the database that is there.
+    assert newest is not None
+    assert rolled_back.store.swap(newest, kept.checkpoint.text.encode())
+    rolled_back.keeper().tick(float("inf"))
+    assert generations.look(rolled_back.database).trouble is None
+
+
+def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: Path) -> None:
+    (tmp_path / "head").write_text("nothing of the kind\n")
+    with pytest.raises(LogHeadLost, match="no checkpoint"):
+        world.keeper().tick(float("inf"))
+    (tmp_path / "head").unlink()
+    add_leaves(world.database, 3)
+    halted(world, LogHeadLost)
+    assert adoption.adopt(world.keeper()).size == 300
+    assert generations.look(world.database).trouble is None
+    world.keeper().run()
+    world.prove()
+
+
+def test_adopting_never_writes_over_a_head(rolled_back: World) -> None:
+    with pytest.raises(Conflict, match="another"):
+        adoption.adopt(rolled_back.keeper())
+
+
+def test_an_older_head_of_the_same_log_is_moved_on(world: World, tmp_path: Path) -> None:
+    old = (tmp_path / "head").read_bytes()
+    add_leaves(world.database, 5)
+    world.keeper().run()
+    (tmp_path / "head").write_bytes(old)
+    add_leaves(world.database, 5)
+    world.keeper().run()
+    world.prove()
+    assert world.published().checkpoint.size == 310
+
+
+def test_a_store_that_does_not_answer_is_noted_and_tried_again(world: World) -> None:
+    add_leaves(world.database, 5)
+    assert world.store is not None
+    failing = FailingHead(world.store)
+    failing.before_read = 1
+    with pytest.raises(LogHeadUnavailable):
+        world.keeper(head=failing).run()
+    assert generations.look(world.database).trouble == "log-head-unavailable"
+    world.keeper().run()
+    assert generations.look(world.database).trouble is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"{FLIP} WHERE level = 0 AND number = 1",
+        "UPDATE log_tiles SET data = substr(data, 1, 32) WHERE level = 0 AND number = 1",
+        "DELETE FROM log_tiles WHERE level = -1 AND number = 1",
+        "DELETE FROM log_tiles WHERE level = 1",
+        "DELETE FROM checkpoints",
+        "UPDATE log_leaves SET leaf_hash = sha256('other') WHERE leaf_index IS NULL",
+    ],
+)
+def test_of_a_damaged_log_nothing_is_signed(world: World, owner: Owner, damage: str) -> None:
+    add_leaves(world.database, 1)
+    owner(damage)
+    with pytest.raises(LogHalted):
+        world.keeper().run()
+    assert generations.look(world.database).trouble is not None
+
+
+def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner) -> None:
+    add_leaves(world.database, 1)
+    world.keeper()._prepare(100)
+    owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 301")
+    halted(world, LogDamaged)
+
+
+# Rebuilding
+
+
+def look_over(world: World, *, repair: bool = False) -> rebuild.Report:
+    with world.database.across_tenants(snapshot=not repair) as session:
+        return rebuild.rebuild(session, repair=repair)
+
+
+@pytest.mark.parametrize(
+    ("damage", "path"),
+    [
+        (f"{FLIP} WHERE level = 0 AND number = 0", "tile/0/000"),
+        (
+            "UPDATE log_tiles SET data = set_byte(data, 9, 0) WHERE level = -1 AND number = 1",
+            "tile/entries/001",
+        ),
+        ("DELETE FROM log_tiles WHERE level = 1", "tile/1/000"),
+        ("INSERT INTO log_tiles VALUES (1, 0, 2, sha256('stray'))", "tile/0/002"),
+    ],
+)
+def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
+    world: World, owner: Owner, damage: str, path: str
+) -> None:
+    assert look_over(world).first is None
+    owner(damage)
+    assert look_over(world).first == path
+    assert look_over(world).first == path
+    assert look_over(world, repair=True).first == path
+    assert look_over(world).first is None
+    add_leaves(world.database, 300)
+    world.keeper().run()
+    world.prove()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
+        "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",
+        "DELETE FROM log_leaves WHERE leaf_index = 17",
+    ],
+)
+def test_leaves_that_were_changed_are_not_rebuilt_from(
+    world: World, owner: Owner, damage: str
+) -> None:
+    owner(damage)
+    with pytest.raises(LogDamaged):
+        look_over(world, repair=True)
+
+
+# Succession
+
+
+def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_left(
+    rolled_back: World,
+) -> None:
+    old = rolled_back.published()
+    hashes = rolled_back.hashes()
+    more = add_leaves(rolled_back.database, 5)
+    halted(rolled_back, LogRolledBack)
+    new = succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    assert (new.number, new.origin) == (2, f"{ORIGIN}/2")
+    assert new.key_id != old.generation.key_id
+    assert new.predecessor is not None
+    assert new.predecessor.size == 400
+    rolled_back.prove()
+    first = leaves.LogSuccessor(new.predecessor)
+    assert rolled_back.hashes() == [leaves_hash(first), *hashes, *more]
+    assert generations.look(rolled_back.database) == generations.Look(waits=False, trouble=None)
+    with rolled_back.database.across_tenants() as session:
+        for leaf in (hashes[0], more[-1]):
+            assert proofs.of_leaf(session, leaf)["tree_size"] == 306
+        assert proofs.published(session, 1).note == old.note
+    add_leaves(rolled_back.database, 300)
+    rolled_back.keeper().run()
+    rolled_back.prove()
+    assert look_over(rolled_back).first is None
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
+@pytest.mark.parametrize("at", range(4))
+def test_a_successor_whose_making_was_killed_is_the_same_one(
+    rolled_back: World, at: int, committed: bool
+) -> None:
+    database = FailingDatabase(rolled_back.database)
+    database.at, database.committed = at, committed
+    keys = rolled_back.master_keys
+    assert killed(
+        lambda: succession.succeed(rolled_back.keeper(database=database), keys, force=False)
+    )
+    rolled_back.look()
+    if at == 0:
+        succession.succeed(rolled_back.keeper(), keys, force=False)
+    else:
+        rolled_back.keeper().run()
+    rolled_back.prove()
+    assert rolled_back.published().generation.origin == f"{ORIGIN}/2"
+    assert rolled_back.published().checkpoint.size == 301
+
+
+@pytest.mark.parametrize("moment", ["before_swap", "after_swap"])
+def test_a_successor_whose_head_failed_is_finished_by_the_next_integration(
+    rolled_back: World, moment: str
+) -> None:
+    assert rolled_back.store is not None
+    head = FailingHead(rolled_back.store, Killed)
+    setattr(head, moment, 1)
+    with pytest.raises(Killed):
+        succession.succeed(rolled_back.keeper(head=head), rolled_back.master_keys, force=False)
+    rolled_back.keeper().tick(float("inf"))
+    rolled_back.prove()
+    assert rolled_back.published().checkpoint.origin == f"{ORIGIN}/2"
+
+
+def test_a_second_restore_leads_to_a_third_log(rolled_back: World, owner: Owner) -> None:
+    keys = rolled_back.master_keys
+    succession.succeed(rolled_back.keeper(), keys, force=False)
+    rolled_back.look()
+    restore(owner)
+    owner(
+        "UPDATE signing_keys SET retired_at = clock_timestamp() WHERE purpose = 'log'",
+        "UPDATE signing_keys SET retired_at = NULL"
+        " WHERE key_id = (SELECT key_id FROM log_generations)",
+    )
+    halted(rolled_back, LogRolledBack)
+    assert succession.succeed(rolled_back.keeper(), keys, force=False).origin == f"{ORIGIN}/3"
+    rolled_back.prove()
+
+
+def test_a_log_in_order_is_not_ended_unless_forced(world: World) -> None:
+    with pytest.raises(Conflict, match="can go on"):
+        succession.succeed(world.keeper(), world.master_keys, force=False)
+    new = succession.succeed(world.keeper(), world.master_keys, force=True)
+    assert new.predecessor is not None
+    assert new.predecessor.size == 300
+    world.prove()
+    with pytest.raises(Conflict, match="can go on"):
+        succession.succeed(world.keeper(), world.master_keys, force=False)
+
+
+def test_the_chain_of_every_tenant_tells_of_the_successor(
+    rolled_back: World,
+) -> None:
+    from app.core import tenants
+
+    tenant_id, _ = tenants.create(rolled_back.database, "somebody")
+    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    with rolled_back.database.transaction(tenant_id) as session:
+        actions = session.scalars(text("SELECT action FROM audit_entries ORDER BY seq")).all()
+    assert actions[-1] == "log.succeed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a.example", "a.example/2"), ("a.example/2", "a.example/3"), ("a/b/9", "a/b/10")],
+)
+def test_successors_are_counted(old: str, new: str) -> None:
+    assert next_origin(old) == new
+
+
+def leaves_hash(leaf: leaves.Leaf) -> bytes:
+    from app.ledger import merkle
+
+    return merkle.leaf_hash(leaf.data)
