@@ -7,38 +7,40 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from app.core.log.keeper import Keeper
 from app.ids import parse
 from tests.api.making import NOBODY, make_agent, make_record, make_session, make_share_link, pin_of
 from tests.conftest import Answer, Api, FreshTenant
 
 Callers = Callable[..., Api]
 
-EXPORTS = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json")
+CONTENT = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json")
+EXPORTS = (*CONTENT, "log-proof")
 
 # P: 200 that only its reader may keep ("private, no-store"). O: 200 that anyone may keep and must
-# ask about again ("no-cache"). b, p, l, t: bundle, prov.json, otlp-logs.json, otlp-traces.json.
+# ask about again ("no-cache"). b, p, l, t, g: the exports in their order.
 TABLE = """
-                                     | private             | public
-                                     | b   p   l   t       | b   p   l   t
-nothing                              | 401 401 401 401     | O   O   401 401
-a key that is not good               | 401 401 401 401     | O   O   401 401
-two different keys                   | 401 401 401 401     | O   O   401 401
-a read key                           | P   P   P   P       | O   O   P   P
-an admin key as x-api-key            | P   P   P   P       | O   O   P   P
-a key pinned to it                   | P   P   P   P       | O   O   P   P
-a key pinned elsewhere               | 404 404 404 404     | O   O   404 404
-another tenant's key                 | 404 404 404 404     | O   O   404 404
-a link                               | P   P   P   P       | P   P   P   P
-a link as x-share-token              | P   P   P   P       | P   P   P   P
-a link and a key that is not good    | P   P   P   P       | P   P   P   P
-a link and another tenant's key      | P   P   P   P       | P   P   P   P
-an expired link                      | 404 404 404 404     | P   P   404 404
-a revoked link                       | 404 404 404 404     | P   P   404 404
-another record's link                | 404 404 404 404     | P   P   404 404
-another tenant's link                | 404 404 404 404     | P   P   404 404
-a token that cannot be one           | 404 404 404 404     | P   P   404 404
-a revoked link and a read key        | P   P   P   P       | P   P   P   P
-a revoked link and a bad key         | 401 401 401 401     | P   P   401 401
+                                     | private                 | public
+                                     | b   p   l   t   g        | b   p   l   t   g
+nothing                              | 401 401 401 401 401      | O   O   401 401 401
+a key that is not good               | 401 401 401 401 401      | O   O   401 401 401
+two different keys                   | 401 401 401 401 401      | O   O   401 401 401
+a read key                           | P   P   P   P   P        | O   O   P   P   P
+an admin key as x-api-key            | P   P   P   P   P        | O   O   P   P   P
+a key pinned to it                   | P   P   P   P   P        | O   O   P   P   P
+a key pinned elsewhere               | 404 404 404 404 404      | O   O   404 404 404
+another tenant's key                 | 404 404 404 404 404      | O   O   404 404 404
+a link                               | P   P   P   P   P        | P   P   P   P   P
+a link as x-share-token              | P   P   P   P   P        | P   P   P   P   P
+a link and a key that is not good    | P   P   P   P   P        | P   P   P   P   P
+a link and another tenant's key      | P   P   P   P   P        | P   P   P   P   P
+an expired link                      | 404 404 404 404 404      | P   P   404 404 404
+a revoked link                       | 404 404 404 404 404      | P   P   404 404 404
+another record's link                | 404 404 404 404 404      | P   P   404 404 404
+another tenant's link                | 404 404 404 404 404      | P   P   404 404 404
+a token that cannot be one           | 404 404 404 404 404      | P   P   404 404 404
+a revoked link and a read key        | P   P   P   P   P        | P   P   P   P   P
+a revoked link and a bad key         | 401 401 401 401 401      | P   P   401 401 401
 """
 
 
@@ -128,9 +130,11 @@ class Cast:
 
 
 @pytest.fixture
-def cast(api: Callers, other_tenant: FreshTenant, admin_engine: Engine) -> Cast:
-    """Return a record with everyone who comes to read it."""
-    return Cast(api, api(other_tenant.root_key), admin_engine)
+def cast(api: Callers, other_tenant: FreshTenant, admin_engine: Engine, log: Keeper) -> Cast:
+    """Return a record that is in the log, with everyone who comes to read it."""
+    made = Cast(api, api(other_tenant.root_key), admin_engine)
+    log.run()
+    return made
 
 
 def test_each_caller_gets_what_the_table_says(cast: Cast) -> None:
@@ -154,7 +158,7 @@ def test_nothing_tells_a_private_record_from_one_that_does_not_exist(cast: Cast)
 
 
 def test_permission_and_expiry_are_decided_before_any_304(cast: Cast, admin_engine: Engine) -> None:
-    etags = {export: cast.ask("a read key", export).headers["ETag"] for export in EXPORTS}
+    etags = {export: cast.ask("a read key", export).headers["ETag"] for export in CONTENT}
     for export, etag in etags.items():
         assert cast.ask("a link", export, **{"If-None-Match": etag}).status_code == 304
         assert cast.ask("nothing", export, **{"If-None-Match": etag}).status_code == 401
@@ -166,8 +170,9 @@ def test_permission_and_expiry_are_decided_before_any_304(cast: Cast, admin_engi
             assert gone.status_code == 410
             assert gone.json["type"].endswith("/problems/bundle-expired")
             assert gone.json["sha256"] == cast.record["bundle"]["sha256"]
-            assert gone.json["log_index"] is None
+            assert gone.json["log_index"] >= 0
         assert cast.ask("nothing", export).status_code == 401
+    assert cast.ask("a link", "log-proof").status_code == 200
     cast.owner.patch("/v1/tenant/settings", {"bundle_visibility": "public"})
     assert cast.ask("nothing", "bundle").status_code == 410
 
@@ -187,8 +192,8 @@ def _said(answer: Answer) -> str:
         assert kept == "private, no-store"
         return str(answer.status_code)
     assert answer.content_type == "application/json"
-    assert answer.headers["ETag"]
     assert answer.json
+    assert answer.headers.get("ETag") or "inclusion" in answer.json
     return {"private, no-store": "P", "no-cache": "O"}[kept]
 
 
