@@ -15,7 +15,7 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.record import search_keys
+from app.core.record import facets, search_keys
 from app.core.record.words import Lexemes
 from app.database import Database
 from app.settings import Settings
@@ -153,16 +153,18 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
         words = chance.choices(library.words, cum_weights=_WEIGHTS, k=_IN_TITLE + _IN_CONTENT)
         title, content = " ".join(words[:_IN_TITLE]), " ".join(words[_IN_TITLE:])
         kind, labels = _KINDS[n % len(_KINDS)], {"team": f"t{n % 20}"}
+        agent_id = library.agents[n % _AGENTS]
         told = (title, kind, *labels.values())
+        pairs = labels | facets.of(agent_id, agent_id, "bench", kind)
         rows.append(
             (
                 n,
-                library.agents[n % _AGENTS],
+                agent_id,
                 kind,
                 title,
                 f'{{"team":"t{n % 20}"}}',
-                lexemes.vector(told, labels),
-                lexemes.vector((*told, content), labels),
+                lexemes.vector(told, pairs),
+                lexemes.vector((*told, content), pairs),
             )
         )
     return rows

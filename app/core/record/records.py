@@ -22,7 +22,7 @@ from app.clock import rfc3339
 from app.core import documents, feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.record import bundles, retention, search_keys, word_tables, words
+from app.core.record import bundles, facets, retention, search_keys, word_tables, words
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
@@ -103,7 +103,8 @@ def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict
     )
     bundles.store(tx, master_keys, caller.tenant_id, record_id, signed.raw, signed.sha256)
     lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    word_tables.store(tx, lexemes, caller.tenant_id, record_id, new.labels, *_texts(new))
+    pairs = {**new.labels, **facets.of(new.session_id, agent_id, principal, new.kind)}
+    word_tables.store(tx, lexemes, caller.tenant_id, record_id, pairs, *_texts(new))
     leaf = leaves.Record(signed.sha256).data
     cursor(tx).execute(_LEAF, (ids.new(now), merkle.leaf_hash(leaf), leaf))
     return {

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.core import feeds
 from app.core.callers import Caller
-from app.core.record import retention, search_keys
+from app.core.record import facets, retention, search_keys
 from app.errors import FieldError, Invalid
 from app.lib.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
@@ -73,22 +73,24 @@ def rows(
 
     Raises `Invalid` when there are words asked for and none among them.
     """
-    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
-    labels = lexemes.labels_query(asked.labels)
-    conditions = [] if labels is None else [_matches(RecordWords, labels)]
     place = None if after is None else Place.read(after)
+    if asked.typed is None and not asked.labels:
+        return _page(session, caller, asked, (), place, limit, _IN_METADATA)
+    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
+    pairs = lexemes.pairs_query([*asked.labels, *facets.asked(caller, asked.filters)])
     if asked.typed is None:
-        return _page(session, caller, asked, conditions, place, limit, _IN_METADATA)
+        with_pairs = [_matches(RecordWords, pairs)]
+        return _page(session, caller, asked, with_pairs, place, limit, _IN_METADATA)
     words = lexemes.query(asked.typed)
     if words is None:
         raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
     found: list[Found] = []
     if place is None or place.rank == _IN_METADATA:
-        told = [*conditions, _matches(RecordWords, words)]
+        told = [_matches(RecordWords, words, pairs)]
         found = _page(session, caller, asked, told, place, limit, _IN_METADATA)
         place = None
     if len(found) < limit:
-        contained = [*conditions, *_only_in_content(session, caller, words)]
+        contained = _only_in_content(session, caller, words, pairs)
         found += _page(session, caller, asked, contained, place, limit - len(found), _IN_CONTENT)
     return found
 
@@ -120,11 +122,17 @@ def _beside(
     return query.join(table, (table.tenant_id == caller.tenant_id) & (table.record_id == Record.id))
 
 
-def _only_in_content(session: Session, caller: Caller, words: str) -> list[ColumnElement[bool]]:
-    conditions = [_matches(BundleWords, words), ~_matches(RecordWords, words)]
+def _only_in_content(
+    session: Session, caller: Caller, words: str, pairs: str | None
+) -> list[ColumnElement[bool]]:
+    conditions = [_matches(BundleWords, words, pairs), ~_matches(RecordWords, words)]
     due = retention.due_before(session, caller.tenant_id)
     return conditions if due is None else [*conditions, Record.created_at > due]
 
 
-def _matches(table: type[RecordWords] | type[BundleWords], query: str) -> ColumnElement[bool]:
-    return table.words.bool_op("@@")(cast(query, TSQUERY))
+def _matches(
+    table: type[RecordWords] | type[BundleWords], *queries: str | None
+) -> ColumnElement[bool]:
+    """Return the condition that every query holds; None is one that asks for nothing."""
+    everything = " & ".join(f"({query})" for query in queries if query is not None)
+    return table.words.bool_op("@@")(cast(everything, TSQUERY))

@@ -17,7 +17,7 @@ def store(
     lexemes: Lexemes,
     tenant_id: UUID,
     record_id: UUID,
-    labels: Mapping[str, str],
+    pairs: Mapping[str, str],
     told: Sequence[str],
     contained: Sequence[str],
 ) -> None:
@@ -26,8 +26,8 @@ def store(
     Both together, because what somebody looks for may be half in one and half in the other.
     """
     cur = cursor(tx)
-    cur.execute(_TOLD, (tenant_id, record_id, lexemes.vector(told, labels)))
-    everything = lexemes.vector((*told, *contained), labels)
+    cur.execute(_TOLD, (tenant_id, record_id, lexemes.vector(told, pairs)))
+    everything = lexemes.vector((*told, *contained), pairs)
     cur.execute(_CONTAINED, (tenant_id, record_id, everything))
 
 

@@ -56,8 +56,8 @@ class Lexemes:
         """Take the tenant's search key, 32 bytes."""
         self._key = key
 
-    def vector(self, texts: Iterable[str], labels: Mapping[str, str]) -> str:
-        """Write a `tsvector` of the words of texts, and of labels as whole pairs.
+    def vector(self, texts: Iterable[str], pairs: Mapping[str, str]) -> str:
+        """Write a `tsvector` of the words of texts, and of pairs of name and value as wholes.
 
         Words of one text follow each other, words of two do not: a phrase never spans both.
         """
@@ -73,8 +73,8 @@ class Lexemes:
             if place >= MOST_WORDS:
                 break
         words = [f"'{lexeme}':{','.join(map(str, at))}" for lexeme, at in positions.items()]
-        pairs = [f"'{self._label(name, value)}'" for name, value in labels.items()]
-        return " ".join([*words, *pairs])
+        wholes = [f"'{self._pair(name, value)}'" for name, value in pairs.items()]
+        return " ".join([*words, *wholes])
 
     def query(self, typed: str) -> str | None:
         """Write what somebody typed as a `tsquery`: all words, those in "quotes" as a phrase.
@@ -88,15 +88,15 @@ class Lexemes:
                 terms.append(f"({' <-> '.join(found)})")
         return " & ".join(terms) or None
 
-    def labels_query(self, labels: Iterable[tuple[str, str]]) -> str | None:
-        """Write label pairs that must all be there as a `tsquery`; None when there are none."""
-        return " & ".join(f"'{self._label(name, value)}'" for name, value in labels) or None
+    def pairs_query(self, pairs: Iterable[tuple[str, str]]) -> str | None:
+        """Write pairs that must all be there as a `tsquery`; None when there are none."""
+        return " & ".join(f"'{self._pair(name, value)}'" for name, value in pairs) or None
 
     def _word(self, word: str) -> str:
         return self._hash(word.encode())
 
-    def _label(self, name: str, value: str) -> str:
-        # No word holds a zero byte, so a label is never taken for one.
+    def _pair(self, name: str, value: str) -> str:
+        # No word holds a zero byte, so a pair is never taken for one.
         return self._hash(f"{len(name)}\0{name}{value}".encode())
 
     def _hash(self, what: bytes) -> str:
