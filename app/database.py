@@ -167,6 +167,18 @@ class Database:
                 raise
         _run_hooks(opened)
 
+    @contextmanager
+    def statement(self) -> Iterator[RawTransaction]:
+        """Open what takes one statement, which the server commits by itself: one round trip.
+
+        It sees no tenant's rows, but through a function of the database that takes the tenant.
+        Hooks run and errors are raised as in `transaction`.
+        """
+        with _translated(), self._connection() as connection:
+            opened = RawTransaction(connection, dict(self._info))
+            yield opened
+        _run_hooks(opened)
+
     def ask(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
         """Return the first row of one statement that stands alone: one round trip.
 

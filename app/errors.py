@@ -151,6 +151,10 @@ class BundleExpired(ServiceError):
         self.log_index = log_index
 
 
+# One text for a key that is unknown, revoked or expired: nobody learns which it was.
+BAD_KEY = "This API key is not known, was revoked or has expired."
+
+
 class Unauthenticated(ServiceError):
     """No key was sent, or it is unknown, revoked or expired."""
 

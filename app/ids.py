@@ -14,6 +14,8 @@ from uuid import UUID
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
+_RANDOM_BITS = (1 << 62) - 1
+_VARIANT = 0x2 << 62
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
 
 
@@ -28,6 +30,18 @@ def new(at: datetime | None = None) -> UUID:
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = (rest << 12) // 1_000_000
     return _build(milliseconds, fraction << 64 | int.from_bytes(os.urandom(8), "big"))
+
+
+def tails(count: int) -> list[str]:
+    """Return the random halves (16 hex digits) of `count` ids of one moment, ascending.
+
+    For the functions of the database, which know the moment and put the first half before each.
+    """
+    random = os.urandom(8 * count)
+    return sorted(
+        f"{int.from_bytes(random[at : at + 8], 'big') & _RANDOM_BITS | _VARIANT:016x}"
+        for at in range(0, 8 * count, 8)
+    )
 
 
 def earliest_at(moment: datetime) -> UUID:

@@ -32,6 +32,7 @@ from app.api import (
     webhooks,
 )
 from app.api.services import EXTENSION, Services
+from app.core.keys import Keyring
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -95,4 +96,5 @@ def _services(settings: Settings) -> Services:
         first_wait=settings.first_wait,
         prepare_threshold=settings.database_prepare_threshold,
     )
-    return Services(settings, database, bell, tally, CounterWriter(database, tally))
+    counters = CounterWriter(database, tally)
+    return Services(settings, database, bell, tally, counters, Keyring(database))

@@ -59,6 +59,7 @@ class Lab:
             "TZ": "UTC",
             "DATABASE_URL": self.postgres.url,
             "DATABASE_ADMIN_URL": self.postgres.admin_url,
+            "DATABASE_PREPARE_THRESHOLD": "2",
             "REDIS_URL": self.valkey.url,
             "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
         }

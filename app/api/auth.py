@@ -16,7 +16,6 @@ from flask import g, request
 from app.api import limits, parsing
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.core import keys
 from app.core.callers import Caller, Role
 from app.errors import Unauthenticated
 
@@ -42,26 +41,45 @@ PUBLIC = Access(None)
 
 
 def requires(
-    role: Role, *, whole_tenant: bool = False
+    role: Role, *, whole_tenant: bool = False, confirmed_by_view: bool = False
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Let only keys with this role, or one above it, reach the view.
 
     With `whole_tenant` a pinned key is refused too: what the route touches has no agent.
+    With `confirmed_by_view` a key that was met before is not looked up again: the view does all of
+    its work in one statement that asks whether the key is still good, or calls `confirmed_caller`.
     """
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
         refuse_undeclared = parsing.undeclared_input(view)
 
-        @wraps(view)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            found = authenticate()
+            found = caller()
             found.require(role)
             if whole_tenant:
                 found.require_no_pin()
             refuse_undeclared()
             return view(*args, **kwargs)
 
-        return mark(checked, Access(role, whole_tenant))
+        @wraps(view)
+        def looked_up(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            authenticate()
+            return checked(*args, **kwargs)
+
+        @wraps(view)
+        def recognised(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            g.caller = _known_by(services().keyring.recognise)
+            limits.count_key(caller().key_id)
+            try:
+                return checked(*args, **kwargs)
+            except Exception:
+                # Whatever is wrong with a request, only a key that is good is told.
+                if "caller" in g:
+                    confirmed_caller()
+                raise
+
+        access = Access(role, whole_tenant)
+        return mark(recognised if confirmed_by_view else looked_up, access)
 
     return decorate
 
@@ -87,6 +105,16 @@ def caller() -> Caller:
     return cast(Caller, g.caller)
 
 
+def confirmed_caller() -> Caller:
+    """Return the caller once the key is known to be good now; raises `Unauthenticated`."""
+    if caller().confirmed:
+        return caller()
+    # A key that is refused is nobody's, in the log too.
+    del g.caller
+    g.caller = _known_by(services().keyring.authenticate)
+    return caller()
+
+
 def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
     """Write a route's rule on its view, for the tests and for the documentation."""
     view.access = access  # type: ignore[attr-defined]  # read back by access_rule
@@ -105,18 +133,22 @@ def key_was_sent() -> bool:
 
 def authenticate() -> Caller:
     """Return whose key the request carries, and count it; raises `Unauthenticated`."""
+    g.caller = _known_by(services().keyring.authenticate)
+    limits.count_key(caller().key_id)
+    return caller()
+
+
+def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
+    """Ask whose key the request carries; a key that is not good counts against its sender."""
     key_text = _presented_key()
     try:
-        found = keys.authenticate(services().database, key_text, request_id())
+        return ask(key_text, request_id())
     except Unauthenticated:
         if key_text:
             limits.count_refusal()
         else:
             limits.count_address()
         raise
-    g.caller = found
-    limits.count_key(found.key_id)
-    return found
 
 
 def _presented_key() -> str:

@@ -32,14 +32,13 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 def register(app: Flask, settings: Settings) -> None:
     """Put the edge around every request of this application."""
-    fixed = dict(_HEADERS)
+    fixed = {**_HEADERS, "Cache-Control": "no-store"}
     if settings.base_url.startswith("https:"):
         fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"
 
     def leave(response: Response) -> Response:
-        for name, value in fixed.items():
-            response.headers.setdefault(name, value)
-        response.headers.setdefault("Cache-Control", "no-store")
+        own = {name.lower() for name, _ in response.headers}
+        response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
         response.headers[HEADER] = request_id()
         _record(response)
         return limits.add_headers(response)

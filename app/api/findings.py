@@ -1,5 +1,6 @@
 """Findings over HTTP."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Response
@@ -13,7 +14,7 @@ from app.api.feeds import FeedArgs, filters
 from app.api.paging import page
 from app.api.parsing import Blueprint
 from app.api.repeats import once
-from app.api.transactions import raw_transaction, transaction
+from app.api.transactions import statement, transaction
 from app.core import findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
@@ -36,24 +37,23 @@ _DATA: dict[str, Any] = {
 }
 
 
-def _no_records(_: object) -> None:
-    raise ValidationError("There are no records yet: leave this out and name the session_id.")
-
-
 class NewFindingSchema(fields.Schema):
-    """A finding to be added to a session."""
+    """A finding to be added to a session: it names that, or a record of it, or both."""
 
-    session_id = fields.Id("ses", required=True)
+    session_id = fields.Id("ses")
     record_id = fields.Id(
-        "rec",
-        validate=_no_records,
-        metadata={"description": "Not before records exist: refused in this release."},
+        "rec", metadata={"description": "The record it is about; its session is the finding's."}
     )
     rule = fields.Text(200, required=True, metadata=_RULE)
     severity = fields.Choice(findings.Severity, required=True)
     title = fields.Text(500, required=True, metadata=_TITLE)
     detail = fields.Text(10_000, allow_none=True)
     data = fields.JsonValue(MAX_PAYLOAD, metadata=_DATA)
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Refuse a finding that is about nothing."""
+        if "session_id" not in sent and "record_id" not in sent:
+            raise ValidationError("Send session_id, or record_id.", "session_id")
 
 
 class NewFindingsSchema(fields.Schema):
@@ -97,13 +97,14 @@ class FindingArgs(FeedArgs):
     """Filters of the findings."""
 
     session_id = fields.QueryId("ses")
+    record_id = fields.QueryId("rec")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
 
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.
 @blp.route("", methods=["POST"])
-@requires(Role.WRITE)
+@requires(Role.WRITE, confirmed_by_view=True)
 @blp.arguments(NewFindingSchema())
 @blp.response(201, FindingSchema)
 @blp.alt_response(404, "NOT_FOUND")
@@ -112,12 +113,13 @@ def create(body: dict[str, Any]) -> Response:
 
     Emits `finding.created`. The session may be open or completed.
     """
-    with raw_transaction() as tx:
-        return once(tx, 201, lambda: findings.add(tx, caller(), [NewFinding(**body)])[0])
+    new = [NewFinding(**{"session_id": None, **body})]
+    with statement() as tx:
+        return once(tx, 201, lambda: findings.add(tx, caller(), new)[0])
 
 
 @blp.route("/batch", methods=["POST"])
-@requires(Role.WRITE)
+@requires(Role.WRITE, confirmed_by_view=True)
 @blp.arguments(NewFindingsSchema())
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")
@@ -126,8 +128,8 @@ def create_batch(body: dict[str, Any]) -> Response:
 
     Emits one `finding.created` each. They may belong to several sessions.
     """
-    new = [NewFinding(**finding) for finding in body["findings"]]
-    with raw_transaction() as tx:
+    new = [NewFinding(**{"session_id": None, **finding}) for finding in body["findings"]]
+    with statement() as tx:
         return once(tx, 201, lambda: {"data": findings.add(tx, caller(), new)})
 
 

@@ -5,8 +5,9 @@ know is refused, with a pointer to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
 
 import flask
 import flask_smorest
@@ -48,6 +49,30 @@ class StrictParser(FlaskParser):
 
     DEFAULT_UNKNOWN_BY_LOCATION = {"json": None, "query": marshmallow.RAISE}  # noqa: RUF012
 
+    def use_args(
+        self, argmap: Any, req: Any = None, *, location: str | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Decorate a view with webargs' reading; for a body, with what of it is needed here."""
+        if location != "json":
+            return cast(
+                Callable[[_View], _View],
+                super().use_args(argmap, req, location=location, **options),
+            )
+        schema = argmap() if isinstance(argmap, type) else argmap
+
+        def decorate(view: _View) -> _View:
+            @wraps(view)
+            def reading(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    loaded = schema.load(self.load_json(request, schema))
+                except marshmallow.ValidationError as error:
+                    raise Invalid(*_fields(error.messages)) from None
+                return view(*args, loaded, **kwargs)
+
+            return cast(_View, reading)
+
+        return decorate
+
     def load_json(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
         """Return the body; an absent one counts as `{}` where no field is required."""
         if not body() and not any(field.required for field in schema.fields.values()):
@@ -72,12 +97,9 @@ class StrictParser(FlaskParser):
         error_status_code: int | None,
         error_headers: Mapping[str, str] | None,
     ) -> NoReturn:
-        """Turn marshmallow's tree of messages into pointers."""
-        ((location, messages),) = error.messages_dict.items()
-        fields = sorted(_flatten(messages, ""), key=attrgetter("pointer"))[:_MOST_ERRORS]
-        if location == "query":
-            fields = [_in_query(field) for field in fields]
-        raise Invalid(*fields)
+        """Name what is wrong with a query string."""
+        ((_, messages),) = error.messages_dict.items()
+        raise Invalid(*map(_in_query, _fields(messages)))
 
 
 if TYPE_CHECKING:
@@ -199,6 +221,11 @@ def _unknown_in_query(name: str) -> FieldError:
 
 def _in_query(field: FieldError) -> FieldError:
     return FieldError(field.pointer, f"Query parameter: {field.detail}")
+
+
+def _fields(messages: Any) -> list[FieldError]:
+    """Turn marshmallow's tree of messages into pointers, the first hundred."""
+    return sorted(_flatten(messages, ""), key=attrgetter("pointer"))[:_MOST_ERRORS]
 
 
 def _flatten(messages: Any, path: str) -> Iterator[FieldError]:

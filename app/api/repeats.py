@@ -20,6 +20,11 @@ HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
+def may_be_repeated() -> bool:
+    """Say whether this request carries an Idempotency-Key."""
+    return HEADER in request.headers
+
+
 def once(
     session: Tx,
     status: int,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flask import current_app
 
+from app.core.keys import Keyring
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -22,6 +23,7 @@ class Services:
     bell: Bell
     tally: Tally
     counters: CounterWriter
+    keyring: Keyring
 
     def close(self) -> None:
         """Write the last counts and close every connection to PostgreSQL and Redis."""

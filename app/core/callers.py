@@ -44,13 +44,18 @@ OPERATOR = Actor("operator", "manage")
 
 @dataclass(frozen=True)
 class Caller:
-    """An authenticated request: tenant, key, role, pin, and the request's id for the audit."""
+    """An authenticated request: tenant, key, role, pin, and the request's id for the audit.
+
+    Not `confirmed`: the key was good once, and whoever works for this caller has yet to ask whether
+    it still is, in the statement that does the work.
+    """
 
     tenant_id: UUID
     key_id: UUID
     role: Role
     pin: Pin | None
     request_id: str
+    confirmed: bool = True
 
     def require(self, needed: Role) -> None:
         """Raise `InsufficientRole` unless the key's role is `needed` or above."""

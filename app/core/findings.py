@@ -1,14 +1,14 @@
 """Findings: what somebody must know about what an agent did.
 
-This is the hot path of the service: a few statements for any number of findings (find the sessions,
-store the findings, emit the events) through a raw cursor, and no ORM object. A finding may be added
-to a session that is completed: analysis often ends after the agent did.
+This is the hot path of the service: any number of findings is one call of the database's function
+`add_findings`, which finds their sessions, stores them, and emits their events. A finding may be
+added to a session that is completed: analysis often ends after the agent did.
 """
 
 import enum
+import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from sqlalchemy import select
@@ -20,7 +20,7 @@ from app.core import documents, feeds
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.database import Tx, cursor
-from app.errors import NotFound
+from app.errors import BAD_KEY, NotFound, Unauthenticated
 from app.models import Finding
 
 
@@ -35,67 +35,42 @@ class Severity(enum.StrEnum):
 
 
 class NewFinding(NamedTuple):
-    """A finding as its author sends it; `data` is any JSON, None for none."""
+    """A finding as its author sends it; `data` is any JSON, None for none.
 
-    session_id: UUID
+    It names its session, or a record of it, or both.
+    """
+
+    session_id: UUID | None
     rule: str
     severity: str
     title: str
     detail: str | None = None
     data: object = None
+    record_id: UUID | None = None
 
 
-class _Row(NamedTuple):
-    """The columns of a finding about to be stored, in the order of `_INSERT`."""
-
-    id: UUID
-    session_id: UUID
-    agent_id: UUID
-    principal: str
-    rule: str
-    severity: str
-    title: str
-    detail: str | None
-    data_json: str | None
-    created_at: datetime
-
-    @property
-    def record_id(self) -> UUID | None:
-        return None
-
-
-_SESSIONS = """
-SELECT id, agent_id, principal, clock_timestamp()
-  FROM sessions WHERE tenant_id = %s AND id = ANY (%b)
-"""
-
-# `%b`: psycopg writes an array as binary in a tenth of the time that its text form takes, or less.
-_INSERT = """
-INSERT INTO findings (tenant_id, id, session_id, agent_id, principal, rule, severity, title, detail,
-                      data_json, created_at)
-SELECT %s, * FROM unnest(%b::uuid[], %b::uuid[], %b::uuid[], %b::text[], %b::text[], %b::text[],
-                         %b::text[], %b::text[], %b::text[], %b::timestamptz[])
-"""
+_ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s)"
 
 
 def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any]]:
     """Store findings, emit `finding.created` for each, and return them as their GET answers them.
 
-    All or nothing, in the order given. Raises `NotFound` when the session of one does not exist or
-    is outside the caller's pin.
+    All or nothing, in the order given. Raises `NotFound` when the session or record of one does not
+    exist or is outside the caller's pin, `EventTooLarge`, and `Unauthenticated` when the key of a
+    caller who was not confirmed is no longer good.
     """
-    rows = _rows(tx, caller, new)
-    cursor(tx).execute(_INSERT, (caller.tenant_id, *map(list, zip(*rows, strict=True))))
-    represented = [represent(row) for row in rows]
-    events.emit(
-        tx,
-        caller.tenant_id,
-        [
-            events.NewEvent("finding.created", data, row.created_at)
-            for data, row in zip(represented, rows, strict=True)
-        ],
-    )
-    return represented
+    key = None if caller.confirmed else caller.key_id
+    pin = caller.pin and (caller.pin.agent_id, caller.pin.principal)
+    limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
+    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, _fresh(new))
+    problem, place, size, lanes, body = cursor(tx).execute(_ADD, values).fetchall()[0]
+    if problem == "key":
+        raise Unauthenticated(BAD_KEY)
+    if problem is not None:
+        _refuse(problem, f"/findings/{place - 1}" if len(new) > 1 else "", size)
+    events.ring_webhooks(tx, caller.tenant_id, lanes)
+    added: list[dict[str, Any]] = json.loads(body)
+    return added
 
 
 def rows(
@@ -115,53 +90,49 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     return found
 
 
-def represent(row: Finding | _Row) -> dict[str, Any]:
-    """Return a finding as its GET answers it, and as `finding.created` carries it."""
+def represent(row: Finding) -> dict[str, Any]:
+    """Return a finding as its GET answers it, and as `finding.created` carries it.
+
+    `add_findings` writes the same: what is changed here is changed there.
+    """
     return {
-        "id": ids.text("fnd", row.id),
-        "session_id": ids.text("ses", row.session_id),
-        "record_id": None if row.record_id is None else ids.text("rec", row.record_id),
         "agent_id": ids.text("agt", row.agent_id),
+        "created_at": rfc3339(row.created_at),
+        "data": documents.from_text(row.data_json),
+        "detail": row.detail,
+        "id": ids.text("fnd", row.id),
         "principal": row.principal,
+        "record_id": None if row.record_id is None else ids.text("rec", row.record_id),
         "rule": row.rule,
+        "session_id": ids.text("ses", row.session_id),
         "severity": row.severity,
         "title": row.title,
-        "detail": row.detail,
-        "data": documents.from_text(row.data_json),
-        "created_at": rfc3339(row.created_at),
     }
 
 
-def _rows(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[_Row]:
-    wanted = list({finding.session_id for finding in new})
-    found = cursor(tx).execute(_SESSIONS, (caller.tenant_id, wanted)).fetchall()
-    about = {
-        session_id: (agent_id, principal)
-        for session_id, agent_id, principal, _ in found
-        if caller.may_touch(agent_id, principal)
-    }
-    _refuse_unknown(new, about)
-    now = found[0][3]
-    # One moment for all, and ids in the order given: the feed keeps the order of a batch.
-    identifiers = sorted(ids.new(now) for _ in new)
-    return [
-        _Row(
-            identifier,
-            finding.session_id,
-            *about[finding.session_id],
-            finding.rule,
-            finding.severity,
-            finding.title,
-            finding.detail,
-            documents.to_text(finding.data),
-            now,
-        )
-        for identifier, finding in zip(identifiers, new, strict=True)
-    ]
+def _fresh(new: Sequence[NewFinding]) -> str:
+    """Write new findings as `add_findings` reads them."""
+    tails = zip(ids.tails(len(new)), ids.tails(len(new)), strict=True)
+    return json.dumps(
+        [
+            {
+                "session_id": finding.session_id and finding.session_id.hex,
+                "record_id": finding.record_id and finding.record_id.hex,
+                "rule": finding.rule,
+                "severity": finding.severity,
+                "title": finding.title,
+                "detail": finding.detail,
+                "data": documents.to_text(finding.data),
+                "finding_tail": finding_tail,
+                "event_tail": event_tail,
+            }
+            for finding, (finding_tail, event_tail) in zip(new, tails, strict=True)
+        ]
+    )
 
 
-def _refuse_unknown(new: Sequence[NewFinding], known: Mapping[UUID, object]) -> None:
-    for index, finding in enumerate(new):
-        if finding.session_id not in known:
-            where = f" (/findings/{index}/session_id)" if len(new) > 1 else ""
-            raise NotFound(f"There is no session with this id{where}.")
+def _refuse(problem: str, pointer: str, size: int) -> NoReturn:
+    if problem == "size":
+        raise events.too_large(size, pointer)
+    where = f" ({pointer}/{problem}_id)" if pointer else ""
+    raise NotFound(f"There is no {problem} with this id{where}.")

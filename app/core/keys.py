@@ -1,7 +1,7 @@
 """API keys: who may call, as what, and for whom; minted once, shown once, ended at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from app.core import audit
 from app.core.callers import Caller, Pin, Role
 from app.database import Database, database_now
 from app.errors import (
+    BAD_KEY,
     CannotRevokeOwnKey,
     FieldError,
     InsufficientRole,
@@ -28,9 +29,10 @@ from app.models import Agent, ApiKey
 
 _LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
 
-# One text for a key that is unknown, revoked or expired: nobody learns which it was.
 _NO_KEY = "Send an API key: Authorization: Bearer <key>."
-_BAD_KEY = "This API key is not known, was revoked or has expired."
+
+# Callers of keys that were good once; beyond these it begins anew rather than eat the memory.
+_MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,58 @@ def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
 
     Raises `Unauthenticated`. A text that cannot be a key costs no query.
     """
-    if not key_text:
-        raise Unauthenticated(_NO_KEY)
-    if not api_keys.well_formed(key_text):
-        raise Unauthenticated(_BAD_KEY)
-    row = database.ask(_LOOKUP, (api_keys.digest(key_text),))
+    row = database.ask(_LOOKUP, (_digest(key_text),))
     if row is None:
-        raise Unauthenticated(_BAD_KEY)
+        raise Unauthenticated(BAD_KEY)
     tenant_id, key_id, role, agent_id, principal = row
     pin = None if agent_id is None else Pin(agent_id, principal)
     return Caller(tenant_id, key_id, Role(role), pin, request_id)
+
+
+class Keyring:
+    """Knows callers again; one a process, shared by its threads.
+
+    It remembers what never changes in a key (tenant, id, role, pin), and never whether the key is
+    good: one that is revoked or expires does so at once, in every process.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[bytes, Caller] = {}
+
+    def authenticate(self, key_text: str, request_id: str) -> Caller:
+        """Return the caller whose key this is, as the key stands at this moment.
+
+        Raises as the function of this name does.
+        """
+        digest = _digest(key_text)
+        try:
+            found = authenticate(self._database, key_text, request_id)
+        except Unauthenticated:
+            self._known.pop(digest, None)
+            raise
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[digest] = replace(found, confirmed=False)
+        return found
+
+    def recognise(self, key_text: str, request_id: str) -> Caller:
+        """Return the caller whose key this is, not `confirmed` if the key was met before.
+
+        Raises as `authenticate` does.
+        """
+        known = self._known.get(_digest(key_text))
+        if known is None:
+            return self.authenticate(key_text, request_id)
+        return replace(known, request_id=request_id)
+
+
+def _digest(key_text: str) -> bytes:
+    if not key_text:
+        raise Unauthenticated(_NO_KEY)
+    if not api_keys.well_formed(key_text):
+        raise Unauthenticated(BAD_KEY)
+    return api_keys.digest(key_text)
 
 
 def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tests.api.making import (
     finding_of,
     make_agent,
     make_finding,
+    make_record,
     make_session,
     pin_of,
     pointers,
@@ -72,7 +73,7 @@ WRONG = [
     ({"session_id": ...}, "/session_id"),
     ({"session_id": None}, "/session_id"),
     ({"session_id": 7}, "/session_id"),
-    ({"record_id": "rec_" + NOBODY}, "/record_id"),
+    ({"record_id": 7}, "/record_id"),
     ({"record_id": None}, "/record_id"),
     ({"rule": ...}, "/rule"),
     ({"rule": ""}, "/rule"),
@@ -112,12 +113,45 @@ def test_a_wrong_field_is_refused_by_name_alone_and_in_a_batch(
     assert listed(api()) == []
 
 
-def test_a_record_cannot_be_named_before_there_are_records(api: Apis) -> None:
-    body = changed("", {"session_id": ..., "record_id": "rec_" + NOBODY})
-    answer = api().post("/v1/findings", body)
-    assert sorted(pointers(answer)) == ["/record_id", "/session_id"]
-    details = {error["pointer"]: error["detail"] for error in answer.json["errors"]}
-    assert "session_id" in details["/record_id"]
+def test_a_finding_about_a_record_is_one_of_its_session(api: Apis) -> None:
+    session = make_session(api())
+    record = make_record(api(), session["id"])
+    about = {"record_id": record["id"]}
+    alone = changed("", {"session_id": ...} | about)
+    both = finding_of(session["id"]) | about
+    made = [api().post("/v1/findings", body).json for body in (alone, both)]
+    made += api().post(BATCH, {"findings": [alone, finding_of(session["id"]), both]}).json["data"]
+    assert [each["record_id"] for each in made] == [record["id"]] * 3 + [None, record["id"]]
+    assert {each["session_id"] for each in made} == {session["id"]}
+    assert {each["agent_id"] for each in made} == {session["agent_id"]}
+    assert {each["principal"] for each in made} == {session["principal"]}
+    for each in made:
+        assert api().get(f"/v1/findings/{each['id']}").json == each
+    listed_about = listed(api(), f"record_id={record['id']}")
+    assert sorted(listed_about) == sorted(each["id"] for each in made if each["record_id"])
+
+
+def test_a_record_that_is_not_there_or_of_another_session_or_pin_is_not_found(
+    api: Apis, mint: Callable[..., str], other_tenant: FreshTenant
+) -> None:
+    session, other = make_session(api()), make_session(api())
+    record = make_record(api(), session["id"])
+    stranger = make_record(
+        api(other_tenant.root_key), make_session(api(other_tenant.root_key))["id"]
+    )
+    pinned = api(mint("write", pin_of(other)))
+    for caller, about in (
+        (api(), {"session_id": ..., "record_id": "rec_" + NOBODY}),
+        (api(), {"session_id": ..., "record_id": stranger["id"]}),
+        (api(), {"session_id": other["id"], "record_id": record["id"]}),
+        (pinned, {"session_id": ..., "record_id": record["id"]}),
+    ):
+        body = changed("", about)
+        refused(caller.post("/v1/findings", body), 404, "not-found")
+        good = finding_of(other["id"])
+        answer = caller.post(BATCH, {"findings": [good, body]})
+        assert "/findings/1/record_id" in refused(answer, 404, "not-found")["detail"]
+    assert listed(api()) == []
 
 
 def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
@@ -252,7 +286,7 @@ def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
     assert listed(api(), f"since={shifted(at, 0)}&until={shifted(at, 1)}") == [middle]
 
 
-@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "record_id=rec_1", "since=1", "q=x"])
+@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "since=1", "q=x"])
 def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
     assert pointers(api().get(f"/v1/findings?{query}")) == ["/" + query.partition("=")[0]]
 

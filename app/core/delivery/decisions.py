@@ -1,7 +1,9 @@
 """Why a webhook did or did not get an event: one packed array on the event.
 
 A row for each webhook and event would cost more than the event itself (20 KiB of write-ahead log at
-100 webhooks), so the decisions are 17 bytes each: the webhook's id and a code.
+100 webhooks), so the decisions are 17 bytes each: the webhook's id and a code. The
+database's function `emit_events` decides and packs; only a test event, which has one receiver, is
+packed here.
 """
 
 from uuid import UUID

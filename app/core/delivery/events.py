@@ -13,9 +13,7 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.delivery import decisions
 from app.core.delivery.bells import ring_lanes
-from app.core.delivery.decisions import DISABLED, FILTERED, MATCHED
 from app.database import Tx, cursor
 from app.errors import EventTooLarge, FieldError
 from app.lib import canonical_json
@@ -36,26 +34,8 @@ class NewEvent:
     at: datetime
 
 
-_WEBHOOKS = """
-SELECT id, event_types, status = 'disabled' FROM webhooks
- WHERE tenant_id = %s AND deleted_at IS NULL AND id IS DISTINCT FROM %s
-"""
-
 # `%b`: psycopg writes an array as binary in a tenth of the time that its text form takes, or less.
-_STORE = """
-INSERT INTO events (tenant_id, id, type, payload, decisions, any_disabled, created_at)
-SELECT %s, * FROM unnest(%b::uuid[], %b::text[], %b::bytea[], %b::bytea[], %b::boolean[],
-                         %b::timestamptz[])
-"""
-
-_SEND = f"""
-INSERT INTO deliveries
-       (tenant_id, id, webhook_id, event_id, event_type, kind, priority, next_attempt_at)
-SELECT %s, id_beside(fresh.id), matched.webhook_id, fresh.id, fresh.type, 'event',
-       {PRIORITY_LIVE}, clock_timestamp() + %s
-  FROM unnest(%b::uuid[], %b::text[]) AS fresh (id, type)
-  JOIN unnest(%b::uuid[], %b::text[]) AS matched (webhook_id, type) USING (type)
-"""
+_EMIT = "SELECT emit_events(%s, %s, %b::uuid[], %b::bytea[], %s, %s, %s)"
 
 
 def emit(
@@ -65,56 +45,29 @@ def emit(
     *,
     not_to: UUID | None = None,
 ) -> list[UUID]:
-    """Store events with a delivery for each webhook that wants them; return the events' ids.
+    """Store events of one type and moment, and their deliveries; return the events' ids.
 
     Rings the lanes after the commit. `not_to` leaves out one webhook (an event about itself).
-    Raises `EventTooLarge` when a payload is over 256 KiB.
+    Raises `EventTooLarge` when a payload is over 256 KiB, and `ValueError` for several types or
+    moments.
     """
+    ((kind, at),) = {(event.type, event.at) for event in events}
     identifiers = [ids.new() for _ in events]
     payloads = [
         payload(identifier, event) for identifier, event in zip(identifiers, events, strict=True)
     ]
-    _refuse_large(payloads)
-    cur = cursor(tx)
-    webhooks = cur.execute(_WEBHOOKS, (tenant_id, not_to)).fetchall()
-    types = [event.type for event in events]
-    decided = {kind: _decide(kind, webhooks) for kind in set(types)}
-    cur.execute(
-        _STORE,
-        (
-            tenant_id,
-            identifiers,
-            types,
-            payloads,
-            [decisions.pack(decided[kind]) for kind in types],
-            [DISABLED in decided[kind].values() for kind in types],
-            [event.at for event in events],
-        ),
-    )
-    matched = [
-        (webhook_id, kind)
-        for kind, codes in decided.items()
-        for webhook_id, code in codes.items()
-        if code == MATCHED
-    ]
-    if matched:
-        wanted, wanted_types = (list(column) for column in zip(*matched, strict=True))
-        first_wait = tx.info["first_wait"]
-        cur.execute(_SEND, (tenant_id, first_wait, identifiers, types, wanted, wanted_types))
-        ring_lanes(tx, dict.fromkeys((tenant_id, webhook_id) for webhook_id in wanted))
+    for body in payloads:
+        if len(body) > MAX_PAYLOAD:
+            raise too_large(len(body), "")
+    values = (tenant_id, kind, identifiers, payloads, at, tx.info["first_wait"], not_to)
+    row = cursor(tx).execute(_EMIT, values).fetchone()
+    ring_webhooks(tx, tenant_id, row and row[0])
     return identifiers
 
 
-def _decide(kind: str, webhooks: Sequence[tuple[UUID, list[str] | None, bool]]) -> dict[UUID, int]:
-    """Decide for each webhook whether it gets an event of this type."""
-    return {
-        webhook_id: FILTERED
-        if event_types is not None and kind not in event_types
-        else DISABLED
-        if disabled
-        else MATCHED
-        for webhook_id, event_types, disabled in webhooks
-    }
+def ring_webhooks(tx: Tx, tenant_id: UUID, webhooks: Sequence[UUID] | None) -> None:
+    """Ring the lanes of the webhooks that `emit_events` named, if any, after the commit."""
+    ring_lanes(tx, ((tenant_id, webhook_id) for webhook_id in webhooks or ()))
 
 
 def payload(event_id: UUID, event: NewEvent) -> bytes:
@@ -129,12 +82,8 @@ def payload(event_id: UUID, event: NewEvent) -> bytes:
     )
 
 
-def _refuse_large(payloads: Sequence[bytes]) -> None:
-    for index, body in enumerate(payloads):
-        if len(body) > MAX_PAYLOAD:
-            raise EventTooLarge(
-                FieldError(
-                    f"/findings/{index}" if len(payloads) > 1 else "",
-                    f"The event would be {len(body)} bytes; at most {MAX_PAYLOAD} are allowed.",
-                )
-            )
+def too_large(size: int, pointer: str) -> EventTooLarge:
+    """Return the refusal of a payload over 256 KiB; `pointer` says what would cause it."""
+    return EventTooLarge(
+        FieldError(pointer, f"The event would be {size} bytes; at most {MAX_PAYLOAD} are allowed.")
+    )

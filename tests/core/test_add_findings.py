@@ -1,0 +1,119 @@
+"""`add_findings`, the one call of the hot path: canonical bytes, walls that stand, a good key."""
+
+from uuid import UUID
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from app import ids
+from app.core import agents, findings, keys, sessions
+from app.core.callers import Caller, Pin, Role
+from app.core.findings import NewFinding
+from app.database import Database
+from app.errors import NotFound, Unauthenticated
+from app.lib import canonical_json
+from tests.conftest import FreshTenant
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+def caller_of(tenant: FreshTenant) -> Caller:
+    return Caller(tenant.id, ids.new(), Role.ADMIN, None, "test")
+
+
+def session_of(database: Database, tenant: FreshTenant, principal: str) -> UUID:
+    with database.transaction(tenant.id) as tx:
+        agent = agents.create(tx, caller_of(tenant), name="an agent")
+        opened = sessions.create(
+            tx, caller_of(tenant), agent_id=agent.id, principal=principal, title=None
+        )
+        return opened.id
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TEXT, TEXT, st.none() | st.text(st.characters(exclude_characters="\0")), JSON)
+def test_the_payload_is_canonical_json_whatever_it_holds(
+    database: Database,
+    tenant: FreshTenant,
+    principal: str,
+    title: str,
+    detail: str | None,
+    data: object,
+) -> None:
+    session_id = session_of(database, tenant, principal)
+    new = NewFinding(session_id, title, "high", title, detail, data)
+    with database.transaction(tenant.id) as tx:
+        (added,) = findings.add(tx, caller_of(tenant), [new])
+        stored = tx.scalar(text("SELECT payload FROM events ORDER BY id DESC LIMIT 1"))
+    assert stored is not None
+    assert canonical_json.dumps(canonical_json.parse(bytes(stored))) == bytes(stored)
+    assert (added["principal"], added["title"], added["detail"]) == (principal, title, detail)
+    with database.transaction(tenant.id) as tx:
+        row = findings.find(tx, caller_of(tenant), ids.parse("fnd", added["id"]))
+    assert list(findings.represent(row).items()) == list(added.items())
+    assert abs(ids.made_at(row.id).timestamp() - row.created_at.timestamp()) < 0.0011
+
+
+def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTenant) -> None:
+    session_id = session_of(database, tenant, "bob")
+    root = keys.authenticate(database, tenant.root_key, "r")
+    keyring = keys.Keyring(database)
+    with database.transaction(tenant.id) as tx:
+        minted = keys.mint(tx, root, keys.NewKey("short-lived", Role.WRITE))
+    assert keyring.recognise(minted["key"], "first").confirmed
+    known = keyring.recognise(minted["key"], "second")
+    assert (known.confirmed, known.request_id, known.role) == (False, "second", Role.WRITE)
+    with database.statement() as tx:
+        findings.add(tx, known, [NewFinding(session_id, "r", "low", "t")])
+    with database.transaction(tenant.id) as tx:
+        keys.revoke(tx, root, known.key_id)
+    with pytest.raises(Unauthenticated), database.statement() as tx:
+        findings.add(tx, known, [NewFinding(session_id, "r", "low", "t")])
+    with database.transaction(tenant.id) as tx:
+        assert tx.scalar(text("SELECT count(*) FROM findings")) == 1
+    with pytest.raises(Unauthenticated):
+        keyring.authenticate(minted["key"], "third")
+    with pytest.raises(Unauthenticated):
+        keyring.recognise(minted["key"], "fourth")
+
+
+def test_a_session_of_another_tenant_or_outside_the_pin_does_not_exist(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    theirs = session_of(database, other_tenant, "bob")
+    ours = session_of(database, tenant, "bob")
+    elsewhere = Caller(tenant.id, ids.new(), Role.WRITE, Pin(ids.new(), "bob"), "test")
+    for caller, session_id in ((caller_of(tenant), theirs), (elsewhere, ours)):
+        with pytest.raises(NotFound), database.statement() as tx:
+            findings.add(tx, caller, [NewFinding(session_id, "r", "low", "t")])
+
+
+def test_the_functions_open_no_door_that_row_level_security_closes(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    with database.transaction(tenant.id) as tx:
+        definers = tx.scalars(
+            text(
+                "SELECT proname FROM pg_proc WHERE prosecdef"
+                " AND pronamespace = 'public'::regnamespace ORDER BY proname"
+            )
+        ).all()
+    assert definers == ["drop_history_partition", "make_history_partition"]
+    emit = text(
+        "SELECT emit_events(:tenant, 'finding.created', ARRAY[CAST(:id AS uuid)],"
+        " ARRAY[''::bytea], clock_timestamp(), interval '0', NULL)"
+    )
+    with (
+        pytest.raises(Exception, match="row-level security") as refused,
+        database.transaction(tenant.id) as tx,
+    ):
+        tx.execute(emit, {"tenant": other_tenant.id, "id": ids.new()})
+    assert isinstance(refused.value.__cause__, psycopg.errors.InsufficientPrivilege)
