@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from app import ids, migrations
-from app.core import tenants
+from app.core import signing_keys, tenants
 from app.core.log import adoption, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
 from app.database import Database
@@ -53,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("name", metavar="NAME")
     create.set_defaults(run=_create_tenant)
     tenant.add_parser("list", help="list the tenants").set_defaults(run=_list_tenants)
+    signing = commands.add_parser(
+        "signing-key", help="look after the keys that sign bundles"
+    ).add_subparsers(required=True, metavar="COMMAND")
+    signing.add_parser(
+        "rotate", help="retire the key that signs now and make the next; old bundles still verify"
+    ).set_defaults(run=_rotate_signing_key)
+    signing.add_parser("list", help="list every key there was").set_defaults(run=_list_signing_keys)
     _add_log(commands.add_parser("log", help="look after the transparency log"))
     return parser
 
@@ -142,6 +149,19 @@ def _require_yes(arguments: argparse.Namespace, what: str) -> None:
 def _keeper(settings: Settings, database: Database) -> Keeper:
     head = heads.opened(settings.log_head_url)
     return Keeper(database, settings.master_keys, settings.log_origin, head)
+
+
+def _rotate_signing_key(_: argparse.Namespace) -> None:
+    with _service() as (settings, database), database.across_tenants() as session:
+        retired, current = signing_keys.rotate(session, settings.master_keys)
+    print(f"retired: {retired or 'none'}\ncurrent: {current}")
+
+
+def _list_signing_keys(_: argparse.Namespace) -> None:
+    with _service() as (_settings, database), database.across_tenants() as session:
+        for key in signing_keys.rows(session):
+            state = "current" if key.retired_at is None else f"retired {key.retired_at:%Y-%m-%d}"
+            print(f"{key.key_id}  {key.purpose:6}  {key.created_at:%Y-%m-%d}  {state}")
 
 
 @contextmanager
