@@ -29,6 +29,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Unavailable
 from app.queue import Bell
@@ -37,6 +38,7 @@ from app.ringer import Ringer
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
+_NEW = "record_service.new"
 # Of the driver too: raw cursors raise its own errors. Deadlocks, lock timeouts and terminated
 # connections are among them; whoever tries again may succeed.
 _AWAY = (
@@ -113,6 +115,7 @@ class Database:
                 **_NOTICE_A_DEAD_SERVER,
             },
         )
+        event.listen(self.engine, "connect", _note_new)
         event.listen(self.engine, "checkout", _refuse_closed)
         bell = bell or Bell(None)
         self._ringer = Ringer(bell)
@@ -159,7 +162,8 @@ class Database:
                     yield opened
                     connection.execute("COMMIT")
             except BaseException:
-                connection.rollback()
+                if not connection.closed:
+                    connection.rollback()
                 raise
         _run_hooks(opened)
 
@@ -174,10 +178,15 @@ class Database:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         pooled = self.engine.raw_connection()
+        connection = _driver(pooled)
         try:
-            yield _driver(pooled)
+            yield connection
         finally:
-            pooled.close()
+            if connection.closed:
+                # Given back as it is, the pool would try to roll it back and log how that fails.
+                pooled.invalidate()
+            else:
+                pooled.close()
 
     def close(self) -> None:
         """Ring what is still to be rung and close every pooled connection."""
@@ -246,12 +255,22 @@ def _driver(pooled: PoolProxiedConnection) -> psycopg.Connection[Any]:
     return connection
 
 
-def _refuse_closed(connection: psycopg.Connection[Any], _record: object, _proxy: object) -> None:
+def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
+    entry.info[_NEW] = True
+
+
+def _refuse_closed(
+    connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, _proxy: object
+) -> None:
     """Replace a pooled connection that the server has closed since its last use.
 
     An idle connection has nothing to say: if it is readable, the server said goodbye, and probably
     to the others of the pool too. This costs microseconds where a pre-ping costs a round trip.
+    One that was made for this checkout is not asked: the first statement shows what has become of
+    it, and the pool, which replaces twice and then gives up, would call that a mistake of ours.
     """
+    if entry.info.pop(_NEW, False):
+        return
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):

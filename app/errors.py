@@ -80,6 +80,12 @@ class TooManyWebhooks(Conflict):
     slug = "too-many-webhooks"
 
 
+class TooManyShareLinks(Conflict):
+    """A record has at most 100 active share links."""
+
+    slug = "too-many-share-links"
+
+
 class AuditChainBroken(Conflict):
     """The audit chain does not verify; `report` says where and how."""
 

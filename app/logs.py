@@ -64,5 +64,7 @@ def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> 
 
 def _rendering(log_format: str) -> tuple[Processor, ...]:
     if log_format == "console" or sys.stdout.isatty():
-        return (structlog.dev.ConsoleRenderer(),)
+        # Other formatters print the variables of each frame, and with them what callers sent.
+        plain = structlog.dev.plain_traceback
+        return (structlog.dev.ConsoleRenderer(exception_formatter=plain),)
     return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())

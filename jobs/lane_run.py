@@ -13,9 +13,9 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.delivery import deliveries, lane_health, lanes, retries
+from app.core.delivery import cancelling, deliveries, lane_health, lanes, retries
 from app.core.delivery.deliveries import LEASE, Claimed
-from app.core.delivery.lanes import Lane
+from app.core.delivery.lanes import Lane, Standing
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
 from app.errors import Unavailable
@@ -69,6 +69,7 @@ class LaneRun:
         self._place: Place | None = None
         self._slot: int | None = None
         self._result = "nothing_due"
+        self._goes_behind = False
         self._more_to_cancel = False
         self._ticket = 0
         self._sent = 0
@@ -103,7 +104,7 @@ class LaneRun:
             looked = time.monotonic()
             if not lane.sends:
                 self._result = "not_sending"
-                self._more_to_cancel = lanes.cancel_some(session, *self._key)
+                self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
             if not (self._enter(session, lane) if first else self._stay(session, lane)):
                 return None
@@ -127,13 +128,14 @@ class LaneRun:
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
     def _enter(self, session: Session, lane: Lane) -> bool:
-        self._place = self._runtime.room.enter(proven=lane.proven)
+        self._place = self._runtime.room.enter(lane.standing)
         if self._place is None:
             self._result = "no_room"
-            return False
-        self._slot = lanes.take_slot(session, lane, self._holder)
-        if self._slot is None:
-            self._result = "no_slot"
+        else:
+            self._slot = lanes.take_slot(session, lane, self._holder)
+            if self._slot is None:
+                self._result = "no_slot"
+        self._goes_behind = lane.standing is Standing.SLOW and self._slot is None
         return self._slot is not None
 
     def _stay(self, session: Session, lane: Lane) -> bool:
@@ -228,6 +230,7 @@ class LaneRun:
         try:
             if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
+                self._goes_behind = self._place is not None and self._place.wanted()
                 due = self._free_slot()
         finally:
             if self._place is not None:
@@ -237,11 +240,15 @@ class LaneRun:
     def _ring_again(self, *, due: bool) -> None:
         """Ring for what is left; a turn that sent nothing leaves that to the sweep, each second.
 
+        So does a slow lane while others want its place, or while nobody can take it: the sweep goes
+        by who waits longest, and whatever is new on the lane meanwhile rings for nothing.
         A ring that met a full process is passed on, for another may have room: with the sweep alone
         it could meet the same one again and again. After a few times all are full.
         """
         bell = self._runtime.bell
-        if (due and self._sent) or self._more_to_cancel:
+        if self._goes_behind:
+            bell.set_flag(self._key[1])
+        elif (due and self._sent) or self._more_to_cancel:
             bell.ring_lanes([self._key], ignore_flags=True)
         elif self._result == "no_room" and self._passed_on < PASSED_ON_AT_MOST:
             self._runtime.tally.add(metrics.PASSED_ON)
@@ -250,7 +257,7 @@ class LaneRun:
     def _free_slot(self) -> bool:
         def free(session: Session) -> bool:
             lanes.free_slot(session, *self._key, self._holder)
-            return lanes.reschedule(session, *self._key)
+            return lanes.reschedule(session, *self._key, behind=self._goes_behind)
 
         return self._insist(free)
 

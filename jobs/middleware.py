@@ -15,6 +15,7 @@ from dramatiq import Broker, MessageProxy, Middleware, Worker
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from app import heartbeats, metrics
+from app.errors import Unavailable
 from app.lib.tally import Tally
 
 _log = structlog.get_logger(__name__)
@@ -49,8 +50,10 @@ class MessageLog(Middleware):
         result: object = None,
         exception: BaseException | None = None,
     ) -> None:
-        """Say what failed and where."""
-        if exception is not None:
+        """Say what failed and where; that the database is away, or a row locked, is no failure."""
+        if isinstance(exception, Unavailable):
+            _log.warning("database_away", error=kind(exception), at=where(exception))
+        elif exception is not None:
             _log.error("message_failed", error=kind(exception), at=where(exception))
         clear_contextvars()
 

@@ -5,6 +5,7 @@ import structlog
 from app import clock
 from app.core import history, idempotency
 from app.core.history import Partition
+from app.core.record import openings
 from app.database import Database
 from app.errors import Unavailable
 from jobs.runtime import runtime
@@ -13,7 +14,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prune_history() -> None:
-    """Make the partitions ahead, drop the old ones, forget old Idempotency-Keys."""
+    """Make the partitions ahead, drop the old ones, forget what was kept for a day."""
     here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:
@@ -25,7 +26,7 @@ def prune_history() -> None:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session)
+        forgotten = idempotency.forget_old(session) + openings.forget_old(session)
     _log.info("history_pruned", made=made, dropped=dropped, kept=kept, forgotten=forgotten)
 
 

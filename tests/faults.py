@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from app.dev.valkey import EmbeddedValkey
 class OwnValkey:
     """A Valkey that one test may freeze, kill and empty."""
 
-    def __init__(self, folder: Path) -> None:
-        self._server = EmbeddedValkey(folder)
+    def __init__(self, folder: Path, also_on: IPv4Interface | None = None) -> None:
+        self._server = EmbeddedValkey(folder, also_on=also_on)
         self._server.start()
         self.url = self._server.url
         # Its stubs say of each answer that it may be anything.

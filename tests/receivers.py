@@ -42,6 +42,7 @@ class Listener:
         self.connections = 0
         self._serve = serve
         self._tls = tls
+        self._host = host
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -49,9 +50,9 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="listener", daemon=True).start()
 
-    def url(self, path: str = "/hook", host: str = "127.0.0.1") -> str:
+    def url(self, path: str = "/hook", host: str | None = None) -> str:
         """Return the URL of a path here, under another name of this machine if given."""
-        return f"{'https' if self._tls else 'http'}://{host}:{self.port}{path}"
+        return f"{'https' if self._tls else 'http'}://{host or self._host}:{self.port}{path}"
 
     def cut(self) -> None:
         """Cut every connection, and go on listening."""

@@ -29,6 +29,8 @@ PUBLIC_ROUTES = {
     "/openapi.json",
     "/problems/<slug>",
     "/readyz",
+    "/robots.txt",
+    "/s/<token>",
     "/v1/log/<int:generation>/checkpoint",
     "/v1/log/<int:generation>/key",
     "/v1/log/<int:generation>/tile/<path:tile>",

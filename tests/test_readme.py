@@ -236,7 +236,7 @@ def test_the_recipe_for_a_shell_computes_the_signature(tmp_path: Path) -> None:
     headers = delivery(secret)
     (tmp_path / "body").write_bytes(BODY)
     done = subprocess.run(
-        ["sh", "-e", "-c", block("docs/formats.md", "sh", "openssl")],
+        ["sh", "-e", "-c", block("docs/formats.md", "sh", "openssl dgst")],
         cwd=tmp_path,
         env={
             **PLAIN,

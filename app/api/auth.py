@@ -26,10 +26,16 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Access:
-    """A route's rule: the role it needs (None: public) and whether a pinned key is refused."""
+    """A route's rule: the role it needs (None: public) and whether a pinned key is refused.
+
+    With `or_link` a share link does in place of a key, and with `or_public` the tenant's own word
+    that anyone may read.
+    """
 
     role: Role | None
     whole_tenant: bool = False
+    or_link: bool = False
+    or_public: bool = False
 
 
 PUBLIC = Access(None)
@@ -48,14 +54,14 @@ def requires(
 
         @wraps(view)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            found = _authenticate()
+            found = authenticate()
             found.require(role)
             if whole_tenant:
                 found.require_no_pin()
             refuse_undeclared()
             return view(*args, **kwargs)
 
-        return _mark(checked, Access(role, whole_tenant))
+        return mark(checked, Access(role, whole_tenant))
 
     return decorate
 
@@ -68,7 +74,7 @@ def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
         limits.count_address()
         return view(*args, **kwargs)
 
-    return _mark(counted, PUBLIC)
+    return mark(counted, PUBLIC)
 
 
 def access_rule(view: Callable[..., object]) -> Access | None:
@@ -81,15 +87,24 @@ def caller() -> Caller:
     return cast(Caller, g.caller)
 
 
-def _mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
+def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
+    """Write a route's rule on its view, for the tests and for the documentation."""
     view.access = access  # type: ignore[attr-defined]  # read back by access_rule
     documented: dict[str, object] = (
         {"security": []} if access.role is None else {"x-required-role": str(access.role)}
     )
+    if access.or_link:
+        documented["security"] = [{"bearer": []}, {"apiKey": []}, {}]
     return parsing.Blueprint.doc(**documented)(view)
 
 
-def _authenticate() -> Caller:
+def key_was_sent() -> bool:
+    """Say whether the request carries a key, good or bad. Raises `Unauthenticated` for two."""
+    return bool(_presented_key())
+
+
+def authenticate() -> Caller:
+    """Return whose key the request carries, and count it; raises `Unauthenticated`."""
     key_text = _presented_key()
     try:
         found = keys.authenticate(services().database, key_text, request_id())

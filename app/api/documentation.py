@@ -15,6 +15,7 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.fields import Items, Strict
+from app.lib import share_tokens
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
@@ -26,6 +27,9 @@ A signed, provable record of what AI agents did for people.
 **Callers.** Send an API key as `Authorization: Bearer <key>` (or `x-api-key`). A key has one role,
 `read` < `write` < `admin`, and may be pinned to one agent and principal; what lies outside its pin,
 or belongs to another tenant, is answered like what does not exist.
+
+**Share links.** A link opens one record without a key: its page, and what is in its bundle with
+`share_token` in the query or `x-share-token`.
 
 **Errors** are problem details (RFC 9457); `type` leads to a page that explains it. Bodies are JSON
 in UTF-8, read strictly: unknown fields, duplicate names and wrong types are refused.
@@ -47,12 +51,15 @@ _ID_PREFIXES = {
     "agent_id": "agt",
     "session_id": "ses",
     "record_id": "rec",
+    "share_link_id": "shr",
     "finding_id": "fnd",
     "webhook_id": "whk",
     "delivery_id": "dlv",
     "event_id": "evt",
     "job_id": "job",
 }
+
+_TOKEN = f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"
 
 _IDEMPOTENCY_KEY = {
     "in": "header",
@@ -118,8 +125,10 @@ _REFUSALS = {
     404: "There is no such thing that this key may see.",
     409: "Not in the state that things are in.",
     410: "Older than what is kept.",
+    412: "If-Match names another version.",
     413: "The body is over 1 MiB.",
     415: "The body is not declared as JSON.",
+    416: "The range begins behind the end.",
     422: "Fields were refused; `errors` names each.",
     429: "Too many requests; `Retry-After` says when to come back.",
     503: "The database does not answer; repeat the request.",
@@ -131,8 +140,10 @@ _NAMES = {
     404: "NOT_FOUND",
     409: "CONFLICT",
     410: "GONE",
+    412: "PRECONDITION_FAILED",
     413: "REQUEST_ENTITY_TOO_LARGE",
     415: "UNSUPPORTED_MEDIA_TYPE",
+    416: "REQUESTED_RANGE_NOT_SATISFIABLE",
     422: "UNPROCESSABLE_ENTITY",
     429: "TOO_MANY_REQUESTS",
     503: "SERVICE_UNAVAILABLE",
@@ -150,6 +161,8 @@ class Refusals(BasePlugin):
             prefix = _ID_PREFIXES.get(parameter.get("name", ""))
             if prefix is not None:
                 parameter["schema"] = ids.json_schema(prefix)
+            elif parameter.get("name") == "token":
+                parameter["schema"] = {"type": "string", "pattern": _TOKEN}
 
     def operation_helper(  # type: ignore[override]  # as above
         self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any

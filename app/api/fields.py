@@ -79,6 +79,15 @@ class Text(Strict):
         return text
 
 
+class AnyText(Strict):
+    """Any string: what it is good for is decided elsewhere."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType({"type": "string"})
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+        return _text(value)
+
+
 class Integer(Strict):
     """A JSON integer from `minimum` to `maximum`."""
 

@@ -115,7 +115,7 @@ def count_key(key_id: UUID) -> None:
 
 def count_address() -> None:
     """Count a request that needs no key; raises `RateLimited`."""
-    _spend(_limits().requests, _address())
+    _spend(_limits().requests, address())
 
 
 def count_refusal() -> None:
@@ -123,7 +123,21 @@ def count_refusal() -> None:
 
     A good key from the same address is never held back by it.
     """
-    _spend(_limits().refusals, _address())
+    _spend(_limits().refusals, address())
+
+
+def address() -> str:
+    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 network of /64.
+
+    One host owns that many; an IPv4 address that a socket for both shows in IPv6 counts as itself.
+    """
+    text = (request.remote_addr or "").partition("%")[0]
+    if ":" not in text:
+        return text
+    shown = ipaddress.IPv6Address(text)
+    if shown.ipv4_mapped is not None:
+        return str(shown.ipv4_mapped)
+    return str(ipaddress.IPv6Network((shown, 64), strict=False))
 
 
 def add_headers(response: Response) -> Response:
@@ -142,10 +156,3 @@ def _spend(counter: Counter, caller: object) -> None:
 
 def _limits() -> Limits:
     return cast(Limits, current_app.extensions[EXTENSION])
-
-
-def _address() -> str:
-    text = request.remote_addr or ""
-    if ":" not in text:
-        return text
-    return str(ipaddress.IPv6Network((text.partition("%")[0], 64), strict=False))

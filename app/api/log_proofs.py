@@ -1,14 +1,13 @@
 """A record's proof that it is in the transparency log, over HTTP."""
 
+from typing import Any
+
 from flask import Response
 
-from app import ids
 from app.api.answers import answer
-from app.api.auth import caller, requires
+from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.log_schemas import LogProofSchema
 from app.api.parsing import Blueprint
-from app.api.transactions import transaction
-from app.core.callers import Role
 from app.core.log import proofs
 from app.core.record import records
 
@@ -21,14 +20,15 @@ blp = Blueprint(
 
 
 @blp.route("/<record_id>/log-proof", methods=["GET"])
-@requires(Role.READ)
+@bundle_content(public=False)
+@blp.arguments(ShareTokenArgs, location="query")
 @blp.response(200, LogProofSchema)
 @blp.alt_response(409, "CONFLICT")
-def read(record_id: str) -> Response:
+def read(args: dict[str, Any], record_id: str) -> Response:
     """Prove that a record is in the log
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers it: seconds at most.
+    It needs a key of the tenant or a share link of the record, and outlives the bundle.
     """
-    with transaction() as session:
-        found = records.find(session, caller(), ids.parse("rec", record_id))
+    with admitted() as (session, found):
         return answer(proofs.of_leaf(session, records.leaf_hash(found.bundle_sha256)))

@@ -86,7 +86,13 @@ if TYPE_CHECKING:
         """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
 
         def __init__(
-            self, name: str, import_name: str, *, url_prefix: str = "", description: str
+            self,
+            name: str,
+            import_name: str,
+            *,
+            url_prefix: str = "",
+            template_folder: str | None = None,
+            description: str,
         ) -> None: ...
         def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
         def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]: ...

@@ -83,6 +83,11 @@ KINDS: Mapping[str, Kind] = {
     "too-many-webhooks": Kind(
         409, "Too many webhooks", "A tenant has at most 100. Delete one that is no longer used."
     ),
+    "too-many-share-links": Kind(
+        409,
+        "Too many share links",
+        "A record has at most 100 active share links. Revoke one that nobody needs.",
+    ),
     "cannot-revoke-own-key": Kind(
         409, "A key cannot revoke itself", "Revoke it with another admin key of the tenant."
     ),
@@ -144,10 +149,20 @@ KINDS: Mapping[str, Kind] = {
         "Older than what is kept",
         "History is kept for a limited time. first_available is where it begins now.",
     ),
+    "precondition-failed": Kind(
+        412,
+        "Not the version that was asked for",
+        "If-Match names another ETag than the one there is; a bundle never changes.",
+    ),
     "body-too-large": Kind(413, "The body is too large", "A body is at most 1 MiB."),
     "uri-too-long": Kind(414, "The URL is too long", "A URL is at most 8 KiB."),
     "unsupported-media-type": Kind(
         415, "The body is not declared as JSON", "Send Content-Type: application/json."
+    ),
+    "range-not-satisfiable": Kind(
+        416,
+        "The range lies outside",
+        "Content-Range says how many bytes there are; ask for a range that begins among them.",
     ),
     "validation-failed": Kind(
         422,
@@ -184,9 +199,11 @@ _HTTP_SLUGS = {
     400: "bad-request",
     404: "not-found",
     405: "method-not-allowed",
+    412: "precondition-failed",
     413: "body-too-large",
     414: "uri-too-long",
     415: "unsupported-media-type",
+    416: "range-not-satisfiable",
     429: "rate-limited",
     431: "headers-too-large",
 }

@@ -49,6 +49,11 @@ SwaggerUIBundle({
   validatorUrl: null,
 });
 """
+_ROBOTS = """\
+User-agent: *
+Disallow: /s/
+Disallow: /v1/
+"""
 _PROBLEM = """\
 <!doctype html>
 <html lang="en">
@@ -72,6 +77,13 @@ _PROBLEM = """\
 def home() -> AnyResponse:
     """Lead to the documentation."""
     return redirect("/docs")
+
+
+@blp.get("/robots.txt")
+@public
+def robots() -> Response:
+    """Keep search engines from what is opened by a link, and from the API."""
+    return Response(_ROBOTS, content_type="text/plain; charset=utf-8")
 
 
 @blp.get("/openapi.json")

@@ -15,7 +15,7 @@ from app.core import audit
 from app.core.callers import OPERATOR
 from app.database import Tx, cursor, database_now
 from app.lib.sealing import MasterKeys
-from app.lib.signing import SigningKey
+from app.lib.signing import PublicKey, SigningKey
 from app.models import SigningKey as SigningKeyRow
 from app.models import Tenant
 
@@ -44,6 +44,14 @@ def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
 def rows(session: Session) -> Sequence[SigningKeyRow]:
     """Return every key there ever was, oldest first."""
     return session.scalars(select(SigningKeyRow).order_by(SigningKeyRow.created_at)).all()
+
+
+def public_key(session: Session, key_id: str) -> PublicKey:
+    """Return the public half of a key, whether it signs still or is retired."""
+    raw = session.scalars(
+        select(SigningKeyRow.public_key).where(SigningKeyRow.key_id == key_id)
+    ).one()
+    return PublicKey(raw)
 
 
 def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:

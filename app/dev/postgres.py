@@ -2,7 +2,7 @@
 
 Its own Python layer is not used: it trusts every local connection, adds users to the machine, and
 after a kill -9 it returns handles of servers that are gone. Here the server takes passwords (SCRAM)
-over TCP on 127.0.0.1 alone, and knows two roles: the owner, who migrates, and the one that the
+over TCP on 127.0.0.1, and knows two roles: the owner, who migrates, and the one that the
 service works as, whom row-level security binds.
 """
 
@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO
 
@@ -28,7 +29,6 @@ SERVICE = "record_service"
 
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "300",
     "timezone": "UTC",
@@ -55,8 +55,9 @@ class EmbeddedPostgres(Store):
         durable: bool = True,
         sudo_user: str | None = None,
         hold: Sequence[int] = (),
+        also_on: IPv4Interface | None = None,
     ) -> None:
-        super().__init__(folder, hold=hold)
+        super().__init__(folder, hold=hold, also_on=also_on)
         self._durable = durable
         self._sudo_user = sudo_user
         self._place: Placement | None = None
@@ -126,6 +127,9 @@ class EmbeddedPostgres(Store):
         self._hand_over(scratch, password)
         self._initdb(scratch, password)
         password.unlink()
+        if self._also_on is not None:
+            with (scratch / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {self._also_on.network} scram-sha-256\n")
         scratch.rename(self.data)
         if self.data.parent != self.folder:
             (self.folder / "data").symlink_to(self.data)
@@ -158,7 +162,12 @@ class EmbeddedPostgres(Store):
 
     def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
         self._drop_dead_lock()
-        settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _THROWAWAY)
+        settings = {
+            **_SETTINGS,
+            "listen_addresses": ",".join(self._addresses),
+            "port": str(self.port),
+            **({} if self._durable else _THROWAWAY),
+        }
         options = [f"--{name}={value}" for name, value in settings.items()]
         return self._run("postgres", ["-D", str(self.data), *options], log)
 

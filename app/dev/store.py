@@ -1,7 +1,8 @@
 """What the two embedded stores have in common: a folder, a port, a server kept by a keeper.
 
 A store keeps what it must remember (passwords, port) in its own folder, so a second start finds
-everything as it was. Its server listens on 127.0.0.1 alone, on a port the kernel picked once.
+everything as it was. Its server listens on 127.0.0.1, alone unless told otherwise, on a port the
+kernel picked once.
 """
 
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from ipaddress import IPv4Interface
 from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Self
@@ -30,9 +32,15 @@ class Store(ABC):
     # Words by which the server says that an earlier one has not quite gone yet.
     _still_there: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, folder: Path, *, hold: Sequence[int] = ()) -> None:
-        """Descriptors in `hold`, such as a lock's, stay open until the server has gone."""
+    def __init__(
+        self, folder: Path, *, hold: Sequence[int] = (), also_on: IPv4Interface | None = None
+    ) -> None:
+        """Descriptors in `hold`, such as a lock's, stay open until the server has gone.
+
+        `also_on` is another address of this machine to listen on, for the hosts of its network.
+        """
         self._hold = tuple(hold)
+        self._also_on = also_on
         self.folder = folder.resolve()
         self.process: subprocess.Popen[bytes] | None = None
         self._kept: dict[str, str] = {}
@@ -46,6 +54,11 @@ class Store(ABC):
     def port(self) -> int:
         """The port on 127.0.0.1, once started."""
         return int(self._kept["PORT"])
+
+    @property
+    def _addresses(self) -> list[str]:
+        """Where the server listens."""
+        return ["127.0.0.1", *([str(self._also_on.ip)] if self._also_on else [])]
 
     def __enter__(self) -> Self:
         try:

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +24,7 @@ from app.dev.store import Store
 _OLD_SERVER_SECONDS = 5.0
 
 _CONFIGURATION = """\
-bind 127.0.0.1
+bind {addresses}
 port {port}
 requirepass {password}
 dir ./
@@ -39,8 +40,10 @@ class EmbeddedValkey(Store):
 
     name = "valkey"
 
-    def __init__(self, folder: Path, *, hold: Sequence[int] = ()) -> None:
-        super().__init__(folder, hold=hold)
+    def __init__(
+        self, folder: Path, *, hold: Sequence[int] = (), also_on: IPv4Interface | None = None
+    ) -> None:
+        super().__init__(folder, hold=hold, also_on=also_on)
         self._lock: int | None = None
 
     @property
@@ -69,7 +72,11 @@ class EmbeddedValkey(Store):
         configuration = self.folder / "valkey.conf"
         configuration.touch(0o600)
         configuration.write_text(
-            _CONFIGURATION.format(port=self.port, password=self._kept["PASSWORD"])
+            _CONFIGURATION.format(
+                addresses=" ".join(self._addresses),
+                port=self.port,
+                password=self._kept["PASSWORD"],
+            )
         )
         # A relative path, since the configuration's quoting rules are not the file system's.
         return keeper.spawn(

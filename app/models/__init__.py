@@ -11,6 +11,7 @@ from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords
+from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
@@ -40,6 +41,8 @@ __all__ = [
     "LogTile",
     "Record",
     "RecordWords",
+    "ShareLink",
+    "ShareLinkOpening",
     "SigningKey",
     "Tenant",
     "Webhook",

@@ -32,7 +32,8 @@ class Lane(Base):
     """The moving state of one webhook's deliveries.
 
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
-    totals, and neither is computed from the other.
+    totals, and neither is computed from the other. The `…_open` are counted by triggers from the
+    rows themselves, an event from when it has its number; nobody else writes them.
     """
 
     __tablename__ = "lanes"
@@ -59,6 +60,9 @@ class Lane(Base):
     tests_succeeded: Mapped[Count]
     tests_failed: Mapped[Count]
     tests_cancelled: Mapped[Count]
+    events_open: Mapped[Count]
+    replays_open: Mapped[Count]
+    tests_open: Mapped[Count]
 
 
 class LaneSlot(Base):

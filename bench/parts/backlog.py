@@ -29,6 +29,7 @@ from bench.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.scale import Scale
+from jobs import sweep
 
 _CLAIM = 50
 _PAGE = 50
@@ -40,7 +41,7 @@ _Result = TypeVar("_Result")
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
-    """Measure one lane with more and more waiting, then many lanes, then many tenants."""
+    """Measure one lane with more and more waiting, unnumbered too; then many lanes and tenants."""
     with _database(lab) as (admin_url, database):
         one = crowd.make(admin_url, tenants=1, webhooks=1)
         least: Times = {}
@@ -49,6 +50,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             times = _steps(database, one, scale)
             yield from _figures(f"{waiting} waiting", times, least)
             least = least or times
+    yield from _unnumbered(lab, scale)
     for tenants, webhooks in ((1, scale.webhooks), (scale.tenants, 1)):
         with _database(lab) as (admin_url, database):
             many = crowd.make(admin_url, tenants=tenants, webhooks=webhooks)
@@ -61,9 +63,30 @@ def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
     for step, milliseconds in times.items():
         bound = Bound("the least", median(least[step])) if least else None
         reach = Reach(at_most=50) if step.split()[0] in _BOUNDED else None
-        note = f"p95 {percentile(milliseconds, 95):.1f} ms"
+        note = (
+            f"p95 {percentile(milliseconds, 95):.1f} ms, p99 {percentile(milliseconds, 99):.1f} ms"
+        )
         name = f"{step}, {words}"
         yield Figure("backlog", name, median(milliseconds), " ms", bound, reach, note)
+
+
+def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Measure the books of a backlog that nobody has looked at, and how quickly it is numbered."""
+    with _database(lab) as (admin_url, database):
+        one = crowd.make(admin_url, tenants=1, webhooks=1)
+        crowd.let_wait(one, admin_url, database, scale.backlogs[1], numbered=0)
+        steps = _Steps(database, one)
+        for _ in range(scale.repeats):
+            steps.accounting(*one.lanes[0])
+        for step, milliseconds in steps.times.items():
+            name = f"{step}, {one.waiting} unnumbered"
+            yield Figure("backlog", name, median(milliseconds), " ms")
+        began, ticks = time.perf_counter(), 0
+        while sweep.number(database, one.lanes):
+            ticks += 1
+        rate = one.waiting / (time.perf_counter() - began)
+        note = f"{ticks} ticks of the sweep for {one.waiting}, {sweep.NUMBERING_SECONDS} s each"
+        yield Figure("backlog", "rows numbered by the sweep", rate, "/s", note=note)
 
 
 @contextmanager
@@ -114,8 +137,13 @@ class _Steps:
         self._timed("history page", lambda: self._page(tenant_id, webhook_id, None))
         middle = claimed[-1].id if claimed else None
         self._timed("history page, far back", lambda: self._page(tenant_id, webhook_id, middle))
-        self._timed("accounting", lambda: self._accounting(tenant_id, webhook_id))
+        self.accounting(tenant_id, webhook_id)
         self._timed("finding posted", self._post)
+
+    def accounting(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        """Read the books of one lane, as they are answered and with all that waits scanned."""
+        self._timed("accounting", lambda: self._accounting(tenant_id, webhook_id, exact=False))
+        self._timed("exact accounting", lambda: self._accounting(tenant_id, webhook_id, exact=True))
 
     def _timed(self, step: str, work: Callable[[], _Result]) -> _Result:
         began = time.perf_counter()
@@ -151,6 +179,7 @@ class _Steps:
         """Sweep, and take it back: a lane that was rung is left alone for two seconds."""
         try:
             with self._database.across_tenants() as session:
+                sweeping.wake(session)
                 sweeping.due_lanes(session)
                 sweeping.due_jobs(session)
                 raise _Undo
@@ -168,9 +197,9 @@ class _Steps:
                 limit=_PAGE,
             )
 
-    def _accounting(self, tenant_id: UUID, webhook_id: UUID) -> None:
+    def _accounting(self, tenant_id: UUID, webhook_id: UUID, *, exact: bool) -> None:
         with self._database.transaction(tenant_id) as session:
-            accounting.of(session, tenant_id, webhook_id)
+            accounting.of(session, tenant_id, webhook_id, exact=exact)
 
     def _post(self) -> None:
         finding = NewFinding(self._crowd.session_id, "bench", "low", "A finding of the bench")

@@ -50,6 +50,11 @@ def make_record(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
     return _created(api, "/v1/records", record_of(session_id, **fields))
 
 
+def make_share_link(api: Api, record_id: str, **fields: Any) -> dict[str, Any]:
+    """Make a link that opens a record."""
+    return _created(api, f"/v1/records/{record_id}/share-links", fields)
+
+
 def pin_of(session: dict[str, Any]) -> dict[str, str]:
     """Return the pin under which a session lies."""
     return {"agent_id": session["agent_id"], "principal": session["principal"]}

@@ -52,9 +52,10 @@ def history(api: Api, webhook: dict[str, Any], query: str = "") -> list[dict[str
     return rows
 
 
-def books(api: Api, webhook: dict[str, Any]) -> dict[str, Any]:
+def books(api: Api, webhook: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """Return the accounting of a webhook."""
-    answer = api.get(f"/v1/webhooks/{webhook['id']}/accounting")
+    query = "?exact=true" if exact else ""
+    answer = api.get(f"/v1/webhooks/{webhook['id']}/accounting{query}")
     assert answer.status_code == 200, answer.json
     lines: dict[str, Any] = answer.json
     return lines

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import structlog
 
+from app.core.delivery import accounting
 from app.database import Database
 from tests.api.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
 from tests.conftest import Api, FreshTenant
@@ -28,6 +30,7 @@ def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
     assert books(api(), make_webhook(api())) == {
         **NOTHING,
         "balanced": True,
+        "counted": True,
         "tests": NOTHING,
         "replays": NOTHING,
     }
@@ -151,3 +154,91 @@ def test_the_books_close_at_every_moment_beside_writers_and_a_worker(
         pass
 
     assert line(books(api(), webhook)) == {**NOTHING, "accepted": 80, "succeeded": 80}
+
+
+@pytest.fixture
+def scan_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the books take every webhook for one on which too many wait to be scanned."""
+    monkeypatch.setattr(accounting, "SCANNED_AT_MOST", -1)
+
+
+def both(api: Api, webhook: dict[str, Any]) -> dict[str, Any]:
+    """Return the books, which must be the same whether they are scanned or not."""
+    kept = books(api, webhook)
+    scanned = books(api, webhook, exact=True)
+    assert (kept["counted"], scanned["counted"]) == (False, True)
+    assert kept | {"counted": True} == scanned
+    assert kept["balanced"]
+    return kept
+
+
+@pytest.mark.usefixtures("scan_nothing")
+def test_long_books_are_kept_without_a_scan_through_every_end_of_a_delivery(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    path = f"/v1/webhooks/{webhook['id']}"
+    make_findings(api(), 6)
+    assert both(api(), webhook)["pending"] == 6  # none has a number
+    lane, claimed = worker.claim(webhook, 1)
+    worker.record(lane, claimed, 200)
+    worker.record(lane, claimed, 200)  # late, and fenced
+    worker.send(webhook, 400, limit=1)
+    worker.send(webhook, 500, TWO_TRIES, limit=1)
+    make_findings(api(), 2)
+    assert line(both(api(), webhook)) | {"accepted": 8, "pending": 6} == line(both(api(), webhook))
+    (failed,) = history(api(), webhook, "status=failed")
+    api().post(f"{path}/deliveries/{failed['id']}/replay")
+    job = api().post(f"{path}/replay", {"status": ["failed"]}).json
+    api().post(f"{path}/test")
+    worker.finish(job)
+    waiting = both(api(), webhook)
+    assert (waiting["tests"]["pending"], waiting["replays"]["pending"]) == (1, 1)
+
+    api().patch(path, {"status": "disabled"})
+
+    closed = both(api(), webhook)
+    assert line(closed) == {
+        "accepted": 8,
+        "succeeded": 1,
+        "failed": 1,
+        "cancelled": 6,
+        "pending": 0,
+    }
+    assert (closed["tests"]["cancelled"], closed["replays"]["cancelled"]) == (1, 1)
+
+
+@pytest.mark.usefixtures("scan_nothing")
+def test_a_row_that_is_lost_unbalances_long_books_without_a_scan(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 2)
+    worker.claim(webhook)
+    assert books(api(), webhook)["balanced"]
+
+    worker.run("DELETE FROM deliveries WHERE sequence = 1")
+
+    kept = books(api(), webhook)
+    assert (kept["counted"], kept["balanced"], kept["pending"]) == (False, False, 1)
+
+
+def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, worker: Worker) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 2)
+    worker.claim(webhook)
+    worker.run("UPDATE lanes SET events_open = events_open + 1")
+
+    with structlog.testing.capture_logs() as lines:
+        found = books(api(), webhook)
+
+    assert not found["balanced"]
+    assert line(found) == {**NOTHING, "accepted": 2, "pending": 2}
+    (said,) = [each for each in lines if each["event"] == "books_unbalanced"]
+    assert (said["log_level"], said["events_found"], said["events_open"]) == ("error", 2, 3)
+
+
+def test_exact_is_true_or_false(api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    answer = api().get(f"/v1/webhooks/{webhook['id']}/accounting?exact=1")
+    assert answer.status_code == 422

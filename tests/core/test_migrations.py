@@ -1,24 +1,28 @@
 """The database that a release makes: it matches the models, and its walls and keys hold."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from app import migrations
-from app.core import keys, tenants
+from app import clock, ids, migrations
+from app.core import history, keys, tenants
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.models import Base
 from app.settings import Settings
 from tests.conftest import FreshTenant
 
+ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
-TENANT_IS_FOUND_BY = {"api_keys_digest"}
+TENANT_IS_FOUND_BY = {"api_keys_digest", "share_links_digest"}
 # The service's own: keys that sign for everyone, and a log that names no tenant.
 WITHOUT_TENANT = (
     "alembic_version",
@@ -197,6 +201,68 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
         assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant_id]
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
     database.close()
+
+
+def test_deliveries_that_were_open_before_they_were_counted_are_counted(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP DATABASE IF EXISTS counted WITH (FORCE)"))
+        connection.execute(text("DROP ROLE IF EXISTS counted"))
+        connection.execute(text("CREATE ROLE counted LOGIN PASSWORD 'one'"))
+        connection.execute(text("CREATE DATABASE counted OWNER counted"))
+    # The walls bind this role: a backfill that forgot them would see no rows.
+    url = make_url(settings.database_admin_url).set(
+        username="counted", password="one", database="counted"
+    )
+    as_text = url.render_as_string(hide_password=False)
+    now = ids.new()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        _upgrade(connection, "0001")
+        history.make_partitions(connection, clock.now())
+        connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
+        for statement in _OPEN_AND_DONE:
+            connection.execute(text(statement), {"now": now, "other": ids.new()})
+    engine.dispose()
+
+    migrations.migrate(as_text, app_url=as_text)
+
+    database = Database(as_text, application="tests")
+    counts = text("SELECT events_open, replays_open, tests_open FROM lanes ORDER BY webhook_id")
+    with database.across_tenants() as session:
+        assert session.execute(counts).all() == [(2, 1, 1), (0, 0, 0)]
+        session.execute(text("DELETE FROM deliveries WHERE kind <> 'event'"))
+        assert session.execute(counts).all() == [(2, 0, 0), (0, 0, 0)]
+    database.close()
+
+
+_OPEN_AND_DONE = (
+    "INSERT INTO tenants (id, name) VALUES (:now, 'before')",
+    """
+    INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)
+    SELECT :now, id, '', 1, 'enabled', '' FROM (VALUES (CAST(:now AS uuid)), (:other)) AS w (id)
+    """,
+    "INSERT INTO lanes (tenant_id, webhook_id) SELECT tenant_id, id FROM webhooks",
+    """
+    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                            sequence, status, next_attempt_at, finished_at)
+    SELECT :now, id_beside(:now), :now, :now, 'x', row.kind, 1, row.sequence, row.status,
+           CASE WHEN row.status = 'pending' THEN clock_timestamp() END,
+           CASE WHEN row.status <> 'pending' THEN clock_timestamp() END
+      FROM (VALUES ('event', 1, 'pending'), ('event', 2, 'pending'), ('event', 3, 'failed'),
+                   ('event', NULL, 'pending'), ('replay', 1, 'pending'),
+                   ('replay', 1, 'succeeded'), ('test', NULL, 'pending'))
+           AS row (kind, sequence, status)
+    """,
+)
+
+
+def _upgrade(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
 
 
 def test_what_the_database_refuses_is_said_in_one_line(

@@ -21,6 +21,7 @@ def webhook_with_a_waiting_event(api: Api) -> UUID:
 
 def swept(database: Database) -> set[UUID]:
     with database.across_tenants() as session:
+        sweeping.wake(session)
         return {webhook_id for _, webhook_id in sweeping.due_lanes(session)}
 
 

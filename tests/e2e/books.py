@@ -111,7 +111,7 @@ def _wrong(
         for hook, neighbour in lanes:
             books = hook.books()
             # At every moment, not only at the end: one statement reads all of it.
-            assert books["balanced"], books
+            assert (books["balanced"], books["counted"]) == (True, True), books
             webhook = {"webhook": ids.parse("whk", hook.id)}
             (lane,) = connection.execute(_LANE, webhook).fetchall()
             (rows,) = connection.execute(_ROWS, webhook).fetchall()

@@ -11,5 +11,5 @@ from tests.e2e.ordeal import SETTINGS
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Run one service for all faults of a module; each test has a tenant of its own."""
-    with house(tmp_path_factory.mktemp("house"), **SETTINGS) as running:
+    with house(tmp_path_factory.mktemp("house"), SETTINGS) as running:
         yield running

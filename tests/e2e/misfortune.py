@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from pathlib import Path
 import psycopg
 
 from app.dev.postgres import EmbeddedPostgres
+from tests.e2e.elsewhere import Elsewhere
+from tests.e2e.other_worker import OtherWorker
 from tests.e2e.stack import RunningStack, running
 from tests.faults import OwnValkey, until
 
@@ -35,15 +37,20 @@ class Misfortune:
     name: str
     act: Callable[[], object] = lambda: None
     every: float = float("inf")
+    # Seconds that it takes to tell anything.
+    least: float = 0.0
     lasting: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def suffer(seconds: float, *misfortunes: Misfortune) -> None:
-    """Let all of these happen at once, for `seconds`; each acts at once and then now and then."""
+    """Let all of these happen at once, for `seconds` or as long as one of them needs.
+
+    Each acts at once and then now and then.
+    """
     with ExitStack() as begun:
         for misfortune in misfortunes:
             begun.enter_context(misfortune.lasting())
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + max(seconds, *(each.least for each in misfortunes))
         next_at = dict.fromkeys(range(len(misfortunes)), time.monotonic())
         while (now := time.monotonic()) < ends:
             for number, misfortune in enumerate(misfortunes):
@@ -54,12 +61,23 @@ def suffer(seconds: float, *misfortunes: Misfortune) -> None:
 
 
 class House:
-    """A whole service on stores that a test may mistreat, and every way to mistreat it."""
+    """A whole service on stores that a test may mistreat, and every way to mistreat it.
+
+    `other` is a second host for a worker, if there is one, and `address` where both hosts reach
+    what listens on this one.
+    """
 
     def __init__(
-        self, stack: RunningStack, data_dir: Path, postgres: EmbeddedPostgres, valkey: OwnValkey
+        self,
+        stack: RunningStack,
+        data_dir: Path,
+        postgres: EmbeddedPostgres,
+        valkey: OwnValkey,
+        other: OtherWorker | None,
     ) -> None:
         self.stack = stack
+        self.other = other
+        self.address = str(other.host.here.ip) if other else "127.0.0.1"
         self.admin_url = postgres.admin_url
         self.valkey = valkey
         self._postgres = postgres
@@ -137,21 +155,33 @@ class House:
 
 
 @contextmanager
-def house(folder: Path, **settings: str) -> Iterator[House]:
-    """Run a whole service on its own stores for the length of the `with`."""
-    with ExitStack() as stores:
-        postgres = stores.enter_context(EmbeddedPostgres(folder / "postgres"))
-        valkey = OwnValkey(folder / "valkey")
-        stores.callback(valkey.close)
+def house(
+    folder: Path, settings: Mapping[str, str], host: Elsewhere | None = None
+) -> Iterator[House]:
+    """Run a whole service on its own stores for the length of the `with`.
+
+    With another `host` a second worker runs there.
+    """
+    also_on = None if host is None else host.here
+    with ExitStack() as everything:
+        postgres = everything.enter_context(EmbeddedPostgres(folder / "postgres", also_on=also_on))
+        valkey = OwnValkey(folder / "valkey", also_on)
+        everything.callback(valkey.close)
+        networks = ["127.0.0.0/8", *([str(host.here.network)] if host else [])]
         settings = {
             "DATABASE_URL": postgres.url,
             "DATABASE_ADMIN_URL": postgres.admin_url,
             "REDIS_URL": valkey.url,
-            "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+            "WEBHOOK_ALLOWED_NETWORKS": ",".join(networks),
             **settings,
         }
-        with running(folder, **settings) as stack:
-            yield House(stack, folder / "data", postgres, valkey)
+        stack = everything.enter_context(running(folder, **settings))
+        other = None
+        if host is not None:
+            settings["BASE_URL"] = stack.base_url
+            other = OtherWorker(host, folder, settings)
+            everything.callback(other.stop)
+        yield House(stack, folder / "data", postgres, valkey, other)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

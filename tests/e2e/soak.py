@@ -1,7 +1,9 @@
 """`make soak`: several faults at once, round after round; after each the books must close.
 
-`python -m tests.e2e.soak --minutes 60 --seed 7`. It stops at the first round whose books do not
-close, says what is wrong, and leaves the service's own words in the folder that it names.
+`python -m tests.e2e.soak --minutes 60 --seed 7`. As root, and with `ip` (iproute2), a second worker
+runs on a host of its own that is cut off from the stores; the first round is that alone. It stops
+at the first round that fails, says what is wrong, and leaves the service's own words in the folder
+that it names.
 """
 
 import argparse
@@ -9,13 +11,20 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from tests.e2e.elsewhere import elsewhere, why_not
 from tests.e2e.misfortune import House, Misfortune, house
-from tests.e2e.ordeal import SETTINGS, undergo
+from tests.e2e.ordeal import SETTINGS, Neighbourhood, undergo
 
 _AT_ONCE = 3
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 15, 60
+# Where nothing went out for a whole round, a lane that sends one after another has a minute's work.
+_CLOSES_WITHIN = 180.0
+
+Choice = Callable[[Neighbourhood], Sequence[Misfortune]]
 
 
 def main() -> int:
@@ -26,29 +35,63 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {arguments.seed}, logs in {folder}", flush=True)
-    chance = random.Random(arguments.seed)
-    until = time.monotonic() + arguments.minutes * 60
-    with house(folder, **SETTINGS) as service:
-        while time.monotonic() < until:
-            chosen = chance.sample(_misfortunes(service), _AT_ONCE)
-            try:
-                undergo(service, chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS), *chosen)
-            except AssertionError as error:
-                print(f"\n{', '.join(each.name for each in chosen)}: {error}", file=sys.stderr)
-                return 1
+    missing = why_not()
+    if missing:
+        print(f"NO WORKER HOST IS CUT OFF: {missing}", file=sys.stderr, flush=True)
+    with ExitStack() as everything:
+        host = None if missing else everything.enter_context(elsewhere())
+        service = everything.enter_context(house(folder, SETTINGS, host))
+        return _soak(service, arguments.minutes * 60, random.Random(arguments.seed))
+
+
+def _soak(service: House, seconds: float, chance: random.Random) -> int:
+    """Run rounds for so many seconds; return 0, or 1 after one that failed."""
+    ends = time.monotonic() + seconds
+    if service.other is not None and not _passes(service, 0, _only_cut_off):
+        return 1
+    while time.monotonic() < ends:
+        length = chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS)
+        if not _passes(service, length, lambda place: _some(place, chance)):
+            return 1
     return 0
 
 
-def _misfortunes(service: House) -> list[Misfortune]:
+def _only_cut_off(place: Neighbourhood) -> list[Misfortune]:
+    return [place.worker_cut_off(alone=True)]
+
+
+def _passes(service: House, seconds: float, choose: Choice) -> bool:
+    """Run one round; say what is wrong if it fails."""
+    chosen: list[Misfortune] = []
+
+    def choice(place: Neighbourhood) -> list[Misfortune]:
+        chosen.extend(choose(place))
+        return chosen
+
+    try:
+        undergo(service, seconds, also=choice, within=_CLOSES_WITHIN)
+    except AssertionError as error:
+        print(f"\n{', '.join(each.name for each in chosen)}: {error}", file=sys.stderr)
+        return False
+    if service.other is not None:
+        print(f"the other host came too late {service.other.fenced} times so far", flush=True)
+    return True
+
+
+def _some(place: Neighbourhood, chance: random.Random) -> list[Misfortune]:
+    return [chance.choice(either) for either in chance.sample(_misfortunes(place), _AT_ONCE)]
+
+
+def _misfortunes(place: Neighbourhood) -> list[list[Misfortune]]:
+    """Return all there is; what stands together cannot happen at once."""
+    service = place.house
     return [
-        service.killed("worker", every=3),
-        service.killed("web", every=2),
-        service.killed("scheduler", every=3),
-        service.worker_frozen(),
-        service.redis_emptied(every=0.3),
-        service.redis_frozen(),
-        service.connections_terminated(every=1),
-        service.postgres_restarted(every=10),
+        [service.killed("worker", every=3), service.worker_frozen()],
+        [service.killed("web", every=2)],
+        [service.killed("scheduler", every=3)],
+        [service.redis_emptied(every=0.3), service.redis_frozen(), service.redis_away()],
+        [service.connections_terminated(every=1), service.postgres_restarted(every=10)],
+        *([] if service.other is None else [[place.worker_cut_off()]]),
     ]
 
 

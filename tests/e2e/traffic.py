@@ -40,7 +40,9 @@ class Neighbour(Listener):
     What it answers with 2xx it has taken; the same event once more is a duplicate.
     """
 
-    def __init__(self, name: str, *, delay: float = 0.0, fails_every: int = 0) -> None:
+    def __init__(
+        self, name: str, *, delay: float = 0.0, fails_every: int = 0, host: str = "127.0.0.1"
+    ) -> None:
         """Answer after `delay` seconds, and each `fails_every`th request with 500 (0: none)."""
         self.name = name
         self.taken: Counter[str] = Counter()
@@ -49,13 +51,16 @@ class Neighbour(Listener):
         self.findings: dict[str, float] = {}
         # Requests, also those that were not answered.
         self.arrived = 0
+        # How many of them came from each address, and how many have no answer yet.
+        self.arrived_from: Counter[str] = Counter()
+        self.in_hand_of: Counter[str] = Counter()
         self._bad_way: Way | None = None
         self._well = threading.Event()
         self._delay = delay
         self._fails_every = fails_every
         self._count = itertools.count(1)
         self._noting = threading.Lock()
-        super().__init__(self._converse)
+        super().__init__(self._converse, host=host)
 
     @property
     def duplicates(self) -> int:
@@ -96,13 +101,25 @@ class Neighbour(Listener):
             connection.sendall(b"a")
 
     def _converse(self, connection: socket.socket) -> None:
+        sender: str = connection.getpeername()[0]
         with connection.makefile("rb") as stream:
             while request := read_request(stream):
                 self.arrived += 1
                 if self._bad_way is not None:
                     self._bad_way(connection)
                     return
-                connection.sendall(self._answer(request))
+                with self._held_by(sender):
+                    answer = self._answer(request)
+                connection.sendall(answer)
+
+    @contextmanager
+    def _held_by(self, sender: str) -> Any:
+        with self._noting:
+            self.arrived_from[sender] += 1
+            self.in_hand_of[sender] += 1
+        yield
+        with self._noting:
+            self.in_hand_of[sender] -= 1
 
     def _answer(self, request: Request) -> bytes:
         if self._delay:

@@ -15,6 +15,7 @@ from app import clock, ids, metrics
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
+from app.core.delivery.lanes import Standing
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.webhook import webhooks
@@ -267,7 +268,7 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
         first.start()
         inside.wait(10)
         world.turn(webhook)
-        places = [world.runtime.room.enter(proven=False) for _ in range(3)]
+        places = [world.runtime.room.enter(Standing.UNKNOWN) for _ in range(3)]
         world.turn(webhook)
         world.turn(webhook, passed_on=6)
         release.set()

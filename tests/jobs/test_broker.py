@@ -15,6 +15,7 @@ import structlog
 from dramatiq import Actor, Worker
 
 from app import heartbeats
+from app.errors import Unavailable
 from app.queue import ACTORS, Bell
 from jobs.broker import PRIORITIES, BellBroker
 from jobs.middleware import Lifetime
@@ -248,6 +249,20 @@ def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
     assert any(where.endswith(" fail") for where in line["at"])
     assert "hunter2" not in caplog.text + repr(lines)
     assert not [key for key in own_valkey.client.scan_iter() if b".XQ" in key]
+
+
+def test_a_database_that_is_away_is_said_and_is_no_failure_of_the_service(
+    own_valkey: OwnValkey,
+) -> None:
+    def fail(_: str) -> None:
+        raise Unavailable("hunter2")
+
+    with structlog.testing.capture_logs() as lines, working(own_valkey, run_job=fail):
+        Bell(own_valkey.url).ring("run_job", ("1",))
+        until(lambda: any(line["event"] == "database_away" for line in lines))
+        until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
+    assert not any(line["event"] == "message_failed" for line in lines)
+    assert "hunter2" not in repr(lines)
 
 
 def test_a_tick_nobody_took_in_time_is_dropped(own_valkey: OwnValkey) -> None:

@@ -15,7 +15,7 @@ from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
 from app.core.callers import Caller, Role
-from app.core.delivery import accounting, events, lanes
+from app.core.delivery import accounting, cancelling, events, lanes
 from app.core.delivery.events import NewEvent
 from app.core.webhook import webhooks
 from app.database import Database
@@ -449,7 +449,7 @@ def test_what_the_old_url_answers_does_not_count_against_the_new(world: World) -
 def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "CANCEL_AT_ONCE", 10)
+    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
     monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
     with Receiver() as receiver:
         webhook, _ = world.webhook(receiver.url())

@@ -12,12 +12,15 @@ from app import clock, ids
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
+from app.core.delivery.lanes import Standing
 from app.core.webhook import webhooks
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.settings import Settings
 from jobs.lane_run import TURN_SECONDS, LaneRun
+from jobs.room import Place
 from jobs.runtime import Runtime
 from tests.conftest import FreshTenant
+from tests.faults import OwnValkey
 from tests.receivers import OK, Receiver, Request
 
 
@@ -56,6 +59,55 @@ def test_rows_whose_secrets_cannot_be_opened_are_not_claimed(
         assert len(receiver.requests) == 2
 
 
+@pytest.mark.parametrize("was_slow", [False, True])
+def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sweep(
+    settings: Settings, tenant: FreshTenant, own_valkey: OwnValkey, was_slow: bool
+) -> None:
+    with Receiver() as receiver, _runtime(settings, own_valkey) as runtime:
+        webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
+        _set_slow(runtime, tenant, slow=was_slow)
+        places = _fill(runtime, Standing.SLOW if was_slow else Standing.UNKNOWN)
+        own_valkey.client.flushall()
+        LaneRun(runtime, tenant.id, webhook.id).run()
+        assert receiver.requests == []
+        assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
+        own_valkey.client.delete("dramatiq:deliver")
+        runtime.bell.ring_lanes([(tenant.id, webhook.id)])
+        assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
+        places[0].leave()
+        LaneRun(runtime, tenant.id, webhook.id).run()
+        assert len(receiver.requests) == 2
+
+
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_a_slow_lane_whose_turn_ends_goes_behind_those_that_wait(
+    settings: Settings, tenant: FreshTenant, own_valkey: OwnValkey, others_wait: bool
+) -> None:
+    with Receiver() as receiver, _runtime(settings, own_valkey) as runtime:
+        webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
+        _set_slow(runtime, tenant, slow=True)
+        if others_wait:
+            _fill(runtime, Standing.SLOW)[0].leave()
+        LaneRun(runtime, tenant.id, webhook.id).run()
+        assert len(receiver.requests) == 2
+        with runtime.database.transaction(tenant.id) as session:
+            assert session.scalar(text("SELECT ring_at IS NOT NULL FROM lanes")) is others_wait
+
+
+def _set_slow(runtime: Runtime, tenant: FreshTenant, *, slow: bool) -> None:
+    with runtime.database.transaction(tenant.id) as session:
+        sql = "UPDATE lanes SET slow_at = CASE WHEN :slow THEN clock_timestamp() END"
+        session.execute(text(sql), {"slow": slow})
+
+
+def _fill(runtime: Runtime, standing: Standing) -> list[Place]:
+    """Have other lanes take all the places of a kind."""
+    places = []
+    while place := runtime.room.enter(standing):
+        places.append(place)
+    return places
+
+
 def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:
     with engine.begin() as connection:
         connection.execute(text("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE"))
@@ -64,7 +116,9 @@ def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:
 
 
 @contextmanager
-def _runtime(settings: Settings) -> Iterator[Runtime]:
+def _runtime(settings: Settings, valkey: OwnValkey | None = None) -> Iterator[Runtime]:
+    if valkey is not None:
+        settings = dataclasses.replace(settings, redis_url=valkey.url)
     opened = Runtime.open(settings, threads=8)
     yield opened
     opened.close()

@@ -14,6 +14,7 @@ from app.core.delivery.events import NewEvent
 from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
+from jobs import sweep
 
 
 class Place:
@@ -36,7 +37,23 @@ class Place:
 
     def sweep(self) -> set[UUID]:
         with self.database.across_tenants() as session:
+            sweeping.wake(session)
             return {webhook for _, webhook in sweeping.due_lanes(session)}
+
+    def wake(self) -> set[UUID]:
+        with self.database.across_tenants() as session:
+            return {webhook for _, webhook in sweeping.wake(session)}
+
+    def number(self, *webhooks: UUID) -> None:
+        sweep.number(self.database, [(self.tenant_id, webhook) for webhook in webhooks])
+
+    def numbers(self, webhook: UUID) -> list[int]:
+        with self.database.transaction(self.tenant_id) as session:
+            query = text(
+                "SELECT sequence FROM deliveries WHERE webhook_id = :webhook"
+                " AND sequence IS NOT NULL ORDER BY id"
+            )
+            return list(session.scalars(query, {"webhook": webhook}))
 
     def run(self, sql: str, **values: Any) -> None:
         with self.database.transaction(self.tenant_id) as session:
@@ -44,6 +61,12 @@ class Place:
 
     def forget_rings(self) -> None:
         self.run("UPDATE lanes SET ring_at = NULL")
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sweep number as long as it takes on a machine that is busy with other things."""
+    monkeypatch.setattr(sweep, "NUMBERING_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -113,3 +136,45 @@ def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Place) -> 
         assert [job for _, job in sweeping.due_jobs(session)] == [due]
     with place.database.across_tenants() as session:
         assert sweeping.due_jobs(session) == []
+
+
+def test_rows_that_have_waited_two_seconds_without_a_number_are_told_of(place: Place) -> None:
+    first, second = place.webhook(), place.webhook()
+    place.emit()
+    assert place.wake() == set()
+    place.run(
+        "UPDATE deliveries SET created_at = created_at - :long WHERE webhook_id = :first",
+        long=sweeping.UNNUMBERED_FOR,
+        first=first,
+    )
+    assert place.wake() == {first}
+    place.number(first, second)
+    assert place.wake() == set()
+
+
+def test_rows_are_numbered_in_pieces_however_many_wait(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 2)
+    webhooks = [place.webhook() for _ in range(2)]
+    for _ in range(5):
+        place.emit()
+    place.number(*webhooks)
+    assert [place.numbers(webhook) for webhook in webhooks] == [[1, 2, 3, 4, 5]] * 2
+
+
+def test_a_lane_that_a_worker_holds_is_left_to_it(place: Place) -> None:
+    held, free = place.webhook(), place.webhook()
+    place.emit()
+    with place.database.transaction(place.tenant_id) as session:
+        lanes.lock(session, place.tenant_id, held)
+        place.number(held, free)
+    assert (place.numbers(held), place.numbers(free)) == ([], [1])
+
+
+def test_numbering_ends_when_its_time_is_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "NUMBERING_SECONDS", 0.0)
+    webhook = place.webhook()
+    place.emit()
+    place.number(webhook)
+    assert place.numbers(webhook) == []

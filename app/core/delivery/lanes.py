@@ -5,6 +5,7 @@ slot no two holders and a pause one probe. `lanes.due_at` is when the lane next 
 is computed anew, under the lock, whenever a worker leaves, and lowered by whoever makes a row due.
 """
 
+import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -16,9 +17,20 @@ from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGE
 from app.database import cursor
 
 NUMBER_AT_ONCE = 500
-CANCEL_AT_ONCE = 5_000
 SLOT_LEASE = timedelta(seconds=30)
 PROVEN_FOR = timedelta(minutes=10)
+
+
+class Standing(enum.Enum):
+    """What is known of a lane's receiver.
+
+    `SLOW` is one that has kept a POST waiting for over a second and answered none well and quickly
+    since. `PROVEN` is any other that answered well in the last ten minutes, `UNKNOWN` the rest.
+    """
+
+    PROVEN = enum.auto()
+    UNKNOWN = enum.auto()
+    SLOW = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -40,10 +52,17 @@ class Lane:
     slow_at: datetime | None
 
     @property
+    def standing(self) -> Standing:
+        """What is known of the receiver."""
+        if self.slow_at is not None:
+            return Standing.SLOW
+        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
+        return Standing.PROVEN if recent else Standing.UNKNOWN
+
+    @property
     def proven(self) -> bool:
         """Whether the receiver answered well in the last ten minutes and is not hanging now."""
-        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
-        return recent and self.slow_at is None
+        return self.standing is Standing.PROVEN
 
     @property
     def paused(self) -> bool:
@@ -86,10 +105,7 @@ def lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
 _NUMBER = """
 WITH fresh AS MATERIALIZED (
     SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
-      FROM (SELECT id FROM deliveries
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND sequence IS NULL AND kind = 'event'
-             ORDER BY id LIMIT %(limit)s) AS first
+      FROM first_unnumbered(%(tenant)s, %(webhook)s, %(limit)s) AS first (id)
 ), numbered AS (
     UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
       FROM fresh, lanes AS l
@@ -113,6 +129,16 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     """
     lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
+
+
+def number_if_free(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
+    free = cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+        " FOR NO KEY UPDATE SKIP LOCKED",
+        (tenant_id, webhook_id),
+    )
+    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
 
 
 def number_locked(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
@@ -198,7 +224,7 @@ WITH open AS (
            AND d.priority = level.priority AND d.finished_at IS NULL
          ORDER BY d.next_attempt_at LIMIT 1) AS earliest
 )
-UPDATE lanes SET ring_at = NULL, due_at = least(
+UPDATE lanes SET ring_at = CASE WHEN %(behind)s THEN clock_timestamp() END, due_at = least(
            open.urgent,
            CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
   FROM open
@@ -207,16 +233,16 @@ RETURNING coalesce(due_at <= clock_timestamp(), false)
 """
 
 
-def reschedule(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+def reschedule(
+    session: Session, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False
+) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    The sweep may ring it from then on, whenever it did last.
+    The sweep may ring it from then on, whenever it did last; `behind` puts it behind the due lanes
+    that were rung before.
     """
-    row = (
-        cursor(session)
-        .execute(_RESCHEDULE, {"tenant": tenant_id, "webhook": webhook_id})
-        .fetchone()
-    )
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "behind": behind}
+    row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
     return row is not None and bool(row[0])
 
 
@@ -227,76 +253,3 @@ def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
         " WHERE tenant_id = %s AND webhook_id = %s",
         (tenant_id, webhook_id),
     )
-
-
-_CANCEL = """
-WITH doomed AS MATERIALIZED (
-    SELECT id FROM deliveries
-     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
-     LIMIT %(limit)s
-), cancelled AS (
-    UPDATE deliveries AS d
-       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
-      FROM doomed
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = doomed.id
-    RETURNING d.kind
-), totals AS (
-    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
-           count(*) FILTER (WHERE kind = 'replay') AS replays,
-           count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM cancelled
-)
-UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
-                 replays_cancelled = replays_cancelled + totals.replays,
-                 tests_cancelled = tests_cancelled + totals.tests
-  FROM totals
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING totals.events + totals.replays + totals.tests
-"""
-
-
-def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
-    """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
-
-    More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
-    left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
-    so a cancelled event keeps its place in the sequence.
-    """
-    for _ in range(CANCEL_AT_ONCE // NUMBER_AT_ONCE):
-        if not number_locked(session, tenant_id, webhook_id):
-            break
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
-    row = cursor(session).execute(_CANCEL, wanted).fetchone()
-    if row is not None and row[0] == CANCEL_AT_ONCE:
-        due_now(session, tenant_id, webhook_id)
-        return True
-    reschedule(session, tenant_id, webhook_id)
-    return False
-
-
-def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Cancel what is left of an earlier time, before the webhook sends again."""
-    while cancel_some(session, tenant_id, webhook_id):
-        pass
-
-
-def cancel(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Begin to cancel what a webhook has open; return how many deliveries those are."""
-    found = _count_open(session, tenant_id, webhook_id)
-    cancel_some(session, tenant_id, webhook_id)
-    return found
-
-
-def _count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Return how many deliveries of a webhook are open, of every kind."""
-    row = (
-        cursor(session)
-        .execute(
-            "SELECT count(*) FROM deliveries WHERE tenant_id = (SELECT %s::uuid)"
-            " AND webhook_id = (SELECT %s::uuid) AND finished_at IS NULL",
-            (tenant_id, webhook_id),
-        )
-        .fetchone()
-    )
-    return int(row[0]) if row else 0

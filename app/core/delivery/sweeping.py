@@ -5,6 +5,7 @@ second, and lanes whose last ring is longest ago go first: those that stay due b
 room for them do not keep the others waiting.
 """
 
+from datetime import timedelta
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -12,30 +13,23 @@ from sqlalchemy.orm import Session
 from app.database import cursor
 
 AT_ONCE = 1000
+# A worker that can numbers what it is rung for at once.
+UNNUMBERED_FOR = timedelta(seconds=2)
 
-# Rows that nobody has looked at yet have no lane that knows of them. One index probe a lane finds
-# them, however many wait in each (a "loose index scan").
+# Rows that nobody has looked at yet have no lane that knows of them.
 _WAKE = """
-WITH RECURSIVE unnumbered AS (
-    (SELECT tenant_id, webhook_id FROM deliveries
-      WHERE sequence IS NULL AND kind = 'event'
-      ORDER BY tenant_id, webhook_id LIMIT 1)
-    UNION ALL
-    SELECT beyond.tenant_id, beyond.webhook_id
-      FROM unnumbered AS u
-     CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.webhook_id FROM deliveries AS d
-         WHERE d.sequence IS NULL AND d.kind = 'event'
-           AND (d.tenant_id, d.webhook_id) > (u.tenant_id, u.webhook_id)
-         ORDER BY d.tenant_id, d.webhook_id LIMIT 1) AS beyond
+WITH unnumbered AS MATERIALIZED (
+    SELECT * FROM unnumbered_lanes()
+), woken AS (
+    UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
+     WHERE (l.tenant_id, l.webhook_id) IN (
+        SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN unnumbered AS u
+            ON w.tenant_id = u.tenant_id AND w.webhook_id = u.webhook_id
+         WHERE w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until)
+         ORDER BY w.tenant_id, w.webhook_id
+           FOR NO KEY UPDATE OF w SKIP LOCKED)
 )
-UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
- WHERE (l.tenant_id, l.webhook_id) IN (
-    SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN unnumbered AS u
-        ON w.tenant_id = u.tenant_id AND w.webhook_id = u.webhook_id
-     WHERE w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until)
-     ORDER BY w.tenant_id, w.webhook_id
-       FOR NO KEY UPDATE OF w SKIP LOCKED)
+SELECT tenant_id, webhook_id FROM unnumbered WHERE oldest < clock_timestamp() - %s
 """
 
 _LANES = """
@@ -62,11 +56,19 @@ RETURNING j.tenant_id, j.id
 """
 
 
+def wake(session: Session) -> list[tuple[UUID, UUID]]:
+    """Make every lane due that has rows without a number, in a session that sees every tenant.
+
+    Returns, as (tenant id, webhook id), those whose oldest such row has waited for two seconds.
+    """
+    found = cursor(session).execute(_WAKE, (UNNUMBERED_FOR,)).fetchall()
+    return [(row[0], row[1]) for row in found]
+
+
 def due_lanes(session: Session) -> list[tuple[UUID, UUID]]:
     """Pick lanes to ring, as (tenant id, webhook id), in a session that sees every tenant."""
-    cur = cursor(session)
-    cur.execute(_WAKE)
-    return [(row[0], row[1]) for row in cur.execute(_LANES, (AT_ONCE,)).fetchall()]
+    found = cursor(session).execute(_LANES, (AT_ONCE,)).fetchall()
+    return [(row[0], row[1]) for row in found]
 
 
 def due_jobs(session: Session) -> list[tuple[UUID, UUID]]:

@@ -16,14 +16,16 @@ from app.lib.sealing import MasterKeys
 _STORE = """
 INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
 """
-_READ = f"""
-SELECT b.bytes FROM bundles AS b
+_KEPT = f"""
+  FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
   JOIN tenants AS t ON t.id = b.tenant_id
  WHERE b.tenant_id = %s AND b.record_id = %s
    AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
 """
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
+_READ = "SELECT b.bytes" + _KEPT
+_IS_KEPT = "SELECT true" + _KEPT
 
 
 def store(
@@ -37,6 +39,11 @@ def store(
     """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
     sealed = master_keys.seal(content, _identity(tenant_id, record_id))
     cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
+
+
+def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
+    """Say whether a bundle may still be read: it is there, and not due."""
+    return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
 
 
 def read(

@@ -56,6 +56,7 @@ INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title
                      occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
+NO_RECORD = "There is no record with this id."
 _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 
@@ -150,7 +151,15 @@ def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
         select(Record).where(*feeds.visible(Record, caller), Record.id == record_id)
     ).one_or_none()
     if found is None:
-        raise NotFound("There is no record with this id.")
+        raise NotFound(NO_RECORD)
+    return found
+
+
+def shared(session: Session, tenant_id: UUID, record_id: UUID) -> Record:
+    """Return a record whose reader needs no key; `NotFound` when the tenant has none such."""
+    found = session.get(Record, (tenant_id, record_id))
+    if found is None:
+        raise NotFound(NO_RECORD)
     return found
 
 

@@ -10,7 +10,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import audit
 from app.core.callers import SYSTEM
-from app.core.delivery import events, lanes
+from app.core.delivery import cancelling, events, lanes
 from app.core.delivery.events import NewEvent
 from app.database import database_now
 from app.models import Webhook
@@ -53,7 +53,7 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     )
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
-    cancelled = lanes.cancel(session, tenant_id, webhook_id)
+    cancelled = cancelling.cancel(session, tenant_id, webhook_id)
     now = database_now(session)
     webhook = ids.text("whk", webhook_id)
     data = {

@@ -20,7 +20,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import audit
 from app.core.callers import Caller
-from app.core.delivery import bells, lanes
+from app.core.delivery import bells, cancelling, lanes
 from app.core.webhook import webhook_secrets
 from app.core.webhook.webhook_secrets import Secret
 from app.database import cursor, database_now
@@ -172,7 +172,7 @@ def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
     webhook = lock(session, caller.tenant_id, webhook_id)
     webhook.deleted_at = func.clock_timestamp()
     session.flush()
-    cancelled = lanes.cancel(session, caller.tenant_id, webhook.id)
+    cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
     _audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
 
 
@@ -255,7 +255,7 @@ def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequenc
         lanes.set_slots(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
     enabled = "status" in changed and webhook.status == Status.ENABLED
     if enabled:
-        lanes.cancel_all(session, caller.tenant_id, webhook.id)
+        cancelling.cancel_all(session, caller.tenant_id, webhook.id)
     if enabled or "url" in changed:
         _start_anew(session, webhook, other_receiver="url" in changed)
     fields = [name for name in changed if name != "status"]
@@ -269,7 +269,7 @@ def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
     if webhook.status == Status.ENABLED:
         _audit(session, caller, webhook, "enable", {})
     else:
-        cancelled = lanes.cancel(session, caller.tenant_id, webhook.id)
+        cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
         _audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.dev import keeper
 from app.dev.data_dir import DataDir
-from app.dev.demo import arrivals, proofs, session, webhooks
+from app.dev.demo import arrivals, proofs, records, session, webhooks
 from app.dev.demo.api import Api
 from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
 from app.dev.demo.scene import Scene
@@ -119,10 +119,12 @@ def _scene(stack: Stack, telling: Telling, stop: StopRequest, ending: ExitStack)
 def _tell(scene: Scene) -> None:
     """Tell the main job in order. Raises `Unmet` at the first claim that does not hold."""
     security, ticketing = webhooks.two_webhooks(scene)
-    expected = session.a_session(scene, security)
+    expected, record = session.a_session(scene, security)
     arrivals.what_arrived_at_once(scene, security, expected)
     failed = arrivals.what_was_retried(scene, ticketing, expected)
     arrivals.a_replay(scene, ticketing, failed)
+    records.what_proves_it(scene, record)
+    records.what_one_link_opens(scene, record)
     proofs.the_books(scene, security, ticketing)
     proofs.the_audit_chain(scene)
     scene.telling.chapter("The verdict")

@@ -23,6 +23,10 @@ class Api:
         """GET `path` and return the JSON of the answer."""
         return self._ask("GET", path, params=query).json()
 
+    def download(self, path: str) -> bytes:
+        """GET `path` and return the bytes of the answer."""
+        return self._ask("GET", path).content
+
     def export(self, path: str) -> bytes:
         """GET `path` as NDJSON and return its bytes."""
         return self._ask("GET", path, headers={"Accept": "application/x-ndjson"}).content

@@ -6,22 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from app.dev.demo.api import Api
+from app.dev.demo.records import Record
 from app.dev.demo.scene import Expected, Scene, Webhook, in_ms
 
 _SAMPLE = Path(__file__).with_name("session.json")
 
 
-def a_session(scene: Scene, watching: Webhook) -> Expected:
-    """Run the session and time its first finding's way; return the events that it must cause."""
+def a_session(scene: Scene, watching: Webhook) -> tuple[Expected, Record]:
+    """Run the session and time its first finding's way.
+
+    Returns the events that it must cause, and the record that it leaves.
+    """
     sample = json.loads(_SAMPLE.read_text("utf-8"))
     scene.telling.chapter("An agent's session, and what was found in it")
     agent = _agent(scene.api, sample["agent"])
     pin = {"agent_id": agent["id"], "principal": sample["session"]["principal"]}
     key = scene.api.post("/v1/keys", {"name": agent["name"], "role": "write", "pin": pin})
     _introduce(scene, sample)
-    events = _run(scene, Api(scene.base_url, key["key"]), agent["id"], sample, watching)
+    told = _run(scene, Api(scene.base_url, key["key"]), agent["id"], sample, watching)
     scene.api.delete(f"/v1/keys/{key['id']}")
-    return events
+    return told
 
 
 def _agent(api: Api, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -41,13 +45,15 @@ def _introduce(scene: Scene, sample: dict[str, Any]) -> None:
 
 def _run(
     scene: Scene, api: Api, agent_id: str, sample: dict[str, Any], watching: Webhook
-) -> Expected:
+) -> tuple[Expected, Record]:
     session = api.post("/v1/sessions", {"agent_id": agent_id, **sample["session"]})
     first, *others = [{"session_id": session["id"], **each} for each in sample["findings"]]
     findings = [_first_finding(scene, api, first, watching)]
     findings += api.post("/v1/findings/batch", {"findings": others})["data"]
+    record = Record.post(api, {"session_id": session["id"], **sample["record"]})
     completed = api.post(f"/v1/sessions/{session['id']}/complete", sample["completion"])
-    return [("finding.created", each) for each in findings] + [("session.completed", completed)]
+    events = [("finding.created", each) for each in findings]
+    return [*events, ("session.completed", completed)], record
 
 
 def _first_finding(scene: Scene, api: Api, finding: dict[str, Any], watching: Webhook) -> Any:

@@ -1,0 +1,95 @@
+"""Conditional requests and ranges (RFC 9110 sections 13 and 14) for bytes that never change.
+
+werkzeug reads the headers; what follows from them is decided here, because its own answer prefers a
+range to If-None-Match (13.2.2), takes a weak If-Range (13.1.5), answers a foreign range unit (14.2)
+and a suffix longer than the whole (14.1.2) with 416, and `bytes=-0` with everything.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from flask import Response, request
+from werkzeug.exceptions import PreconditionFailed, RequestedRangeNotSatisfiable
+
+# One range; several are answered with the whole, as a server may (14.2).
+_RANGE = re.compile(
+    r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
+)
+
+
+def _header(name: str, description: str) -> dict[str, Any]:
+    return {
+        "in": "header",
+        "name": name,
+        "required": False,
+        "description": description,
+        "schema": {"type": "string"},
+    }
+
+
+# For the documentation of routes that honour them.
+IF_NONE_MATCH = _header("If-None-Match", "ETags that the caller has; 304 if this is one of them.")
+RANGE = _header("Range", "One range of bytes, such as `bytes=0-1023`.")
+IF_RANGE = _header("If-Range", "The ETag of which the range is wanted; else the whole comes.")
+
+
+def conditional(
+    etag: str,
+    size: int,
+    read: Callable[[], bytes],
+    content_type: str,
+) -> Response:
+    """Answer a GET or HEAD for `size` bytes with a strong ETag; `read` is called when one is sent.
+
+    Raises 412 and 416 as werkzeug's exceptions.
+    """
+    if is_current(etag):
+        return not_modified(etag)
+    wanted = _range(etag, size)
+    start, stop = wanted or (0, size)
+    body = b"" if request.method == "HEAD" else read()[start:stop]
+    response = Response(body, 206 if wanted else 200, content_type=content_type)
+    response.content_length = stop - start
+    response.set_etag(etag)
+    response.accept_ranges = "bytes"
+    if wanted:
+        response.content_range.set(start, stop, size)
+    return response
+
+
+def is_current(etag: str, *, weak: bool = False) -> bool:
+    """Say whether the caller has this version already (If-None-Match, compared weakly).
+
+    Raises werkzeug's PreconditionFailed when If-Match wants another.
+    """
+    if request.if_match and not (
+        request.if_match.star_tag or (not weak and request.if_match.contains(etag))
+    ):
+        raise PreconditionFailed
+    return request.if_none_match.contains_weak(etag)
+
+
+def not_modified(etag: str, *, weak: bool = False) -> Response:
+    """Answer 304: the caller has it."""
+    response = Response(status=304)
+    response.set_etag(etag, weak)
+    return response
+
+
+def _range(etag: str, size: int) -> tuple[int, int] | None:
+    """Return the bytes asked for, as (start, stop); None for all of them."""
+    match = _RANGE.fullmatch(request.headers.get("Range", "").strip())
+    only_if = request.headers.get("If-Range")
+    if match is None or request.method != "GET" or only_if not in (None, f'"{etag}"'):
+        return None
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        start, stop = max(size - int(suffix), 0), size
+    else:
+        start, stop = int(first), min(int(last) + 1, size) if last else size
+        if last and int(last) < start:
+            return None
+    if start >= size:
+        raise RequestedRangeNotSatisfiable(size)
+    return start, stop

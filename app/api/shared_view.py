@@ -1,0 +1,146 @@
+"""What the page of a shared record shows: a bundle in people's words, cut to what can be read.
+
+Agents write what stands here, so nothing of it is trusted: characters that cannot be seen, or that
+turn the order of others around, are shown by their numbers.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from app.evidence.bundle import Bundle, Step
+
+MOST_STEPS = 200
+MOST_EVENTS = 20
+MOST_NAMES = 50
+CONTENT_CHARACTERS = 60_000
+DETAIL_CHARACTERS = 2_000
+
+# Control characters, marks and overrides of direction (the "trojan source" ones), byte-order marks
+# and tags. What joins letters and emoji stays.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
+    "\U000e0000-\U000e007f]"
+)
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A text to show, whether it goes on, and whether it is JSON or words."""
+
+    text: str
+    more: bool
+    is_json: bool = True
+
+
+@dataclass(frozen=True)
+class ShownEvent:
+    """Something that happened during a step."""
+
+    name: str
+    at: datetime
+    attributes: Cut | None
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """One step, as the page tells it; `more_events` is how many are left out."""
+
+    name: str
+    kind: str
+    started_at: datetime
+    took: str
+    status: str
+    inputs: Cut | None
+    outputs: Cut | None
+    attributes: Cut | None
+    events: list[ShownEvent]
+    more_events: int
+
+
+@dataclass(frozen=True)
+class ShownBundle:
+    """A bundle's content and steps; `more_steps` is how many are left out."""
+
+    content: Cut
+    steps: list[ShownStep]
+    more_steps: int
+
+
+def shown(bundle: Bundle) -> ShownBundle:
+    """Return what the page shows of a bundle."""
+    steps = bundle["steps"]
+    return ShownBundle(
+        content=_pretty(bundle["content"], CONTENT_CHARACTERS),
+        steps=[_step(step) for step in steps[:MOST_STEPS]],
+        more_steps=max(len(steps) - MOST_STEPS, 0),
+    )
+
+
+def visible(text: str) -> str:
+    r"""Write what cannot be seen, or misleads the eye, as JSON escapes it: `\u202e`."""
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _step(step: Step) -> ShownStep:
+    events = step["events"]
+    started_at, ended_at = map(datetime.fromisoformat, (step["started_at"], step["ended_at"]))
+    return ShownStep(
+        name=step["name"],
+        kind=step["kind"],
+        started_at=started_at,
+        took=_duration(ended_at - started_at),
+        status=step["status"],
+        inputs=_names(step.get("inputs", [])),
+        outputs=_names(step.get("outputs", [])),
+        attributes=_unless_empty(step["attributes"]),
+        events=[
+            ShownEvent(
+                event["name"],
+                datetime.fromisoformat(event["at"]),
+                _unless_empty(event["attributes"]),
+            )
+            for event in events[:MOST_EVENTS]
+        ],
+        more_events=max(len(events) - MOST_EVENTS, 0),
+    )
+
+
+def _names(names: list[str] | dict[str, Any]) -> Cut | None:
+    """Show names as a line of them, values by name as JSON."""
+    if isinstance(names, dict):
+        return _unless_empty(names)
+    if not names:
+        return None
+    cut = _cut(", ".join(islice(names, MOST_NAMES)), DETAIL_CHARACTERS)
+    return Cut(cut.text, cut.more or len(names) > MOST_NAMES, is_json=False)
+
+
+def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
+    return _pretty(value, DETAIL_CHARACTERS) if value else None
+
+
+def _pretty(value: Any, most: int) -> Cut:
+    return _cut(json.dumps(value, ensure_ascii=False, indent=2), most)
+
+
+def _cut(text: str, most: int) -> Cut:
+    if len(text) <= most:
+        return Cut(visible(text), more=False)
+    # At the end of a line, if there is one near.
+    kept = text[:most]
+    line_end = kept.rfind("\n", most // 2)
+    return Cut(visible(kept if line_end < 0 else kept[:line_end]), more=True)
+
+
+def _duration(took: timedelta) -> str:
+    seconds = took.total_seconds()
+    for unit, name in _UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds * 1000:.0f} ms"

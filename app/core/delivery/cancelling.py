@@ -1,0 +1,81 @@
+"""Cancelling what a webhook has open, when it is disabled or deleted: a long backlog in pieces."""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.delivery import lanes
+from app.database import cursor
+
+CANCEL_AT_ONCE = 5_000
+
+_CANCEL = """
+WITH doomed AS MATERIALIZED (
+    SELECT id FROM deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
+     LIMIT %(limit)s
+), cancelled AS (
+    UPDATE deliveries AS d
+       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+      FROM doomed
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = doomed.id
+    RETURNING d.kind
+), totals AS (
+    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
+           count(*) FILTER (WHERE kind = 'replay') AS replays,
+           count(*) FILTER (WHERE kind = 'test') AS tests
+      FROM cancelled
+)
+UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
+                 replays_cancelled = replays_cancelled + totals.replays,
+                 tests_cancelled = tests_cancelled + totals.tests
+  FROM totals
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING totals.events + totals.replays + totals.tests
+"""
+
+
+def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+    """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
+
+    More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
+    left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
+    so a cancelled event keeps its place in the sequence.
+    """
+    for _ in range(CANCEL_AT_ONCE // lanes.NUMBER_AT_ONCE):
+        if not lanes.number_locked(session, tenant_id, webhook_id):
+            break
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
+    row = cursor(session).execute(_CANCEL, wanted).fetchone()
+    if row is not None and row[0] == CANCEL_AT_ONCE:
+        lanes.due_now(session, tenant_id, webhook_id)
+        return True
+    lanes.reschedule(session, tenant_id, webhook_id)
+    return False
+
+
+def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Cancel what is left of an earlier time, before the webhook sends again."""
+    while cancel_some(session, tenant_id, webhook_id):
+        pass
+
+
+def cancel(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Begin to cancel what a webhook has open; return how many deliveries those are."""
+    found = _count_open(session, tenant_id, webhook_id)
+    cancel_some(session, tenant_id, webhook_id)
+    return found
+
+
+_OPEN = """
+SELECT events_open + replays_open + tests_open + count_unnumbered(tenant_id, webhook_id)
+  FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def _count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Return how many deliveries of a webhook are open, of every kind, without scanning them."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    row = cursor(session).execute(_OPEN, wanted).fetchone()
+    return int(row[0]) if row else 0

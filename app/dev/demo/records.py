@@ -1,0 +1,115 @@
+"""The record that the session leaves: what proves it to somebody who does not trust this service.
+
+Signature, log and proof are checked by libraries that are not ours (`cryptography`, `tlog-scales`),
+from what anybody can fetch.
+"""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from tlog_scales.signing import Vkey
+from tlog_scales.tlog import Checkpoint, InclusionProof, InclusionProofInvalid
+
+from app.dev.demo.api import Api
+from app.dev.demo.scene import Scene
+
+_TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it was answered."""
+
+    made: dict[str, Any]
+
+    @classmethod
+    def post(cls, api: Api, body: dict[str, Any]) -> "Record":
+        """Post a record."""
+        return cls(api.post("/v1/records", body))
+
+    @property
+    def path(self) -> str:
+        """Where it is read."""
+        return f"/v1/records/{self.made['id']}"
+
+
+def what_proves_it(scene: Scene, record: Record) -> None:
+    """Check the record's signature, and its place in the public log."""
+    telling, made = scene.telling, record.made
+    telling.chapter("What the agent did, signed")
+    telling.say(f"{made['kind']}: {made['title']}")
+    raw = scene.api.download(f"{record.path}/bundle")
+    telling.claim(
+        hashlib.sha256(raw).hexdigest() == made["bundle"]["sha256"]
+        and _is_signed(scene.base_url, raw, made["bundle"]),
+        f"its bundle ({len(raw)} bytes) is signed by the published key {made['bundle']['key_id']}",
+    )
+    scene.wait_for("the record is in the log", lambda: _is_in_the_log(scene, record))
+    proof = scene.api.get(f"{record.path}/log-proof")
+    telling.claim(
+        _is_proven(scene.base_url, made["bundle"]["sha256"], proof),
+        f"it is leaf {proof['leaf_index']} of the public log; `tlog-scales`, which is not ours, "
+        "verifies its inclusion and the log's signature",
+        proof,
+    )
+
+
+def what_one_link_opens(scene: Scene, record: Record) -> None:
+    """Hand the record to somebody without a key, and take it back."""
+    scene.telling.chapter("One link for one auditor")
+    link = scene.api.post(f"{record.path}/share-links", {"expires_in_seconds": 3600})
+    opened = _anonymously(link["url"])
+    scene.telling.claim(
+        opened.status_code == 200 and record.made["title"] in opened.text,
+        "the link opens a page about this record, without a key",
+    )
+    scene.api.delete(f"{record.path}/share-links/{link['id']}")
+    closed = _anonymously(link["url"])
+    scene.telling.claim(
+        closed.status_code == 404 and record.made["title"] not in closed.text,
+        "revoked, it opens nothing, and does not say what it opened",
+    )
+
+
+def _is_in_the_log(scene: Scene, record: Record) -> bool:
+    return bool(scene.api.get(record.path)["log"]["status"] == "integrated")
+
+
+def _is_signed(base_url: str, raw: bytes, bundle: dict[str, Any]) -> bool:
+    published = _anonymously(f"{base_url}/.well-known/jwks.json").json()["keys"]
+    key = next(key for key in published if key["kid"] == bundle["key_id"])
+    point = base64.urlsafe_b64decode(key["x"] + "=" * (-len(key["x"]) % 4))
+    try:
+        Ed25519PublicKey.from_public_bytes(point).verify(base64.b64decode(bundle["signature"]), raw)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _is_proven(base_url: str, sha256: str, proof: dict[str, Any]) -> bool:
+    key = Vkey.from_string(_anonymously(f"{base_url}/v1/log/key").text.strip())
+    checkpoint = Checkpoint.from_text(proof["checkpoint"])
+    data = base64.b64decode(proof["leaf_data"])
+    hashes = [bytes.fromhex(each) for each in proof["inclusion"]]
+    try:
+        # Without a signature by this key it raises RuntimeError.
+        checkpoint.verify(key)
+        InclusionProof(proof["leaf_index"], checkpoint.size, hashes).check(
+            hashlib.sha256(b"\0" + data).digest(), checkpoint.root_hash
+        )
+    except (InclusionProofInvalid, InvalidSignature, RuntimeError):
+        return False
+    return bool(json.loads(data) == {"type": "record", "bundle_sha256": sha256})
+
+
+def _anonymously(url: str) -> requests.Response:
+    """GET a URL as somebody who has no key."""
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, timeout=_TIMEOUT_SECONDS)

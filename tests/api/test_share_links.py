@@ -1,0 +1,294 @@
+"""Share links: minted once, listed without their token, counted, audited, ended at once."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.core.record import openings, share_links
+from app.database import Database
+from app.ids import parse
+from app.lib import share_tokens
+from app.settings import Settings
+from tests.api.making import (
+    NOBODY,
+    make_record,
+    make_session,
+    make_share_link,
+    pointers,
+    refused,
+)
+from tests.api.test_bundle_access import expire, make_due, token_to
+from tests.api.test_system import serving
+from tests.conftest import Api
+
+Callers = Callable[..., Api]
+
+
+@pytest.fixture
+def record(api: Callers) -> dict[str, Any]:
+    """Return a record."""
+    return make_record(api(), make_session(api())["id"])
+
+
+@pytest.fixture
+def path(record: dict[str, Any]) -> str:
+    """Return where the record's links are."""
+    return f"/v1/records/{record['id']}/share-links"
+
+
+def test_a_link_is_answered_once_with_its_url_and_never_again(
+    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+) -> None:
+    made = make_share_link(api(), record["id"], expires_in_seconds=60)
+    base, _, token = made.pop("url").rpartition("/")
+    assert base == "https://records.test/s"
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", token)
+    assert made["record_id"] == record["id"]
+    assert made["expires_in_seconds"] == 60
+    times = [datetime.fromisoformat(made[name]) for name in ("created_at", "expires_at")]
+    assert times[1] - times[0] == timedelta(seconds=60)
+    assert (made["active"], made["opened"], made["last_opened_at"]) == (True, 0, None)
+    assert api().get(path).json["data"] == [made]
+    with admin_engine.connect() as connection:
+        kept = connection.execute(text("SELECT * FROM share_links")).all()
+        written = connection.scalars(text("SELECT body FROM audit_entries")).all()
+    assert token not in str(kept)
+    assert token.encode() not in b"".join(map(bytes, written))
+    assert hashlib.sha256(token.encode()).digest() in [bytes(row.digest) for row in kept]
+
+
+def test_without_a_lifetime_a_link_lives_a_day(api: Callers, path: str) -> None:
+    assert api().post(path).json["expires_in_seconds"] == 86_400
+    assert api().post(path, {}).json["expires_in_seconds"] == 86_400
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 2_592_001, "60", 1.5, True, None])
+def test_a_lifetime_is_a_second_to_thirty_days(api: Callers, path: str, seconds: Any) -> None:
+    wrong = api().post(path, {"expires_in_seconds": seconds})
+    assert pointers(wrong) == ["/expires_in_seconds"]
+
+
+@pytest.mark.parametrize("seconds", [1, 2_592_000])
+def test_both_ends_of_a_lifetime_are_taken(api: Callers, path: str, seconds: int) -> None:
+    assert api().post(path, {"expires_in_seconds": seconds}).status_code == 201
+
+
+def test_a_repeat_with_an_idempotency_key_makes_one_link(api: Callers, path: str) -> None:
+    headers = {"Idempotency-Key": "link-1"}
+    first, again = (api().post(path, {}, headers=headers) for _ in range(2))
+    assert first.json == again.json
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert len(api().get(path).json["data"]) == 1
+
+
+def test_a_revoked_link_opens_nothing_from_that_moment(
+    api: Callers, record: dict[str, Any], path: str
+) -> None:
+    token, link_id = token_to(api(), record)
+    assert api(None).get(f"/s/{token}").status_code == 200
+    for _ in range(2):
+        assert api().delete(f"{path}/{link_id}").status_code == 204
+    assert api(None).get(f"/s/{token}").status_code == 404
+    (listed,) = api().get(path).json["data"]
+    assert (listed["active"], listed["opened"]) == (False, 1)
+    assert listed["revoked_at"]
+    actions = [entry["action"] for entry in _audited(api())]
+    assert actions == ["share_link.revoke", "share_link.open", "share_link.create"]
+
+
+def test_an_expired_link_is_shown_as_such(
+    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+) -> None:
+    token, link_id = token_to(api(), record)
+    expire(admin_engine, link_id)
+    (listed,) = api().get(path).json["data"]
+    assert (listed["active"], listed["revoked_at"]) == (False, None)
+    assert api(None).get(f"/s/{token}").status_code == 404
+
+
+def test_a_link_is_found_under_its_own_record_only(
+    api: Callers, record: dict[str, Any], path: str
+) -> None:
+    sibling = make_record(api(), record["session_id"])
+    _, link_id = token_to(api(), sibling)
+    unknown = refused(api().delete(f"{path}/shr_{NOBODY}"), 404, "not-found")
+    assert refused(api().delete(f"{path}/{link_id}"), 404, "not-found") == unknown
+    assert api().get(path).json["data"] == []
+
+
+def test_links_are_listed_in_pages_newest_first(
+    api: Callers, record: dict[str, Any], path: str
+) -> None:
+    made = [make_share_link(api(), record["id"])["id"] for _ in range(3)]
+    first = api().get(f"{path}?limit=2").json
+    rest = api().get(f"{path}?cursor={first['next_cursor']}").json
+    assert [row["id"] for row in first["data"] + rest["data"]] == made[::-1]
+
+
+def test_a_record_has_a_hundred_active_links_and_no_more(
+    api: Callers, record: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert share_links.MAX_ACTIVE == 100
+    monkeypatch.setattr(share_links, "MAX_ACTIVE", 3)
+    with ThreadPoolExecutor(5) as pool:
+        said = list(pool.map(lambda _: api().post(path, {}).status_code, range(5)))
+    assert sorted(said) == [201, 201, 201, 409, 409]
+    refused(api().post(path, {}), 409, "too-many-share-links")
+    ended = api().get(path).json["data"][0]["id"]
+    api().delete(f"{path}/{ended}")
+    assert api().post(path, {}).status_code == 201
+
+
+def test_every_access_is_counted_and_the_first_of_an_address_a_day_is_audited(
+    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+) -> None:
+    token, link_id = token_to(api(), record)
+
+    def come(address: str) -> None:
+        from_there = {"environ_base": {"REMOTE_ADDR": address}}
+        anyone = api(None)
+        assert anyone.get(f"/s/{token}", **from_there).status_code == 200
+        assert anyone.request("HEAD", f"/s/{token}", **from_there).status_code == 200
+        bundle = f"/v1/records/{record['id']}/bundle?share_token={token}"
+        assert anyone.get(bundle, **from_there).status_code == 200
+
+    come("192.0.2.1")
+    come("192.0.2.2")
+    (listed,) = api().get(path).json["data"]
+    assert listed["opened"] == 6
+    assert listed["last_opened_at"] > listed["created_at"]
+    opened = [entry for entry in _audited(api()) if entry["action"] == "share_link.open"]
+    assert len(opened) == 2
+    for entry in opened:
+        assert entry["actor"] == {"type": "link", "id": link_id}
+        assert entry["target"] == {"type": "share_link", "id": link_id}
+        assert entry["details"] == {"record_id": record["id"]}
+        assert "192.0.2" not in str(entry)
+    with admin_engine.begin() as connection:
+        hashes = connection.scalars(
+            text("UPDATE share_link_openings SET day = day - 1 RETURNING address_hash")
+        ).all()
+    assert share_tokens.address_hash(token, "192.0.2.1") in [bytes(kept) for kept in hashes]
+    come("192.0.2.1")
+    opened = [entry for entry in _audited(api()) if entry["action"] == "share_link.open"]
+    assert len(opened) == 3
+    assert api().get("/v1/audit/verify").json["status"] == "intact"
+
+
+def test_openings_at_once_are_all_counted_and_audited_once(
+    api: Callers, record: dict[str, Any], path: str
+) -> None:
+    token, _ = token_to(api(), record)
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda _: api(None).get(f"/s/{token}").status_code, range(16)))
+    assert said == [200] * 16
+    assert api().get(path).json["data"][0]["opened"] == 16
+    assert [entry["action"] for entry in _audited(api())].count("share_link.open") == 1
+
+
+def test_a_link_that_is_revoked_between_lookup_and_opening_opens_nothing(
+    api: Callers, record: dict[str, Any], path: str, database: Database
+) -> None:
+    token, link_id = token_to(api(), record)
+    link = openings.find_link(database, token)
+    assert link is not None
+    api().delete(f"{path}/{link_id}")
+    with database.transaction(link.tenant_id) as session:
+        assert openings.open_link(session, link, "192.0.2.1", "request") is None
+    assert api().get(path).json["data"][0]["opened"] == 0
+
+
+def test_what_tells_addresses_apart_is_forgotten_with_its_day(
+    api: Callers, record: dict[str, Any], database: Database, admin_engine: Engine
+) -> None:
+    token, link_id = token_to(api(), record)
+    api(None).get(f"/s/{token}")
+    mine = {"id": parse("shr", link_id)}
+    count = text("SELECT count(*) FROM share_link_openings WHERE share_link_id = :id")
+    with database.across_tenants() as session:
+        openings.forget_old(session)
+        assert session.scalar(count, mine) == 1
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE share_link_openings SET day = day - 1 WHERE share_link_id = :id"), mine
+        )
+    with database.across_tenants() as session:
+        assert openings.forget_old(session) >= 1
+        assert session.scalar(count, mine) == 0
+
+
+def test_no_line_of_the_log_holds_a_token(
+    settings: Settings,
+    api: Callers,
+    record: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    token, _ = token_to(api(), record)
+    bundle = f"/v1/records/{record['id']}/bundle"
+    with serving(replace(settings, log_level="DEBUG")) as served:
+        capsys.readouterr()
+        served().get(f"/s/{token}")
+        served().get(f"{bundle}?share_token={token}")
+        served().get(bundle, headers={"x-share-token": token})
+        served().get(f"{bundle}s?share_token={token}")
+        served().get(f"/s/{token}/more")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 5
+    assert lines[0]["route"] == "/s/<token>"
+    assert token not in str(lines)
+
+
+def test_a_failure_is_told_without_the_token(
+    settings: Settings,
+    api: Callers,
+    record: dict[str, Any],
+    admin_engine: Engine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A bundle whose stored bytes were changed does not open, whoever asks."""
+    token, _ = token_to(api(), record)
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE bundles SET bytes = set_byte(bytes, 40, 255 - get_byte(bytes, 40))"
+                " WHERE record_id = :id"
+            ),
+            {"id": parse("rec", record["id"])},
+        )
+    for log_format in ("json", "console"):
+        with serving(replace(settings, log_format=log_format)) as served:
+            for path in (f"/s/{token}", f"/v1/records/{record['id']}/bundle?share_token={token}"):
+                failed = served().get(path)
+                assert failed.status_code == 500
+                assert token not in failed.text
+    said = capsys.readouterr().out
+    assert "CannotOpen" in said
+    assert token not in said
+
+
+def test_the_metadata_of_a_due_record_still_opens(
+    api: Callers, record: dict[str, Any], admin_engine: Engine
+) -> None:
+    token, _ = token_to(api(), record)
+    make_due(api(), admin_engine, record)
+    page = api(None).get(f"/s/{token}")
+    assert page.status_code == 200
+    assert "The content is gone" in page.text
+    assert record["title"] in page.text
+    told = api(None).get(f"/s/{token}", headers={"Accept": "application/json"}).json
+    assert told["bundle"]["expired"] is True
+    gone = api(None).get(told["links"]["bundle"])
+    assert gone.status_code == 410
+
+
+def _audited(owner: Api) -> list[dict[str, Any]]:
+    entries = owner.get("/v1/audit?limit=200").json["data"]
+    return [entry for entry in entries if entry["action"].startswith("share_link.")]

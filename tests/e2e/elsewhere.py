@@ -1,0 +1,110 @@
+"""Another host, as far as the network can tell: a namespace of its own, with one link that is cut.
+
+A veth pair joins the two. Where it is down packets vanish: nobody says goodbye, and each side finds
+out by its own patience alone. It needs root and `ip`; `why_not` says what is missing.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+
+# For examples and documentation (RFC 5737): no real network is hidden by it.
+_NETWORKS = list(IPv4Network("198.51.100.0/24").subnets(new_prefix=30))
+_PREFIX = "soak-"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The other host: `here` is this machine's address on the link, `there` the other's."""
+
+    namespace: str
+    link: str
+    here: IPv4Interface
+    there: IPv4Interface
+
+    @property
+    def nowhere(self) -> tuple[str, ...]:
+        """The route of last resort to the other host: into nothing."""
+        return ("blackhole", str(self.here.network), "metric", "4000")
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """Return what runs a command there."""
+        return [_ip_program(), "netns", "exec", self.namespace, *argv]
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Take the link down for the length of the `with`."""
+        _ip("link", "set", self.link, "down")
+        try:
+            yield
+        finally:
+            _ip("link", "set", self.link, "up")
+
+
+def why_not() -> str | None:
+    """Say what is missing for another host; None if nothing is."""
+    if os.geteuid() != 0:
+        return "it needs root"
+    if shutil.which("ip") is None:
+        return "it needs the program ip (of iproute2)"
+    try:
+        with elsewhere():
+            return None
+    except subprocess.CalledProcessError as error:
+        return f"{' '.join(error.cmd)} is refused: {error.stderr.strip()}"
+
+
+@contextmanager
+def elsewhere() -> Iterator[Elsewhere]:
+    """Make another host, and remove it in the end."""
+    _remove_leftovers()
+    own = os.getpid()
+    network = _NETWORKS[own % len(_NETWORKS)]
+    here, there = (IPv4Interface((host, network.prefixlen)) for host in network.hosts())
+    made = Elsewhere(f"{_PREFIX}{own}", f"soak{own}", here, there)
+    # While the link is down its own route is gone, and the default one must not take over.
+    _ip("route", "replace", *made.nowhere)
+    _ip("netns", "add", made.namespace)
+    try:
+        _join(made)
+        yield made
+    finally:
+        _ip("netns", "delete", made.namespace)
+        _ip("route", "delete", *made.nowhere)
+
+
+def _join(host: Elsewhere) -> None:
+    # Born there, one end comes here: both go with the namespace.
+    there = ("-netns", host.namespace)
+    _ip(*there, "link", "add", "uplink", "type", "veth", "peer", "name", host.link)
+    _ip(*there, "link", "set", host.link, "netns", str(os.getpid()))
+    _ip("address", "add", str(host.here), "dev", host.link)
+    _ip("link", "set", host.link, "up")
+    _ip(*there, "address", "add", str(host.there), "dev", "uplink")
+    for name in ("lo", "uplink"):
+        _ip(*there, "link", "set", name, "up")
+
+
+def _remove_leftovers() -> None:
+    """Remove what runs that were killed have left."""
+    for line in _ip("netns", "list").splitlines():
+        name = line.split()[0]
+        if name.startswith(_PREFIX) and not Path("/proc", name.removeprefix(_PREFIX)).exists():
+            with suppress(subprocess.CalledProcessError):
+                _ip("netns", "delete", name)
+
+
+def _ip(*arguments: str) -> str:
+    done = subprocess.run(
+        [_ip_program(), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout
+
+
+def _ip_program() -> str:
+    return shutil.which("ip") or "ip"
