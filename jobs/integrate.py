@@ -18,7 +18,7 @@ def integrate() -> None:
     try:
         more = here.log.tick(time.monotonic() + TURN_SECONDS)
     except LogHalted as error:
-        _log.critical(error.slug.replace("-", "_"), detail=error.detail)
+        _log.critical("log_halted", problem=error.slug, detail=error.detail)
         return
     if more:
         here.bell.ring("integrate", ())

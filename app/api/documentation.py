@@ -61,6 +61,14 @@ _ID_PREFIXES = {
 
 _TOKEN = f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"
 
+# Of other path parameters that have a form.
+_FORMS: dict[str, dict[str, str]] = {
+    "tile": {
+        "type": "string",
+        "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
+    }
+}
+
 _IDEMPOTENCY_KEY = {
     "in": "header",
     "name": "Idempotency-Key",
@@ -161,6 +169,8 @@ class Refusals(BasePlugin):
             prefix = _ID_PREFIXES.get(parameter.get("name", ""))
             if prefix is not None:
                 parameter["schema"] = ids.json_schema(prefix)
+            elif parameter.get("name") in _FORMS:
+                parameter["schema"] = _FORMS[parameter["name"]]
             elif parameter.get("name") == "token":
                 parameter["schema"] = {"type": "string", "pattern": _TOKEN}
 

@@ -49,6 +49,14 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("HISTORY_DAYS", "0"),
         ("DATABASE_POOL_SIZE", "many"),
         ("DATABASE_PREPARE_THRESHOLD", "0"),
+        ("LOG_ORIGIN", "https://records.example.com"),
+        ("LOG_ORIGIN", "a log"),
+        ("LOG_ORIGIN", "a+log"),
+        ("LOG_HEAD_URL", "/var/lib/head"),
+        ("LOG_HEAD_URL", "file://host/head"),
+        ("LOG_HEAD_URL", "file:///no/such/folder/head"),
+        ("LOG_HEAD_URL", "s3://bucket"),
+        ("LOG_HEAD_URL", "https://bucket/head"),
         ("LOG_LEVEL", "LOUD"),
         ("LOG_FORMAT", "xml"),
         ("WEBHOOK_CA_FILE", "/no/such/file"),
@@ -76,6 +84,19 @@ def test_the_schedule_is_data() -> None:
 
 def test_a_base_url_loses_its_last_slash() -> None:
     assert read(BASE_URL="https://records.example.com/").base_url == "https://records.example.com"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "origin"),
+    [
+        ("https://records.example.com", "records.example.com"),
+        ("http://127.0.0.1:8000/records/", "127.0.0.1:8000/records"),
+        ("https://records.example.com/a+b", "records.example.com"),
+    ],
+)
+def test_the_log_is_named_after_the_base_url_unless_told(base_url: str, origin: str) -> None:
+    assert read(BASE_URL=base_url).log_origin == origin
+    assert read(BASE_URL=base_url, LOG_ORIGIN="log.example/1").log_origin == "log.example/1"
 
 
 def test_no_secret_is_shown_by_printing_the_settings() -> None:

@@ -7,6 +7,7 @@ and no more than that: a leaf whose transaction commits late is taken when it is
 
 from typing import Any
 
+from psycopg.errors import UniqueViolation
 from sqlalchemy.orm import Session
 
 from app.core.log import generations, publication, tile_rows
@@ -90,7 +91,10 @@ def _take(
             "size": size + len(taken),
             "most": most - len(taken),
         }
-        taken += cur.execute(query.encode(), values, binary=True).fetchall()
+        try:
+            taken += cur.execute(query.encode(), values, binary=True).fetchall()
+        except UniqueViolation:
+            raise LogDamaged(f"There are leaves beyond size {size}, which is the last.") from None
     return [(leaf_hash, data) for _, leaf_hash, data in sorted(taken)]
 
 

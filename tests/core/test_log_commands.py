@@ -1,0 +1,137 @@
+"""`python -m app.manage log …` as an operator types it, and the tick as the worker runs it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from structlog.testing import capture_logs
+
+from app import manage
+from app.core.log import heads, publication
+from app.core.log.keeper import Keeper
+from app.lib.tally import Tally
+from app.settings import Settings
+from jobs import runtime
+from jobs.integrate import integrate
+from tests.logs import FLIP, World, add_leaves, new_world
+
+Manage = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a log that has not begun."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def log(
+    world: World,
+    log_settings: Settings,
+    environ: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Manage:
+    """Return what runs a command; it answers its exit status and all that was said."""
+    for name, value in (
+        environ
+        | {
+            "DATABASE_URL": log_settings.database_url,
+            "LOG_HEAD_URL": (tmp_path / "head").as_uri(),
+        }
+    ).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status = manage.main(["log", *arguments])
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
+
+
+def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: Path) -> None:
+    assert log("status") == (0, "the log has not begun: the first integration begins it\n")
+    add_leaves(world.database, 3)
+    world.keeper().run()
+    add_leaves(world.database, 2)
+    status, said = log("status")
+    assert status == 0
+    for line in ("published: 3 leaves", "waiting: 2 leaves", "head: in order, 3 leaves"):
+        assert f"{line}\n" in said
+    (tmp_path / "head").unlink()
+    assert "head: log-head-lost: " in log("status")[1]
+
+
+def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
+    log: Manage, world: World, log_owner: Engine
+) -> None:
+    add_leaves(world.database, 300)
+    world.keeper().run()
+    assert log("rebuild", "--check") == (0, "300 leaves, 5 tiles\nevery stored tile is identical\n")
+    with log_owner.begin() as connection:
+        connection.execute(text(f"{FLIP} WHERE level = 0 AND number = 1"))
+    for _ in range(2):
+        status, said = log("rebuild", "--check")
+        assert status == 1
+        assert "the first is tile/0/001\nnothing was changed" in said
+    assert log("rebuild")[0] == 0
+    assert log("rebuild", "--check")[0] == 0
+
+
+def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, world: World, tmp_path: Path) -> None:
+    add_leaves(world.database, 3)
+    world.keeper().run()
+    for command in ("adopt", "succeed"):
+        status, said = log(command)
+        assert status == 1
+        assert "say --yes" in said
+    assert log("succeed", "--yes")[0] == 1
+    (tmp_path / "head").unlink()
+    assert log("adopt", "--yes")[0] == 0
+    status, said = log("succeed", "--yes", "--force")
+    assert status == 0
+    assert "published: 4 leaves" in said
+
+
+def test_the_tick_publishes_and_cries_out_when_it_must_not(
+    world: World, log_settings: Settings, log_owner: Engine, tmp_path: Path
+) -> None:
+    head_url = (tmp_path / "head").as_uri()
+    runtime.start(replace(log_settings, log_head_url=head_url), threads=4, tally=Tally())
+    try:
+        add_leaves(world.database, 3)
+        integrate()
+        assert world.published().checkpoint.size == 3
+        with log_owner.begin() as connection:
+            connection.execute(text("DELETE FROM checkpoints WHERE size > 0"))
+        add_leaves(world.database, 1)
+        with capture_logs() as said:
+            for _ in range(3):
+                integrate()
+        assert [(line["event"], line["log_level"], line["problem"]) for line in said] == [
+            ("log_halted", "critical", "log-damaged")
+        ]
+    finally:
+        runtime.stop()
+
+
+def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
+    world: World, log_settings: Settings, tmp_path: Path
+) -> None:
+    world.keeper().run()
+    with world.database.across_tenants() as session:
+        last = publication.current(session)
+    assert last is not None
+    newer = replace(last.checkpoint, size=9, root=bytes(32))
+    assert world.store is not None
+    assert world.store.swap(last.checkpoint.text.encode(), newer.text.encode())
+    store = heads.opened((tmp_path / "head").as_uri())
+    keeper = Keeper(world.database, log_settings.master_keys, "other.test", store)
+    with pytest.raises(Exception, match="Size 9"):
+        keeper.tick(0.0)
+    assert not keeper.tick(0.0)
