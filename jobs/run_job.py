@@ -12,6 +12,7 @@ from app.core import jobs as durable
 from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed, Step
 from app.core.record import expiry
+from app.errors import Unavailable
 from app.models import Job
 from jobs.middleware import kind, where
 from jobs.runtime import Runtime, runtime
@@ -55,6 +56,9 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
         more = _step(here, tenant_id, job)
         result = "done"
         return more
+    except Unavailable:
+        # Nobody's fault: the row is leased, and whoever comes when that ends goes on.
+        raise
     except _NotOurs:
         result = "not_ours"
         _log.info("job_not_ours", job=str(job_id))

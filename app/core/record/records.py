@@ -29,7 +29,6 @@ from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
 from app.ledger import leaves, merkle
 from app.lib.sealing import MasterKeys
-from app.lib.signing import SigningKey
 from app.models import Bundle, Record
 
 
@@ -51,12 +50,13 @@ _SESSION = """
 SELECT agent_id, principal, status, clock_timestamp() FROM sessions
  WHERE tenant_id = %s AND id = %s FOR SHARE
 """
-_INSERT = """
-INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title, labels_json,
-                     occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-"""
+_COLUMNS = tuple(column.key for column in Record.__table__.columns)
+_INSERT = (
+    f"INSERT INTO records ({', '.join(_COLUMNS)})"
+    f" VALUES ({', '.join(f'%({name})s' for name in _COLUMNS)})"
+)
 NO_RECORD = "There is no record with this id."
+
 _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 
@@ -68,65 +68,36 @@ def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict
     """
     agent_id, principal, now = _session(tx, caller, new.session_id)
     signer = signing_keys.current(tx, master_keys, Purpose.BUNDLE)
-    record_id = ids.new(now)
-    facts: bundle.Record = {
-        "id": ids.text("rec", record_id),
-        "tenant_id": ids.text("ten", caller.tenant_id),
-        "session_id": ids.text("ses", new.session_id),
-        "agent_id": ids.text("agt", agent_id),
-        "principal": principal,
-        "kind": new.kind,
-        "title": new.title,
-        "labels": dict(new.labels),
-        "occurred_at": rfc3339(new.occurred_at or now),
-        "created_at": rfc3339(now),
-    }
-    signed = _sign(signer, facts, new)
-    cursor(tx).execute(
-        _INSERT,
-        (
-            caller.tenant_id,
-            record_id,
-            new.session_id,
-            agent_id,
-            principal,
-            new.kind,
-            new.title,
-            documents.to_text(facts["labels"]),
-            new.occurred_at or now,
-            signed.sha256,
-            len(signed.raw),
-            signer.public.id,
-            signed.signature,
-            now,
-        ),
+    row = Record(
+        tenant_id=caller.tenant_id,
+        id=ids.new(now),
+        session_id=new.session_id,
+        agent_id=agent_id,
+        principal=principal,
+        kind=new.kind,
+        title=new.title,
+        labels_json=documents.to_text(dict(new.labels)),
+        occurred_at=new.occurred_at or now,
+        created_at=now,
     )
-    bundles.store(tx, master_keys, caller.tenant_id, record_id, signed.raw, signed.sha256)
-    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    pairs = {**new.labels, **facets.of(new.session_id, agent_id, principal, new.kind)}
-    word_tables.store(tx, lexemes, caller.tenant_id, record_id, pairs, *_texts(new))
-    leaf = leaves.Record(signed.sha256).data
+    raw = bundle.write(_facts(row), new.content, new.steps, key_id=signer.public.id)
+    row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
+    row.key_id, row.signature = signer.public.id, signer.sign(raw)
+    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
+    bundles.store(tx, master_keys, row.tenant_id, row.id, raw, row.bundle_sha256)
+    _store_words(tx, master_keys, row, new)
+    leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(now), merkle.leaf_hash(leaf), leaf))
-    return {
-        **_without_tenant(facts),
-        "bundle": _bundle_json(
-            signed.sha256, len(signed.raw), signer.public.id, signed.signature, expired=False
-        ),
-        "log": _log_json(None),
-    }
+    return _json(row, index=None, expired=False)
 
 
-def _texts(new: NewRecord) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what a record is found by: in its metadata, and in its content."""
-    told = (new.title, new.kind, *new.labels, *new.labels.values())
-    return told, (*(step["name"] for step in new.steps), *words.in_json(new.content))
-
-
-@dataclass(frozen=True)
-class _Signed:
-    raw: bytes
-    sha256: bytes
-    signature: bytes
+def _store_words(tx: Tx, master_keys: MasterKeys, row: Record, new: NewRecord) -> None:
+    """Keep what the record is found by: in its metadata, and in its content."""
+    lexemes = search_keys.lexemes(tx, master_keys, row.tenant_id)
+    pairs = {**new.labels, **facets.of(row.session_id, row.agent_id, row.principal, row.kind)}
+    told = (row.title, row.kind, *new.labels, *new.labels.values())
+    contained = (*(step["name"] for step in new.steps), *words.in_json(new.content))
+    word_tables.store(tx, lexemes, row.tenant_id, row.id, pairs, told, contained)
 
 
 def _session(tx: Tx, caller: Caller, session_id: UUID) -> tuple[UUID, str, datetime]:
@@ -139,11 +110,6 @@ def _session(tx: Tx, caller: Caller, session_id: UUID) -> tuple[UUID, str, datet
             "This session is completed; open a new one for what the agent does next."
         )
     return agent_id, principal, now
-
-
-def _sign(signer: SigningKey, facts: bundle.Record, new: NewRecord) -> _Signed:
-    written = bundle.write(facts, new.content, new.steps, key_id=signer.public.id)
-    return _Signed(written, sha256(written).digest(), signer.sign(written))
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
@@ -171,26 +137,7 @@ def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
     indexes = log_indexes(session, [row.bundle_sha256 for row in rows])
     kept = _kept(session, rows)
     return [
-        {
-            "id": ids.text("rec", row.id),
-            "session_id": ids.text("ses", row.session_id),
-            "agent_id": ids.text("agt", row.agent_id),
-            "principal": row.principal,
-            "kind": row.kind,
-            "title": row.title,
-            "labels": json.loads(row.labels_json),
-            "occurred_at": rfc3339(row.occurred_at),
-            "created_at": rfc3339(row.created_at),
-            "bundle": _bundle_json(
-                row.bundle_sha256,
-                row.bundle_size,
-                row.key_id,
-                row.signature,
-                expired=row.id not in kept,
-            ),
-            "log": _log_json(indexes.get(row.bundle_sha256)),
-        }
-        for row in rows
+        _json(row, index=indexes.get(row.bundle_sha256), expired=row.id not in kept) for row in rows
     ]
 
 
@@ -220,21 +167,32 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
     )
 
 
-def _without_tenant(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name != "tenant_id"}
-
-
-def _bundle_json(
-    digest: bytes, size: int, key_id: str, signature: bytes, *, expired: bool
-) -> dict[str, Any]:
+def _facts(row: Record) -> bundle.Record:
+    """Return what a record's bundle says of it."""
     return {
-        "sha256": digest.hex(),
-        "size": size,
-        "key_id": key_id,
-        "signature": b64encode(signature).decode(),
-        "expired": expired,
+        "id": ids.text("rec", row.id),
+        "tenant_id": ids.text("ten", row.tenant_id),
+        "session_id": ids.text("ses", row.session_id),
+        "agent_id": ids.text("agt", row.agent_id),
+        "principal": row.principal,
+        "kind": row.kind,
+        "title": row.title,
+        "labels": json.loads(row.labels_json),
+        "occurred_at": rfc3339(row.occurred_at),
+        "created_at": rfc3339(row.created_at),
     }
 
 
-def _log_json(index: int | None) -> dict[str, Any]:
-    return {"status": "pending" if index is None else "integrated", "index": index}
+def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
+    """Return a record as its GET answers it; `index` is its place in the published log."""
+    return {
+        **{name: value for name, value in _facts(row).items() if name != "tenant_id"},
+        "bundle": {
+            "sha256": row.bundle_sha256.hex(),
+            "size": row.bundle_size,
+            "key_id": row.key_id,
+            "signature": b64encode(row.signature).decode(),
+            "expired": expired,
+        },
+        "log": {"status": "pending" if index is None else "integrated", "index": index},
+    }
