@@ -173,6 +173,36 @@ class Tenant:
             **limits,
         )
 
+    def records(self, *, connections: int, **limits: Any) -> Plan:
+        """Return a plan that posts records of some 2 KB, with steps."""
+        return Plan(
+            self._service.port,
+            load.head("POST", "/v1/records", [self._authorization]),
+            json.dumps(self._record()).encode(),
+            connections,
+            **limits,
+        )
+
+    def _record(self) -> dict[str, Any]:
+        step = {
+            "name": "read the order",
+            "kind": "tool",
+            "started_at": "2026-11-20T02:13:02.120Z",
+            "ended_at": "2026-11-20T02:13:02.480Z",
+            "status": "ok",
+            "attributes": {"tool": "shop.orders", "rows": 1},
+            "inputs": ["order"],
+            "outputs": ["decision"],
+        }
+        return {
+            "session_id": self._session_id,
+            "kind": "refund.decision",
+            "title": f"Order {load.NUMBER.decode()} refunded",
+            "labels": {"queue": "eu-west"},
+            "content": {"amount": "49.90", "currency": "EUR", "reason": _DETAIL},
+            "steps": [step] * 4,
+        }
+
     def post(self, plan: Plan) -> load.Tally:
         """Drive a plan; raises `BenchError` when anything of it was refused."""
         tally = self._service.drive(plan)

@@ -1,4 +1,4 @@
-"""Findings accepted a second, each committed with its event and its delivery.
+"""Findings accepted a second, each committed with its event and its delivery; and records.
 
 No worker runs meanwhile, as nothing is delivered behind the bare route either.
 """
@@ -59,6 +59,8 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     ours = _Contender(single, lab.service.running["web"].pid)
     with _bare_route(lab, single) as bare:
         yield from _singles(lab, ours, bare, scale)
+        records = tenant.records(connections=CONNECTIONS, seconds=scale.seconds)
+        yield from _records(lab, replace(ours, plan=records), bare, scale)
     yield _batches(tenant, scale)
     tenant.ask("DELETE", webhook)
     lab.service.start_role("worker")
@@ -85,6 +87,24 @@ def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iter
         words = f"answer to a finding at half that rate, p{percent}"
         beside = Bound("bare route at half of its own", percentile(bare_at_half, percent))
         yield Figure("accept", words, percentile(at_half, percent), " ms", beside, reach)
+
+
+def _records(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
+    ours.drive(lab, seconds=_WARM_UP_SECONDS)
+    paces: tuple[list[Pace], list[Pace]] = ([], [])
+    for _ in range(scale.rounds):
+        for each, measured in zip((ours, bare), paces, strict=True):
+            measured.append(each.pace(lab))
+    mine, bound = map(middle, paces)
+    rate = Bound("bare Flask route, one INSERT", bound.per_second)
+    words = f"records of 2 KB accepted ({CONNECTIONS} connections)"
+    yield Figure("accept", words, mine.per_second, "/s", rate)
+    cost = Bound("bare Flask route, one INSERT", bound.cpu_each)
+    yield Figure("accept", "CPU of a record, stores included", mine.cpu_each, " µs", cost)
+    at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
+    for percent in (50, 99):
+        words = f"answer to a record at half that rate, p{percent}"
+        yield Figure("accept", words, percentile(at_half, percent), " ms")
 
 
 def _batches(tenant: Tenant, scale: Scale) -> Figure:
