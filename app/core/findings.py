@@ -112,7 +112,6 @@ def represent(row: Finding) -> dict[str, Any]:
 
 def _fresh(new: Sequence[NewFinding]) -> str:
     """Write new findings as `add_findings` reads them."""
-    tails = zip(ids.tails(len(new)), ids.tails(len(new)), strict=True)
     return json.dumps(
         [
             {
@@ -124,9 +123,9 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "detail": finding.detail,
                 "data": documents.to_text(finding.data),
                 "finding_tail": finding_tail,
-                "event_tail": event_tail,
+                "event_id": ids.new().hex,
             }
-            for finding, (finding_tail, event_tail) in zip(new, tails, strict=True)
+            for finding, finding_tail in zip(new, ids.tails(len(new)), strict=True)
         ]
     )
 

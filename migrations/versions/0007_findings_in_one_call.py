@@ -54,9 +54,10 @@ ADD = r"""
 -- Adds findings, all or none, and emits `finding.created` for each, if the key used is still good
 -- (null: that was asked before).
 -- `fresh` is an array of objects: session_id or record_id, or both (32 hex digits, or null), rule,
--- severity, title, detail, data (canonical JSON as a text, or null), and the random halves of two
--- ids, finding_tail and event_tail, ascending in both. The halves made here carry the moment
--- (RFC 9562, method 3).
+-- severity, title, detail, data (canonical JSON as a text, or null), finding_tail (the random half
+-- of the finding's id, ascending; the half made here carries the moment, RFC 9562, method 3), and
+-- event_id (32 hex digits, each of a later moment than the one before: by that half of it
+-- deliveries are numbered).
 -- `body` is the findings as JSON, in canonical form (RFC 8785): members in order, and to_json
 -- escapes a string exactly as that asks. Or `problem` says why nothing was done: key, session or
 -- record (that of the finding at `place`, from 1) or size (of the event of that finding).
@@ -125,12 +126,12 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT array_agg((head || event_tail)::uuid ORDER BY n),
-           array_agg(convert_to('{"data":' || written_body || ',"id":"evt_' || head || event_tail
+    SELECT array_agg(event_id::uuid ORDER BY n),
+           array_agg(convert_to('{"data":' || written_body || ',"id":"evt_' || event_id
                || '","timestamp":"' || written || '","type":"finding.created"}', 'UTF8') ORDER BY n)
       INTO event_ids, payloads
-      FROM ROWS FROM (json_to_recordset(fresh) AS (event_tail text), unnest(bodies))
-           WITH ORDINALITY AS new (event_tail, written_body, n);
+      FROM ROWS FROM (json_to_recordset(fresh) AS (event_id text), unnest(bodies))
+           WITH ORDINALITY AS new (event_id, written_body, n);
     SELECT n, length(payload) INTO place, size
       FROM unnest(payloads) WITH ORDINALITY AS event (payload, n)
      WHERE length(payload) > largest ORDER BY n LIMIT 1;

@@ -1,5 +1,6 @@
 """`add_findings`, the one call of the hot path: canonical bytes, walls that stand, a good key."""
 
+import json
 from uuid import UUID
 
 import psycopg
@@ -83,6 +84,28 @@ def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTe
         keyring.authenticate(minted["key"], "third")
     with pytest.raises(Unauthenticated):
         keyring.recognise(minted["key"], "fourth")
+
+
+def test_the_deliveries_of_a_batch_sort_as_the_batch_does(
+    database: Database, tenant: FreshTenant
+) -> None:
+    session_id = session_of(database, tenant, "bob")
+    insert = (
+        "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)"
+        " VALUES (:tenant, :id, 'https://receiver.test', 1, 'enabled', '')"
+    )
+    with database.transaction(tenant.id) as tx:
+        tx.execute(text(insert), {"tenant": tenant.id, "id": ids.new()})
+        new = [NewFinding(session_id, "r", "low", str(number)) for number in range(300)]
+        findings.add(tx, caller_of(tenant), new)
+        payloads = tx.scalars(
+            text(
+                "SELECT e.payload FROM deliveries AS d"
+                " JOIN events AS e ON e.id = d.event_id ORDER BY d.id"
+            )
+        ).all()
+    titles = [json.loads(bytes(payload))["data"]["title"] for payload in payloads]
+    assert titles == [str(number) for number in range(300)]
 
 
 def test_a_session_of_another_tenant_or_outside_the_pin_does_not_exist(
