@@ -31,7 +31,7 @@ lint: $(INSTALLED) ## check style, types, import contracts, security and depende
 	@$(BIN)/lint-imports
 	@$(BIN)/deptry .
 
-bench: $(INSTALLED) ## measure this machine: every figure beside its bound, in six minutes
+bench: $(INSTALLED) ## measure this machine: every figure beside its bound (twenty minutes)
 	@$(BIN)/uv sync --quiet --locked --inexact --group bench --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m bench
 

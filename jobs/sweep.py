@@ -1,4 +1,4 @@
-"""The tick that rings whatever is due and was not rung: lanes and jobs.
+"""The tick that rings whatever is due and was not rung: lanes, jobs, and the log while leaves wait.
 
 Then it numbers rows that have waited for it, where no worker gets to: numbering costs the same
 whenever it is done, and a long backlog that has its numbers costs whoever asks for the books, or
@@ -13,15 +13,18 @@ from uuid import UUID
 
 from app import metrics
 from app.core.delivery import lanes, sweeping
+from app.core.log import generations
 from app.database import Database
 from jobs.runtime import runtime
 
+# The next sweep rings it again.
+_INTEGRATE_MS = 5_000
 # Of each second: the next tick must not wait, and PostgreSQL has other work.
 NUMBERING_SECONDS = 0.3
 
 
 def sweep() -> None:
-    """Ring every due lane and job; the flags are ignored, for their messages may be lost."""
+    """Ring what is due; the flags are ignored, for their messages may be lost."""
     here = runtime()
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
@@ -32,6 +35,8 @@ def sweep() -> None:
     here.tally.add(metrics.SWEPT, "job", count=len(jobs))
     here.bell.ring_lanes(due, ignore_flags=True)
     here.bell.ring_many("run_job", jobs)
+    if generations.look(here.database).waits:
+        here.bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
     number(here.database, unnumbered)
 
 
