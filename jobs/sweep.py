@@ -15,6 +15,7 @@ from app import metrics
 from app.core.delivery import lanes, sweeping
 from app.core.log import generations
 from app.database import Database
+from app.queue import Bell
 from jobs.runtime import runtime
 
 # The next sweep rings it again.
@@ -35,9 +36,14 @@ def sweep() -> None:
     here.tally.add(metrics.SWEPT, "job", count=len(jobs))
     here.bell.ring_lanes(due, ignore_flags=True)
     here.bell.ring_many("run_job", jobs)
-    if generations.look(here.database).waits:
-        here.bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
+    ring_log(here.database, here.bell)
     number(here.database, unnumbered)
+
+
+def ring_log(database: Database, bell: Bell) -> None:
+    """Ring the log's integration if anything waits for it."""
+    if generations.look(database).waits:
+        bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
 
 
 def number(database: Database, unnumbered: Sequence[tuple[UUID, UUID]]) -> int:

@@ -11,8 +11,13 @@ from app.core import jobs, tenants
 from app.core.callers import Caller, Role
 from app.core.delivery import events, lanes, sweeping
 from app.core.delivery.events import NewEvent
+from app.core.log.keeper import Keeper
 from app.core.webhook import webhooks
 from app.database import Database
+from app.dev.valkey import EmbeddedValkey
+from app.ledger.leaves import Record
+from app.ledger.merkle import leaf_hash
+from app.queue import Bell, connect, queue_key
 from app.settings import Settings
 from jobs import sweep
 
@@ -178,3 +183,32 @@ def test_numbering_ends_when_its_time_is_up(place: Place, monkeypatch: pytest.Mo
     place.emit()
     place.number(webhook)
     assert place.numbers(webhook) == []
+
+
+def test_the_log_is_rung_only_while_something_waits_for_it(
+    place: Place, valkey: EmbeddedValkey
+) -> None:
+    bell = Bell(valkey.url)
+    redis = connect(valkey.url, 5)
+    keeper = Keeper(place.database, place.settings.master_keys, "log.test", None)
+
+    def rung() -> int:
+        redis.delete(queue_key("jobs"))
+        sweep.ring_log(place.database, bell)
+        return int(redis.llen(queue_key("jobs")))
+
+    assert rung() == 1, "a log that has not begun waits for it"
+    keeper.run()
+    assert rung() == 0
+    leaf = Record(bytes(32)).data
+    place.run(
+        "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (:id, :hash, :data)",
+        id=ids.new(),
+        hash=leaf_hash(leaf),
+        data=leaf,
+    )
+    assert rung() == 1
+    keeper.run()
+    assert rung() == 0
+    redis.close()
+    bell.close()
