@@ -61,7 +61,10 @@ _NOTICE_A_DEAD_SERVER = {
 # The same the other way: a client that fell silent with rows locked has everybody wait for it.
 # Those who queue behind it give up and come again, or its own queued connections would go first.
 _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL lock_timeout = '2s'"
-_SET_TENANT = "SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '2s', true)"
+_SET_TENANT = """
+SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '2s', true),
+       set_config('idle_in_transaction_session_timeout', '5s', true)
+"""
 
 
 class RawTransaction:
@@ -237,14 +240,16 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except _AWAY as error:
-        raise _unavailable() from error
+        raise _unavailable(error) from error
     except DBAPIError as error:
         if error.connection_invalidated:
-            raise _unavailable() from error
+            raise _unavailable(error) from error
         raise
 
 
-def _unavailable() -> Unavailable:
+def _unavailable(error: Exception) -> Unavailable:
+    if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
+        return Unavailable("Somebody else is changing this at the moment; try again.")
     return Unavailable("The database does not answer; try again in a moment.")
 
 

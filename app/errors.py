@@ -195,6 +195,12 @@ class Unavailable(ServiceError):
     slug = "unavailable"
 
 
+class Busy(ServiceError):
+    """The service has enough to do; the same request may succeed soon."""
+
+    slug = "busy"
+
+
 class IdempotencyKeyReused(Invalid):
     """The same Idempotency-Key came with another body."""
 

@@ -16,7 +16,7 @@ from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
 from app.core.record import facets, search_keys
-from app.core.record.words import Lexemes
+from app.core.record.words import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
 
@@ -163,8 +163,8 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
                 kind,
                 title,
                 f'{{"team":"t{n % 20}"}}',
-                lexemes.vector(told, pairs),
-                lexemes.vector((*told, content), pairs),
+                lexemes.vector(taken_apart(told), pairs),
+                lexemes.vector(taken_apart((*told, content)), pairs),
             )
         )
     return rows

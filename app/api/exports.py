@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import Response, request
 
+from app.api import heavy
 from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, is_current, not_modified
 from app.api.parsing import Blueprint
@@ -90,7 +91,8 @@ def _made_from_bundle(write: Callable[[Record, Bundle], Iterator[bytes]]) -> Res
         asked_for = request.method != "HEAD"
         raw = contents.read(session, services().settings.master_keys, record) if asked_for else b""
     # Of a length that is not known nothing is said: an iterator has none.
-    body = write(record, bundle.read(raw)) if asked_for else iter(())
+    with heavy.room_for(len(raw)):
+        body = write(record, bundle.read(raw)) if asked_for else iter(())
     answered = Response(body, content_type=MEDIA_TYPE)
     answered.set_etag(etag, weak=True)
     return answered

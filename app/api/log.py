@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any
 
-from flask import Response, request
+from flask import Response, abort, request
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -33,6 +33,14 @@ _TEXT = "text/plain; charset=utf-8"
 _BYTES = "application/octet-stream"
 _STRING = {"type": "string"}
 _BINARY = {"type": "string", "format": "binary"}
+
+
+@blp.before_request
+def _refuse_other_spellings() -> None:
+    """A generation is written in one way: any other would be the same bytes at a second address."""
+    generation = (request.view_args or {}).get("generation")
+    if generation is not None and not request.path.startswith(f"/v1/log/{generation}/"):
+        abort(404)
 
 
 @blp.route("/v1/log/checkpoint", methods=["GET"])

@@ -187,6 +187,12 @@ KINDS: Mapping[str, Kind] = {
         "Something went wrong here",
         "It is our fault and it was logged. Quote request_id when you ask about it.",
     ),
+    "busy": Kind(
+        503,
+        "Too much at once",
+        "Large records are read and written a few at a time. Repeat the request after the seconds "
+        "that Retry-After names.",
+    ),
     "unavailable": Kind(
         503,
         "The database does not answer",
@@ -242,6 +248,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(errors.BundleExpired, _bundle_expired)
     app.register_error_handler(RateLimited, _rate_limited)
+    app.register_error_handler(errors.Busy, _busy)
     app.register_error_handler(errors.Unavailable, _unavailable)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
@@ -289,6 +296,10 @@ def _rate_limited(error: RateLimited) -> Response:
         f"come back in {spent.resets_in} seconds.",
         headers={"Retry-After": str(spent.resets_in), **spent.headers()},
     )
+
+
+def _busy(error: errors.Busy) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": "5"})
 
 
 def _unavailable(error: errors.Unavailable) -> Response:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, render_template, request
 
-from app.api import fields, limits
+from app.api import fields, heavy, limits
 from app.api.answers import answer
 from app.api.auth import public
 from app.api.bundle_access import QUERY
@@ -100,13 +100,15 @@ def read(token: str) -> Response:
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
         master_keys = services().settings.master_keys
         raw = bundles.read(session, master_keys, record.tenant_id, record.id)
+    with heavy.room_for(0 if raw is None else len(raw)):
+        inside = None if raw is None else shown(bundle.read(raw))
     page = render_template(
         "shared/record.html",
         style=_STYLE,
         record=told,
         occurred_at=record.occurred_at,
         created_at=record.created_at,
-        inside=None if raw is None else shown(bundle.read(raw)),
+        inside=inside,
         links=links,
         ends_at=ends_at,
         pem=pem,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from flask.testing import FlaskClient
 from sqlalchemy import Engine, text
 from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
@@ -15,6 +16,7 @@ from tlog_scales.signing import Vkey
 from app.api.services import EXTENSION
 from app.core import tenants
 from app.core.log import succession
+from app.core.log.keeper import Keeper
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
 from app.lib.signing import PublicKey
@@ -323,3 +325,10 @@ def test_readyz_says_what_halted_the_log_and_the_checkpoint_is_still_served(
     assert answer.json["parts"]["log"] == "log-rolled-back"
     assert answer.json["parts"]["log_head"].startswith("unset: a rollback")
     assert service.anyone.get("/v1/log/checkpoint").data == checkpoint
+
+
+@pytest.mark.parametrize("spelling", ["01", "%D9%A1", "+1", "1.0"])
+def test_a_generation_has_one_spelling(client: FlaskClient, log: Keeper, spelling: str) -> None:
+    log.run()
+    assert client.get("/v1/log/1/checkpoint").status_code == 200
+    assert client.get(f"/v1/log/{spelling}/checkpoint").status_code == 404

@@ -1,15 +1,20 @@
 """Records: what is posted is signed as it is, found by its words, and read back without content."""
 
 import base64
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from app.core.record import bundles
-from app.core.record.words import MOST_WORDS
+from app import ids
+from app.core.callers import Caller, Role
+from app.core.record import bundles, records
+from app.core.record.records import NewRecord
+from app.core.record.words import MOST_WORDS, in_text
 from app.database import Database
+from app.errors import SessionCompleted
 from app.evidence import bundle
 from app.ids import parse
 from app.lib.signing import PublicKey
@@ -264,3 +269,57 @@ def test_the_signature_verifies_with_the_published_key(
     key = PublicKey(public)
     assert key.id == made["bundle"]["key_id"]
     assert key.verifies(base64.b64decode(made["bundle"]["signature"]), raw)
+
+
+@pytest.mark.parametrize(
+    ("typed", "title", "content"),
+    [
+        ("order-300", "", [f"order-{n}" for n in range(400)]),
+        ("2026-11-21", "", [f"2026-11-{n:02}" for n in range(1, 31)] * 20),
+        ("退款", "处理了退款请求", ""),
+        ("返金", "", "顧客に返金しました"),
+        ("हिन्दी", "हिन्दी में", ""),
+        ("cafe\u0301", "Café", ""),
+        ("order 300", "", "the order 300 came"),
+        ('"order 300"', "", "the order-300 came"),
+    ],
+)
+def test_what_stands_in_a_text_is_found_in_any_script_and_in_long_lists(
+    api: Callers, session: dict[str, Any], typed: str, title: str, content: Any
+) -> None:
+    made = make_record(api(), session["id"], title=title or "untitled", content=content)
+    make_record(api(), session["id"], title="हद", content="order 30 and 退 款")
+    found = api().get("/v1/records", query_string={"q": typed}).json["data"]
+    assert [row["id"] for row in found] == [made["id"]]
+
+
+def test_words_are_taken_apart_in_a_time_that_grows_with_the_text_alone() -> None:
+    """Marks in a row are sorted when they are normalised, in a time that grows with its square."""
+
+    def seconds(length: int) -> float:
+        text = "a" + "\u0301" * (length // 2) + "\u0323" * (length // 2)
+        began = time.process_time()
+        in_text(text)
+        return time.process_time() - began
+
+    seconds(1_000)
+    assert seconds(200_000) < 40 * max(seconds(20_000), 0.001)
+
+
+def test_a_record_comes_in_while_another_is_signed(
+    database: Database, settings: Settings, tenant: FreshTenant, api: Callers
+) -> None:
+    """Between draft and store a session may be completed, and then takes the record no more."""
+    session = make_session(api())
+    session_id = parse("ses", session["id"])
+    assert session_id is not None
+    caller = Caller(tenant.id, ids.new(), Role.WRITE, None, "test")
+    with database.transaction(tenant.id) as opened:
+        draft = records.draft(opened, caller, settings.master_keys, session_id)
+    assert draft is not None
+    signed = records.sign(caller, draft, NewRecord(session_id, "k", "t", None))
+    done = api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+    assert done.status_code == 200
+    with pytest.raises(SessionCompleted), database.transaction(tenant.id) as opened:
+        records.add(opened, caller, settings.master_keys, session_id, signed)
+    assert api().get("/v1/records").json["data"] == []

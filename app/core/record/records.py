@@ -1,17 +1,19 @@
 """Records: what an agent did, signed as it comes in, and committed to in the log.
 
-One transaction stores the metadata, the bundle (its exact bytes, sealed) and a leaf that waits for
+A record is signed between two short transactions, for that may take a while: the first says with
+what, the second stores the metadata, the bundle (its exact bytes, sealed) and a leaf that waits for
 the log; a few statements through a raw cursor, for this is a path on which agents wait. Steps and
 content live in the bundle alone, and end with it.
 """
 
+import itertools
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from sqlalchemy import select
@@ -22,13 +24,16 @@ from app.clock import rfc3339
 from app.core import documents, feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.record import bundles, facets, retention, search_keys, word_tables, words
+from app.core.record import bundles, facets, retention, search_keys
+from app.core.record.word_tables import WordVectors
+from app.core.record.words import Lexemes, in_json, taken_apart
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
 from app.ledger import leaves, merkle
 from app.lib.sealing import MasterKeys
+from app.lib.signing import SigningKey
 from app.models import Bundle, Record
 
 
@@ -45,10 +50,10 @@ class NewRecord:
     steps: Sequence[bundle.Step] = ()
 
 
-# The row lock keeps a record from coming in behind its session's completion.
+# Locked where the record is stored: none comes in behind its session's completion.
 _SESSION = """
 SELECT agent_id, principal, status, clock_timestamp() FROM sessions
- WHERE tenant_id = %s AND id = %s FOR SHARE
+ WHERE tenant_id = %s AND id = %s
 """
 _COLUMNS = tuple(column.key for column in Record.__table__.columns)
 _INSERT = (
@@ -60,56 +65,92 @@ NO_RECORD = "There is no record with this id."
 _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 
-def add(tx: Tx, caller: Caller, master_keys: MasterKeys, new: NewRecord) -> dict[str, Any]:
-    """Sign and store a record; return it as its GET answers it.
+@dataclass(frozen=True)
+class Draft:
+    """What a record is signed with: its session's agent and principal, the moment, and two keys."""
 
-    Raises `NotFound` when its session does not exist or is outside the caller's pin, and
-    `SessionCompleted` when that has ended.
-    """
-    agent_id, principal, now = _session(tx, caller, new.session_id)
-    signer = signing_keys.current(tx, master_keys, Purpose.BUNDLE)
+    agent_id: UUID
+    principal: str
+    now: datetime
+    signing_key: SigningKey
+    lexemes: Lexemes
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A record that is ready to be stored: its row, its bundle's exact bytes, and its words."""
+
+    row: Record
+    raw: bytes
+    words: WordVectors
+
+
+def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
+    """Return what a record of this session is to be signed with; None when there is none."""
+    found = _session(tx, caller, session_id, lock="")
+    if found is None:
+        return None
+    agent_id, principal, _, now = found
+    signing_key = signing_keys.current(tx, master_keys, Purpose.BUNDLE)
+    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
+    return Draft(agent_id, principal, now, signing_key, lexemes)
+
+
+def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
+    """Write and sign a record. This takes the time it takes: let no transaction be open."""
     row = Record(
         tenant_id=caller.tenant_id,
-        id=ids.new(now),
+        id=ids.new(drafted.now),
         session_id=new.session_id,
-        agent_id=agent_id,
-        principal=principal,
+        agent_id=drafted.agent_id,
+        principal=drafted.principal,
         kind=new.kind,
         title=new.title,
         labels_json=documents.to_text(dict(new.labels)),
-        occurred_at=new.occurred_at or now,
-        created_at=now,
+        occurred_at=new.occurred_at or drafted.now,
+        created_at=drafted.now,
     )
-    raw = bundle.write(_facts(row), new.content, new.steps, key_id=signer.public.id)
+    key = drafted.signing_key
+    raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
-    row.key_id, row.signature = signer.public.id, signer.sign(raw)
-    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
-    bundles.store(tx, master_keys, row.tenant_id, row.id, raw, row.bundle_sha256)
-    _store_words(tx, master_keys, row, new)
-    leaf = leaves.Record(row.bundle_sha256).data
-    cursor(tx).execute(_LEAF, (ids.new(now), merkle.leaf_hash(leaf), leaf))
-    return _json(row, index=None, expired=False)
-
-
-def _store_words(tx: Tx, master_keys: MasterKeys, row: Record, new: NewRecord) -> None:
-    """Keep what the record is found by: in its metadata, and in its content."""
-    lexemes = search_keys.lexemes(tx, master_keys, row.tenant_id)
+    row.key_id, row.signature = key.public.id, key.sign(raw)
+    told = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
+    steps = (step["name"] for step in new.steps)
+    contained = taken_apart(itertools.chain(steps, in_json(new.content)))
     pairs = {**new.labels, **facets.of(row.session_id, row.agent_id, row.principal, row.kind)}
-    told = (row.title, row.kind, *new.labels, *new.labels.values())
-    contained = (*(step["name"] for step in new.steps), *words.in_json(new.content))
-    word_tables.store(tx, lexemes, row.tenant_id, row.id, pairs, told, contained)
+    return Signed(row, raw, WordVectors.of(drafted.lexemes, told, contained, pairs))
 
 
-def _session(tx: Tx, caller: Caller, session_id: UUID) -> tuple[UUID, str, datetime]:
-    found = cursor(tx).execute(_SESSION, (caller.tenant_id, session_id)).fetchone()
-    if found is None or not caller.may_touch(found[0], found[1]):
+def add(
+    tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID, signed: Signed | None
+) -> dict[str, Any]:
+    """Store a signed record; return it as its GET answers it.
+
+    Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
+    caller's pin, and `SessionCompleted` when that has ended, also since the record was signed.
+    """
+    found = _session(tx, caller, session_id, lock="FOR SHARE")
+    if found is None or signed is None:
         raise NotFound("There is no session with this id.")
-    agent_id, principal, status, now = found
-    if status == "completed":
+    if found[2] == "completed":
         raise SessionCompleted(
             "This session is completed; open a new one for what the agent does next."
         )
-    return agent_id, principal, now
+    row = signed.row
+    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
+    bundles.store(tx, master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
+    signed.words.store(tx, row.tenant_id, row.id)
+    leaf = leaves.Record(row.bundle_sha256).data
+    cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
+    return _json(row, index=None, expired=False)
+
+
+def _session(
+    tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
+) -> tuple[UUID, str, str, datetime] | None:
+    """Return a session's agent, principal and status, and the moment; None outside the pin."""
+    found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
+    return found if found is not None and caller.may_touch(found[0], found[1]) else None
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
