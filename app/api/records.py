@@ -48,7 +48,8 @@ class RecordArgs(FeedArgs):
         metadata={
             "description": "Words, all of which must be there, compared without case; those in "
             '"quotes" as a phrase. Records that have them in title, kind or labels come first, '
-            "then those that have them in their content."
+            "then those that have them in their content (its texts and numbers, and what its "
+            "steps, their inputs and outputs are called; the first 5,000 words)."
         },
     )
     session_id = fields.QueryId("ses")

@@ -188,6 +188,7 @@ def test_the_same_idempotency_key_makes_one_record(api: Callers, session: dict[s
         ("kind=other", []),
         ("q=thee", []),
         ("q=look", ["content"]),
+        ("q=receipt-9", ["content"]),
     ],
 )
 def test_records_are_found(
@@ -201,7 +202,7 @@ def test_records_are_found(
             title="untitled",
             labels={"env": "production", "tier": "1"},
             content={"sweets": ["marzipan", {"order": 4711}], "to": "Lange Straße 5"},
-            steps=[STEP],
+            steps=[STEP | {"inputs": ["receipt-9.pdf"], "outputs": {"receipt-9": 1}}],
         ),
     }
     names = {record["id"]: name for name, record in made.items()}

@@ -9,7 +9,7 @@ content live in the bundle alone, and end with it.
 import itertools
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -115,10 +115,15 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
     told = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
-    steps = (step["name"] for step in new.steps)
-    contained = taken_apart(itertools.chain(steps, in_json(new.content)))
+    contained = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
     pairs = {**new.labels, **facets.of(row.session_id, row.agent_id, row.principal, row.kind)}
     return Signed(row, raw, WordVectors.of(drafted.lexemes, told, contained, pairs))
+
+
+def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
+    """Yield what steps are called: themselves, and what they used and made."""
+    for step in steps:
+        yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
 
 
 def add(
