@@ -20,7 +20,7 @@ from jobs.lane_run import TURN_SECONDS, LaneRun
 from jobs.room import Place
 from jobs.runtime import Runtime
 from tests.conftest import FreshTenant
-from tests.faults import OwnValkey
+from tests.faults import OwnValkey, until
 from tests.receivers import OK, Receiver, Request
 
 
@@ -67,6 +67,8 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         _set_slow(runtime, tenant, slow=was_slow)
         places = _fill(runtime, Standing.SLOW if was_slow else Standing.UNKNOWN)
+        # The ring of their commit comes from another thread.
+        until(lambda: own_valkey.client.llen("dramatiq:deliver"))
         own_valkey.client.flushall()
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert receiver.requests == []
