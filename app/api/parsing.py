@@ -17,6 +17,7 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from app.api import heavy
 from app.errors import FieldError, Invalid, ServiceError
 from app.lib import canonical_json
 
@@ -137,9 +138,18 @@ class Blueprint(_Untyped):
 
 
 def takes_a_record(view: _View) -> _View:
-    """Let the view's body be as large as a record may be; any other takes 1 MiB."""
-    view.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
-    return view
+    """Let the view's body be as large as a record may be; any other takes 1 MiB.
+
+    A large one is read, checked and worked on while there is room for it (`heavy`).
+    """
+
+    @wraps(view)
+    def with_room(*args: Any, **kwargs: Any) -> Any:
+        with heavy.room_for(len(body())):
+            return view(*args, **kwargs)
+
+    with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
+    return cast(_View, with_room)
 
 
 def body() -> bytes:

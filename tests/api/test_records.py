@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app import ids
+from app.api import heavy
 from app.core.callers import Caller, Role
 from app.core.record import bundles, records
 from app.core.record.records import NewRecord
@@ -324,3 +325,17 @@ def test_a_record_comes_in_while_another_is_signed(
     with pytest.raises(SessionCompleted), database.transaction(tenant.id) as opened:
         records.add(opened, caller, settings.master_keys, session_id, signed)
     assert api().get("/v1/records").json["data"] == []
+
+
+def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
+    api: Callers, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heavy, "_WAIT_SECONDS", 0.01)
+    large = heavy.LARGE + 1
+    with heavy.room_for(large), heavy.room_for(large):
+        answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+        assert refused(answer, 503, "busy")
+        assert answer.headers["Retry-After"]
+        make_record(api(), session["id"])
+    answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+    refused(answer, 400, "malformed-body")
