@@ -158,5 +158,10 @@ def _clear(folder: Path) -> None:
             entry.unlink()
 
 
+def owner_url(settings: Settings) -> str:
+    """Return the address of a database's owner, as the driver itself takes it."""
+    return settings.database_admin_url.replace("+psycopg", "")
+
+
 def _other(url: str, database: str) -> str:
     return f"{url.rpartition('/')[0]}/{database}"

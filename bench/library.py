@@ -19,6 +19,7 @@ from app.core.record import facets, search_keys
 from app.core.record.words import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
+from bench.lab import owner_url
 
 _TEXTS = 20_000
 _VOCABULARY = 20_000
@@ -109,8 +110,7 @@ def make(settings: Settings, database: Database, size: int) -> Library:
         [f"w{n:05x}" for n in range(_VOCABULARY)],
         [ids.new() for _ in range(_AGENTS)],
     )
-    url = settings.database_admin_url.replace("+psycopg", "")
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(owner_url(settings), autocommit=True) as connection:
         connection.execute(_KEY)
         connection.execute(_PEOPLE, {"tenant": tenant_id, "ids": list(library.agents)})
         definitions = [_definition(connection, name) for name in _SLOW]

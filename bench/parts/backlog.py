@@ -8,12 +8,11 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from app import ids, migrations
+from app import ids
 from app.core import findings
 from app.core.callers import Caller, Role
 from app.core.delivery import accounting, deliveries, delivery_history, lanes, outcomes, sweeping
@@ -23,11 +22,10 @@ from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
 from app.database import Database
-from app.settings import Settings
 from bench import crowd
 from bench.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
-from bench.lab import Lab
+from bench.lab import Lab, owner_url
 from bench.scale import Scale
 from jobs import sweep
 
@@ -42,7 +40,8 @@ _Result = TypeVar("_Result")
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Measure one lane with more and more waiting, unnumbered too; then many lanes and tenants."""
-    with _database(lab) as (admin_url, database):
+    with lab.migrated() as (settings, database):
+        admin_url = owner_url(settings)
         one = crowd.make(admin_url, tenants=1, webhooks=1)
         least: Times = {}
         for waiting in scale.backlogs:
@@ -52,7 +51,8 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             least = least or times
     yield from _unnumbered(lab, scale)
     for tenants, webhooks in ((1, scale.webhooks), (scale.tenants, 1)):
-        with _database(lab) as (admin_url, database):
+        with lab.migrated() as (settings, database):
+            admin_url = owner_url(settings)
             many = crowd.make(admin_url, tenants=tenants, webhooks=webhooks)
             crowd.let_wait(many, admin_url, database, scale.backlogs[1] // (tenants * webhooks))
             words = f"{tenants} tenants with {webhooks} webhooks, {many.waiting} waiting on each"
@@ -72,7 +72,8 @@ def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
 
 def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Measure the books of a backlog that nobody has looked at, and how quickly it is numbered."""
-    with _database(lab) as (admin_url, database):
+    with lab.migrated() as (settings, database):
+        admin_url = owner_url(settings)
         one = crowd.make(admin_url, tenants=1, webhooks=1)
         crowd.let_wait(one, admin_url, database, scale.backlogs[1], numbered=0)
         steps = _Steps(database, one)
@@ -87,21 +88,6 @@ def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
         rate = one.waiting / (time.perf_counter() - began)
         note = f"{ticks} ticks of the sweep for {one.waiting}, {sweep.NUMBERING_SECONDS} s each"
         yield Figure("backlog", "rows numbered by the sweep", rate, "/s", note=note)
-
-
-@contextmanager
-def _database(lab: Lab) -> Iterator[tuple[str, Database]]:
-    """Make an empty database of this release; yield its owner's address, and the service's door."""
-    with lab.database() as urls:
-        environ = {**lab.environ, "BASE_URL": "http://127.0.0.1"}
-        environ |= {"DATABASE_URL": urls.service, "DATABASE_ADMIN_URL": urls.admin}
-        settings = Settings.from_environ(environ)
-        migrations.migrate(settings.database_admin_url, app_url=settings.database_url)
-        database = Database(settings.database_url, application="bench")
-        try:
-            yield urls.admin, database
-        finally:
-            database.close()
 
 
 def _steps(database: Database, many: Crowd, scale: Scale) -> Times:

@@ -13,7 +13,7 @@ from app.database import Database
 from app.settings import Settings
 from bench import library
 from bench.figures import Bound, Figure, Reach, percentile
-from bench.lab import Lab
+from bench.lab import Lab, owner_url
 from bench.processes import BenchError
 from bench.scale import Scale
 
@@ -52,8 +52,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _bare(settings: Settings, size: int) -> float:
     """Return how many rows a second a plain DELETE in batches takes away."""
-    url = settings.database_admin_url.replace("+psycopg", "")
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(owner_url(settings), autocommit=True) as connection:
         for statement in _COPY.split(";"):
             connection.execute(statement)
         began = time.perf_counter()
