@@ -1,7 +1,7 @@
 """The actor that works on a durable job: step by step, each in its own transaction."""
 
 import time
-from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -9,22 +9,16 @@ from sqlalchemy.orm import Session
 
 from app import metrics
 from app.core import jobs as durable
-from app.core.delivery import bulk_replay
-from app.core.jobs import JobFailed, Step
-from app.core.record import expiry
+from app.core.jobs import Errand, JobFailed, Step
 from app.errors import Unavailable
 from app.models import Job
+from jobs.kinds import KINDS
+from jobs.lease import renewed
 from jobs.middleware import kind, where
 from jobs.runtime import Runtime, runtime
 from jobs.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
-
-# What a step of each kind of job does, in the session of the step's transaction.
-KINDS: Mapping[str, Callable[[Session, UUID, Job], Step]] = {
-    bulk_replay.KIND: bulk_replay.step,
-    expiry.KIND: expiry.step,
-}
 
 TURN_SECONDS = 5.0
 
@@ -35,13 +29,17 @@ class _NotOurs(Exception):
 
 def run_job(tenant_id: str, job_id: str) -> None:
     """Work on one job until it ends, must wait, or others should have a turn."""
-    here, tenant, job = runtime(), UUID(tenant_id), UUID(job_id)
+    work_on(runtime(), UUID(tenant_id), UUID(job_id))
+
+
+def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
+    """Do the same with what a process holds."""
     until = time.monotonic() + TURN_SECONDS
-    while _one_step(here, tenant, job):
+    while _one_step(here, tenant_id, job_id):
         if shutting_down():
             return
         if time.monotonic() > until:
-            here.bell.ring("run_job", (tenant, job))
+            here.bell.ring("run_job", (tenant_id, job_id))
             return
 
 
@@ -74,9 +72,22 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
 
 def _step(here: Runtime, tenant_id: UUID, job: Job) -> bool:
     with here.database.transaction(tenant_id) as session:
-        step = KINDS[job.kind](session, tenant_id, job)
-        if not durable.advance(session, job, step):
-            raise _NotOurs
+        step = KINDS[job.kind](here)(session, tenant_id, job)
+        if isinstance(step, Step):
+            return _advanced(session, job, step)
+    return _run_errand(here, tenant_id, job, step)
+
+
+def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> bool:
+    with renewed(here.database, job):
+        said = errand.talk()
+    with here.database.transaction(tenant_id) as session:
+        return _advanced(session, job, errand.record(session, said))
+
+
+def _advanced(session: Session, job: Job, step: Step) -> bool:
+    if not durable.advance(session, job, step):
+        raise _NotOurs
     return step.cursor is not None
 
 

@@ -2,15 +2,16 @@
 
 A job is enqueued in the transaction of the change that asks for it, claimed under a lease, and
 worked on in steps. Each step commits its effect and the job's new `cursor` together, so a job that
-is killed goes on where it was. A job that fails is tried again with growing waits, then it is
-`dead`: it stays, is shown, and can be retried.
+is killed goes on where it was. What takes long or leaves the service is an errand: it runs between
+two transactions, with the lease renewed meanwhile. A job that fails is tried again with growing
+waits, then it is `dead`: it stays, is shown, and can be retried.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import func, select, text, update
@@ -33,6 +34,8 @@ CANCELLABLE = frozenset({"bulk_replay"})
 
 _NOW = func.clock_timestamp()
 
+_Said = TypeVar("_Said")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -41,6 +44,18 @@ class Step:
     cursor: str | None
     progress: Mapping[str, Any]
     wait: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Errand(Generic[_Said]):
+    """A step that may take long, or talks to others: not while a transaction is open.
+
+    `talk` runs outside any; `record` gets what it returned, in the transaction that ends the step.
+    Whoever dies in between is followed by another who does it all again: `talk` must bear that.
+    """
+
+    talk: Callable[[], _Said]
+    record: Callable[[Session, _Said], Step]
 
 
 class JobFailed(Exception):
@@ -111,6 +126,11 @@ def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
         .execution_options(populate_existing=True)
     )
     return session.scalar(statement)
+
+
+def renew(session: Session, job: Job) -> bool:
+    """Lease a claimed job for another 30 seconds; False when it is not ours any more."""
+    return _write(session, job, locked_until=_NOW + LEASE)
 
 
 def advance(session: Session, job: Job, step: Step) -> bool:

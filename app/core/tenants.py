@@ -1,5 +1,6 @@
 """Tenants: made by an operator, each with an audit chain and a root admin key from the start."""
 
+import secrets
 from uuid import UUID
 
 from sqlalchemy import select, text
@@ -9,6 +10,7 @@ from app import ids
 from app.core import audit
 from app.core.callers import OPERATOR, Role
 from app.database import Database
+from app.ledger.leaves import SALT_BYTES
 from app.lib import api_keys
 from app.models import ApiKey, Tenant
 
@@ -26,7 +28,7 @@ def create(database: Database, name: str, *, root_key: str | None = None) -> tup
     tenant_id, key_id = ids.new(), ids.new()
     key_text = root_key or api_keys.new()
     with database.transaction(tenant_id) as session:
-        session.add(Tenant(id=tenant_id, name=name))
+        session.add(Tenant(id=tenant_id, name=name, chain_salt=secrets.token_bytes(SALT_BYTES)))
         session.flush()
         session.add(
             ApiKey(

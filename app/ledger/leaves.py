@@ -14,6 +14,8 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import HASH_BYTES
 from app.lib import canonical_json
 
+SALT_BYTES = 32
+
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -79,8 +81,8 @@ Leaf = Record | AuditHead | LogSuccessor
 
 def chain_name(salt: bytes) -> bytes:
     """Return what an audit chain is called in the log, from its tenant's 32 bytes of salt."""
-    if len(salt) != 32:
-        raise ValueError(f"A salt has 32 bytes, not {len(salt)}.")
+    if len(salt) != SALT_BYTES:
+        raise ValueError(f"A salt has {SALT_BYTES} bytes, not {len(salt)}.")
     return sha256(b"audit-chain:" + salt).digest()
 
 

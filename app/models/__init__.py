@@ -1,6 +1,7 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together."""
 
 from app.models.agents import Agent, AgentSession
+from app.models.anchors import AuditAnchor, CheckpointCosignature, CheckpointTimestamp
 from app.models.api_keys import ApiKey
 from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
@@ -21,11 +22,14 @@ __all__ = [
     "Agent",
     "AgentSession",
     "ApiKey",
+    "AuditAnchor",
     "AuditEntry",
     "AuditHead",
     "Base",
     "Bundle",
     "BundleWords",
+    "CheckpointCosignature",
+    "CheckpointTimestamp",
     "CounterValue",
     "Delivery",
     "DeliveryAttempt",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import true
+from sqlalchemy import FetchedValue, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id
@@ -24,4 +24,5 @@ class Tenant(Base):
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]
+    chain_salt: Mapped[bytes] = mapped_column(server_default=FetchedValue())
     created_at: Mapped[CreatedAt]

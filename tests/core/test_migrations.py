@@ -32,6 +32,8 @@ WITHOUT_TENANT = (
     "log_leaves",
     "log_tiles",
     "checkpoints",
+    "checkpoint_timestamps",
+    "checkpoint_cosignatures",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")

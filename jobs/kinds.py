@@ -1,0 +1,21 @@
+"""What a step of each kind of durable job does, by the job's kind."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.delivery import bulk_replay
+from app.core.jobs import Errand, Step
+from app.core.record import expiry
+from app.models import Job
+from jobs.runtime import Runtime
+
+Work: TypeAlias = Callable[[Session, UUID, Job], Step | Errand[Any]]
+
+# Each is bound to what it needs of the process that runs it.
+KINDS: Mapping[str, Callable[[Runtime], Work]] = {
+    bulk_replay.KIND: lambda _: bulk_replay.step,
+    expiry.KIND: lambda _: expiry.step,
+}

@@ -1,0 +1,130 @@
+"""Steps and errands of durable jobs, as a worker runs them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from app.core import jobs
+from app.core.jobs import Errand, JobFailed, Step
+from app.database import Database
+from app.models import Job
+from app.settings import Settings
+from jobs import kinds, lease
+from jobs.run_job import work_on
+from jobs.runtime import Runtime
+from tests.conftest import FreshTenant
+
+KIND = "errand_of_a_test"
+
+
+@pytest.fixture
+def runtime(settings: Settings) -> Iterator[Runtime]:
+    opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(
+    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[kinds.Work], Job]:
+    """Run one job whose step is `work` until it waits or ends; return it as it is then."""
+
+    def run(work: kinds.Work) -> Job:
+        monkeypatch.setitem(kinds.KINDS, KIND, lambda _: work)
+        with database.transaction(tenant.id) as session:
+            job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+        work_on(runtime, tenant.id, job.id)
+        with database.transaction(tenant.id) as session:
+            return jobs.get(session, tenant.id, job.id)
+
+    return run
+
+
+def open_transactions(owner: Engine) -> int:
+    query = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+    """
+    with owner.connect() as connection:
+        return connection.scalar(text(query)) or 0
+
+
+def test_an_errand_runs_between_two_transactions(
+    run: Callable[[kinds.Work], Job], admin_engine: Engine
+) -> None:
+    def talk() -> str:
+        # The process's other threads have short ones of their own; none may last until this ends.
+        while open_transactions(admin_engine):
+            pass
+        return "heard"
+
+    def step(session: Session, tenant_id: UUID, job: Job) -> Errand[str]:
+        return Errand(talk, lambda _, said: Step(None, {"said": said}))
+
+    done = run(step)
+    assert (done.status, done.progress) == ("succeeded", '{"said":"heard"}')
+
+
+def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
+    run: Callable[[kinds.Work], Job],
+) -> None:
+    def talk() -> None:
+        raise JobFailed("Nobody will ever answer.")
+
+    done = run(lambda *_: Errand(talk, lambda *_: Step(None, {})))
+    assert (done.status, done.error) == ("dead", "Nobody will ever answer.")
+
+    def stumble() -> None:
+        raise OSError("a word of a driver")
+
+    again = run(lambda *_: Errand(stumble, lambda *_: Step(None, {})))
+    assert again.status == "retrying"
+    assert "driver" not in str(again.error)
+
+
+def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
+    run: Callable[[kinds.Work], Job], admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    def talk() -> None:
+        with admin_engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET claim_no = claim_no + 1"))
+
+    def record(session: Session, said: Any) -> Step:
+        session.execute(text("UPDATE tenants SET name = 'twice'"))
+        return Step(None, {})
+
+    done = run(lambda *_: Errand(talk, record))
+    assert done.status == "running"
+    with admin_engine.connect() as connection:
+        found = connection.scalar(
+            text("SELECT name FROM tenants WHERE id = :id"), {"id": tenant.id}
+        )
+    assert found != "twice"
+
+
+def test_the_lease_is_renewed_while_an_errand_runs(
+    database: Database, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    with database.transaction(tenant.id) as session:
+        enqueued = jobs.enqueue(session, tenant.id, kind="expire_bundles", args={})
+    with database.transaction(tenant.id) as session:
+        job = jobs.claim(session, tenant.id, enqueued.id)
+    assert job is not None
+    ends_at = job.locked_until
+    assert ends_at is not None
+
+    def lease_now() -> Any:
+        with admin_engine.connect() as connection:
+            query = text("SELECT locked_until FROM jobs WHERE id = :id")
+            return connection.scalar(query, {"id": job.id})
+
+    with lease.renewed(database, job, every=0.01):
+        while lease_now() <= ends_at + timedelta(seconds=0.05):
+            pass
