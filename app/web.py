@@ -11,6 +11,7 @@ from app.api import (
     audit,
     bundles,
     deliveries,
+    digests,
     documentation,
     edge,
     events,
@@ -29,6 +30,7 @@ from app.api import (
     site,
     system,
     tenant,
+    unsubscribe,
     webhooks,
 )
 from app.api.services import EXTENSION, Services
@@ -55,6 +57,8 @@ RESOURCES = (
     webhooks,
     deliveries,
     events,
+    digests,
+    unsubscribe,
     jobs,
     audit,
     system,

@@ -11,6 +11,7 @@ from jobs.expire_bundles import expire_bundles
 from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
+from jobs.send_digests import send_digests
 from jobs.sweep import sweep
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
@@ -19,6 +20,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "integrate": integrate,
     "sweep": sweep,
     "expire_bundles": expire_bundles,
+    "send_digests": send_digests,
     "prune_history": prune_history,
 }
 

@@ -1,4 +1,4 @@
-"""What one worker process holds: its database, bell, flusher, room, log keeper, counters.
+"""What one worker process holds: its database, bell, flusher, room, log keeper, mailer, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
@@ -9,7 +9,9 @@ from app.core.log import heads
 from app.core.log.keeper import Keeper
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib.mail import Mailer, Outbox
 from app.lib.outbound import Outbound
+from app.lib.smtp import Smtp
 from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
@@ -30,6 +32,7 @@ class Runtime:
     flusher: Flusher
     room: Room
     log: Keeper
+    mailer: Mailer
     tally: Tally
     counters: CounterWriter
 
@@ -53,7 +56,18 @@ class Runtime:
         log = Keeper(database, settings.master_keys, settings.log_origin, head)
         counters = CounterWriter(database, tally)
         counters.begin()
-        return cls(settings, database, bell, outbound, flusher, Room(threads), log, tally, counters)
+        return cls(
+            settings,
+            database,
+            bell,
+            outbound,
+            flusher,
+            Room(threads),
+            log,
+            _mailer(settings),
+            tally,
+            counters,
+        )
 
     def close(self) -> None:
         """Write what is left and close everything."""
@@ -62,6 +76,12 @@ class Runtime:
         self.outbound.close()
         self.database.close()
         self.bell.close()
+
+
+def _mailer(settings: Settings) -> Mailer:
+    if settings.smtp_server is None:
+        return Outbox(settings.mail_folder)
+    return Smtp(settings.smtp_server, settings.mail_from.rpartition("@")[2])
 
 
 class _Process:

@@ -45,6 +45,7 @@ TIMETABLE: Final = by_name(
         Entry("sweep", actor="sweep", every=1, max_age=5),
         # The sweep rings it each second while leaves wait; this holds the log against its head.
         Entry("integrate", actor="integrate", every=10, max_age=10),
+        Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
