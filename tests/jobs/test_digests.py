@@ -319,6 +319,58 @@ def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
     assert listed(*desk.send()) == found
 
 
+def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """It was frozen at RCPT; whoever took over was refused, and waits to try again."""
+    tenant.find()
+    desk.wait(1)
+    desk.tick()
+    ((_, job_id),) = desk.due_jobs()
+
+    def take_over() -> None:
+        desk.postbox.at_recipient = lambda: None
+        desk.postbox.taken(Mood.NO_RECIPIENT)
+        desk.wait(0.1)
+        work_on(desk.runtime, tenant.id, job_id)
+        desk.postbox.taken(Mood.TAKE)
+
+    desk.postbox.at_recipient = take_over
+    work_on(desk.runtime, tenant.id, job_id)
+    assert desk.postbox.mails == []
+    (digest,) = tenant.digests()
+    assert (digest["status"], digest["refusals"]) == ("pending", 1)
+    desk.wait(1.1)
+    assert len(desk.send()) == 1
+
+
+def test_an_address_that_was_cleared_behind_our_back_counts_as_cleared(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """A web process of the release before knows of no digests; the database keeps the series."""
+    tenant.find()
+    desk.wait(1)
+    desk.tick()
+    change = "UPDATE tenants SET notification_email = :address WHERE id = :id"
+    desk.run(change, address=None, id=tenant.id)
+    assert desk.send() == []
+    assert tenant.statuses() == ["cancelled"]
+    desk.run(change, address=ADDRESS, id=tenant.id)
+    tenant.find()
+    desk.wait(1)
+
+    def clear_and_set() -> None:
+        desk.run(change, address=None, id=tenant.id)
+        desk.run(change, address=ADDRESS, id=tenant.id)
+
+    desk.postbox.at_recipient = clear_and_set
+    assert desk.send() == []
+    desk.postbox.at_recipient = lambda: None
+    desk.wait(0.1)
+    assert desk.send() == []
+    assert tenant.statuses() == ["cancelled"] * 2
+
+
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
     tenant.find()
     desk.wait(1)

@@ -23,6 +23,10 @@ from app.lib.mail import Letter
 
 _SENDER_NAME = "record-service"
 
+# A header longer than 78 characters without a space would be written as encoded words, and a URL in
+# them is found by no mail program. 998 are allowed (RFC 5322 section 2.1.1).
+_UNFOLDED = SMTP.clone(max_line_length=998)
+
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=select_autoescape(enabled_extensions=("html",), default=False),
@@ -60,7 +64,7 @@ def write(
     mail["Message-ID"] = f"<{name}@{sender.rpartition('@')[2]}>"
     # RFC 3834: nobody's holiday answers it.
     mail["Auto-Submitted"] = "auto-generated"
-    # RFC 2369 and RFC 8058. A header of ours could be folded in the middle of a URL.
+    # RFC 2369 and RFC 8058.
     mail["List-Unsubscribe"] = f"<{unsubscribe}>"
     mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     told = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
@@ -69,7 +73,7 @@ def write(
     )
     mail.set_content(text, cte="quoted-printable")
     mail.add_alternative(html, subtype="html", cte="quoted-printable")
-    return Letter(name, sender, recipient, mail.as_bytes())
+    return Letter(name, sender, recipient, mail.as_bytes(policy=_UNFOLDED))
 
 
 def subject(content: Content) -> str:
