@@ -158,7 +158,7 @@ _BEGIN = """
 UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s AND status = 'pending'
    AND NOT EXISTS (SELECT FROM digests AS o WHERE o.tenant_id = d.tenant_id AND o.id <> d.id
-                      AND o.data_at > clock_timestamp() - interval '24 hours')
+                      AND o.data_at > (SELECT clock_timestamp() - interval '24 hours'))
 """
 _CONCLUDE = """
 UPDATE digests

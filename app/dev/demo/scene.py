@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.dev.demo.api import Api
 from app.dev.demo.outsider import signature_v2_holds
 from app.dev.demo.receivers import UNAUTHORIZED, Arrival, Receiver, TicketDesk
 from app.dev.demo.telling import Telling, Unmet
+from app.queue import Bell
 
 # Nothing here should take a tenth of it; a busy machine may.
 _PATIENCE_SECONDS = 60.0
@@ -18,6 +20,8 @@ _POLL_SECONDS = 0.01
 @dataclass(frozen=True)
 class Scene:
     """Who takes part: the service, seen through its root admin key, and two receivers.
+
+    `bell` rings the service's worker, and `mail_folder` is where mails lie that nobody sends.
 
     `heed` is called while something is waited for; it raises if the demo must not go on.
     """
@@ -29,6 +33,8 @@ class Scene:
     ticketing: Receiver
     desk: TicketDesk
     heed: Callable[[], None]
+    bell: Bell
+    mail_folder: Path
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
         """Wait until `condition()` is true and return the seconds it took.
