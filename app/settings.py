@@ -55,7 +55,7 @@ class Settings:
     history_days: int
     disable_after_days: float
     digest_settle_seconds: float
-    smtp_server: MailServer | None
+    smtp_url: MailServer | None
     mail_from: str
     mail_folder: Path
     rate_limit: str
@@ -109,7 +109,7 @@ class Settings:
             history_days=_read(environ, "HISTORY_DAYS", _whole_days, 90),
             disable_after_days=_read(environ, "DISABLE_AFTER_DAYS", _positive, 5.0),
             digest_settle_seconds=_read(environ, "DIGEST_SETTLE_SECONDS", _seconds, 900.0),
-            smtp_server=_read(environ, "SMTP_URL", MailServer.parse, None),
+            smtp_url=_read(environ, "SMTP_URL", MailServer.parse, None),
             mail_from=_mail_from(environ),
             mail_folder=Path(environ.get("DATA_DIR") or ".data") / "mail",
             rate_limit=environ.get("RATE_LIMIT") or "300000 per minute",

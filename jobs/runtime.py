@@ -79,9 +79,9 @@ class Runtime:
 
 
 def _mailer(settings: Settings) -> Mailer:
-    if settings.smtp_server is None:
+    if settings.smtp_url is None:
         return Outbox(settings.mail_folder)
-    return Smtp(settings.smtp_server, settings.mail_from.rpartition("@")[2])
+    return Smtp(settings.smtp_url, settings.mail_from.rpartition("@")[2])
 
 
 class _Process:

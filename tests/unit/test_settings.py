@@ -84,8 +84,8 @@ def test_who_sends_mail_says_from_whom_and_nobody_reads_the_password() -> None:
     with pytest.raises(SettingError, match=r"^MAIL_FROM is not set"):
         read(SMTP_URL=url)
     settings = read(SMTP_URL=url, MAIL_FROM="records@example.com")
-    assert settings.smtp_server is not None
-    assert settings.smtp_server.password == "hunter2"
+    assert settings.smtp_url is not None
+    assert settings.smtp_url.password == "hunter2"
     assert "hunter2" not in repr(settings)
     with pytest.raises(SettingError) as refused:
         read(SMTP_URL=f"{url}?tls=maybe", MAIL_FROM="records@example.com")
@@ -94,7 +94,7 @@ def test_who_sends_mail_says_from_whom_and_nobody_reads_the_password() -> None:
 
 def test_without_a_mail_server_mails_are_files_beside_the_other_data() -> None:
     settings = read(DATA_DIR="/srv/records")
-    assert (settings.smtp_server, settings.mail_folder) == (None, Path("/srv/records/mail"))
+    assert (settings.smtp_url, settings.mail_folder) == (None, Path("/srv/records/mail"))
     assert read(DIGEST_SETTLE_SECONDS="0").digest_settle_seconds == 0
 
 

@@ -19,9 +19,9 @@ from app.models import Job
 KIND = "digest"
 AT_ONCE = 1000
 
-# Where the clock is asked in a query of its own, an index finds what is later; it changes from row to
-# row otherwise. A mail that may be lost has its findings listed once more. Later than the clock's own time is what
-# was written before the clock was set back: that waits for nothing.
+# Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
+# that may be lost has its findings listed once more. What is dated later than now was written
+# before the clock was set back: it waits for nothing.
 _DUE = """
   FROM tenants AS t
  WHERE t.digest_series IS NOT NULL

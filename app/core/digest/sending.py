@@ -35,7 +35,7 @@ from app.lib.sealing import MasterKeys
 from app.models import Digest, Job, Tenant
 
 # Findings taken in one transaction: a fraction of a second.
-TAKEN_AT_ONCE = 5_000
+TAKEN_AT_ONCE = 2_000
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
