@@ -265,7 +265,7 @@ def _mail_from(environ: Mapping[str, str]) -> str:
     """Read the sender's address; a mail that only becomes a file may do without."""
     if environ.get("SMTP_URL", "").strip():
         return _read(environ, "MAIL_FROM", _mailbox)
-    return _read(environ, "MAIL_FROM", _mailbox, "record-service@localhost")
+    return _read(environ, "MAIL_FROM", _mailbox, "record-service@localhost.invalid")
 
 
 def _mailbox(text: str) -> str:
