@@ -23,7 +23,7 @@ from tests.conftest import made_database
 from tests.faults import until
 from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed
-from tests.mail import Mood, serving
+from tests.mail import Mail, Mood, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -104,7 +104,8 @@ def test_never_two_mails_a_day_and_no_finding_in_none_whoever_dies(
     found: set[str] = set()
     for tenant in tenants:
         tenant.set_address(f"{tenant.id.hex}@example.com")
-    days, killed = [], 0
+    days: list[list[Mail]] = []
+    killed = 0
     for storm in (True, True, False, False):
         for tenant in random.sample(tenants, TENANTS // 2) if days else tenants:
             found |= tenant.find(random.randint(1, 3))

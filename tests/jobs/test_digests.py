@@ -270,6 +270,31 @@ def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenan
     assert tenant.statuses() == ["cancelled"]
 
 
+def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    new: set[str] = set()
+
+    def begin_anew() -> None:
+        tenant.set_address(None)
+        tenant.set_address()
+        new.update(tenant.find())
+        desk.run("UPDATE findings SET created_at = created_at - interval '1 hour'")
+        desk.tick()
+
+    desk.postbox.at_recipient = begin_anew
+    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.send()
+    assert tenant.statuses() == ["cancelled", "pending"]
+    desk.postbox.at_recipient = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(1)
+    assert listed(*desk.send()) == new
+    assert tenant.statuses() == ["cancelled", "sent"]
+
+
 def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_it(
     desk: Desk, tenant: Tenant
 ) -> None:

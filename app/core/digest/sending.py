@@ -67,7 +67,7 @@ class Sender:
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Outcome]:
         """Do what is next for the job's digest: take its findings, send it, or see it ended."""
-        digest = _locked(session, tenant_id, job)
+        digest = _found(session, tenant_id, job)
         tenant = session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
         if digest.status == "sending":
             # Whoever began that is gone, and did not live to hear, or to write, the answer.
@@ -140,7 +140,7 @@ class _Attempt:
             return cur.execute(_BEGIN, (digest.tenant_id, digest.id)).rowcount == 1
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
-        digest = _locked(session, self._digest.tenant_id, self._job)
+        digest = _found(session, self._digest.tenant_id, self._job)
         if outcome.status == "pending" and outcome.why is None:
             return Step("withdrawn", _progress(digest), _AGAIN_SOON)
         _conclude(session, digest, outcome)
@@ -166,17 +166,20 @@ UPDATE digests
        data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
        sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
        refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
- WHERE tenant_id = %(tenant)s AND id = %(id)s
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
 """
 
 
 def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
-    """Write an outcome to the digest's locked row. Whose job it is not is undone with it."""
+    """Write an outcome to the digest's row, unless it was cancelled meanwhile: that is its end.
+
+    Whose job it is not by now is undone with it.
+    """
     wanted = {"status": outcome.status, "why": outcome.why}
     cursor(session).execute(_CONCLUDE, {**wanted, "tenant": digest.tenant_id, "id": digest.id})
     session.refresh(digest)
     _log.info(
-        "digest_refused" if outcome.status == "pending" else f"digest_{outcome.status}",
+        "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
         digest=ids.text("dig", digest.id),
         findings=digest.findings,
         refusals=digest.refusals,
@@ -218,14 +221,11 @@ def _take(session: Session, digest: Digest) -> Step:
     return Step("taken", _progress(digest))
 
 
-def _locked(session: Session, tenant_id: UUID, job: Job) -> Digest:
+def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
+    """Return the job's digest, unlocked: whoever clears the address must not wait for a reading."""
     digest_id = ids.parse("dig", jobs.args_of(job)["digest_id"])
-    return session.scalars(
-        select(Digest)
-        .where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).one()
+    query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
+    return session.scalars(query).one()
 
 
 def _done(digest: Digest) -> Step:
