@@ -19,7 +19,6 @@ from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
 from app.lib.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
-from app.settings import Settings
 from jobs import anchor_audit, stamp_checkpoint
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
@@ -114,13 +113,11 @@ class Place:
 
 
 @contextmanager
-def new_place(log_settings: Settings, log_owner: Engine, folder: Path) -> Iterator[Place]:
-    """Have a log that has not begun, and no tenant."""
+def new_place(runtime: Runtime, log_owner: Engine, folder: Path) -> Iterator[Place]:
+    """Have a log that has not begun, and no tenant, in the database of this runtime."""
     with log_owner.begin() as connection:
         connection.execute(
             text("TRUNCATE tenants, jobs, audit_heads, audit_entries, anchoring_troubles CASCADE")
         )
-    with new_world(log_settings, log_owner, folder) as world:
-        opened = Runtime.open(replace(log_settings, redis_url=None), threads=4)
-        yield Place(world, opened, log_owner)
-        opened.close()
+    with new_world(runtime.settings, log_owner, folder) as world:
+        yield Place(world, runtime, log_owner)

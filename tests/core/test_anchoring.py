@@ -20,14 +20,14 @@ from app.ledger import checkpoints, leaves, merkle
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
 from app.models import NO_TENANT
-from app.settings import Settings
+from jobs.runtime import Runtime
 from tests.anchoring import Place, new_place
 from tests.logs import Killed
 
 
 @pytest.fixture
-def place(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
-    with new_place(log_settings, log_owner, tmp_path) as made:
+def place(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
+    with new_place(log_runtime, log_owner, tmp_path) as made:
         yield made
 
 

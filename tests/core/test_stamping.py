@@ -18,7 +18,7 @@ from sqlalchemy import Engine, text
 from app.core.anchoring import asking
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.notes import Note
-from app.settings import Settings
+from jobs.runtime import Runtime
 from tests.anchoring import Place, new_place
 from tests.receivers import Listener, Receiver, Request, http_answer, read_request
 
@@ -29,8 +29,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
 
 
 @pytest.fixture
-def bare(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
-    with new_place(log_settings, log_owner, tmp_path) as made:
+def bare(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
+    with new_place(log_runtime, log_owner, tmp_path) as made:
         yield made
 
 
