@@ -32,6 +32,7 @@ class Place:
     world: World
     runtime: Runtime
     owner: Engine
+    head: Path
 
     @property
     def database(self) -> Database:
@@ -68,6 +69,11 @@ class Place:
         """Publish what waits; return the size."""
         self.world.keeper().run()
         return self.world.published().checkpoint.size
+
+    def forget_head(self) -> None:
+        """Lose what is kept of the log outside the database."""
+        self.head.unlink()
+        self.run("UPDATE log_generations SET head_kept = false")
 
     def stamp(self) -> None:
         """Do what the clock's `stamp_checkpoint` asks for."""
@@ -120,4 +126,4 @@ def new_place(runtime: Runtime, log_owner: Engine, folder: Path) -> Iterator[Pla
             text("TRUNCATE tenants, jobs, audit_heads, audit_entries, anchoring_troubles CASCADE")
         )
     with new_world(runtime.settings, log_owner, folder) as world:
-        yield Place(world, runtime, log_owner)
+        yield Place(world, runtime, log_owner, folder / "head")
