@@ -129,11 +129,11 @@ def test_the_kept_files_of_a_stack_are_read(tmp_path: Path) -> None:
 def test_an_authority_is_named_with_its_root_or_not_at_all(tmp_path: Path) -> None:
     authority = TimestampAuthority(tmp_path, KeyType.P256)
     url, file = "http://tsa.test/tsr", str(authority.ca_file)
-    with pytest.raises(SettingError, match="^TSA_CA_FILE is not set, and TSA_URL is"):
+    with pytest.raises(SettingError, match=r"^TSA_CA_FILE is not set, and TSA_URL is"):
         read(TSA_URL=url)
-    with pytest.raises(SettingError, match="^TSA_URL is not set, and TSA_CA_FILE is"):
+    with pytest.raises(SettingError, match=r"^TSA_URL is not set, and TSA_CA_FILE is"):
         read(TSA_CA_FILE=file)
-    with pytest.raises(SettingError, match="^TSA_CA_FILE is wrong: it holds no root"):
+    with pytest.raises(SettingError, match=r"^TSA_CA_FILE is wrong: it holds no root"):
         read(TSA_URL=url, TSA_CA_FILE=str(tmp_path / "tsa.pem"))
     both = read(TSA_URL=url, TSA_CA_FILE=file)
     assert (both.tsa_url, len(both.tsa_certificates)) == (url, 1)
