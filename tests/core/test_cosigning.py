@@ -200,6 +200,18 @@ def test_a_witness_with_another_root_for_the_same_size_is_an_alarm(witnessed: Wi
     assert "another log of ours of size 3" in trouble.detail
 
 
+def test_also_if_that_one_does_not_say_again_at_which_size_it_is(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [
+        lambda _: http_answer(409, b"3\n", SIZE),
+        lambda _: http_answer(409, b"another root\n"),
+    ]
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert trouble.alarm
+    assert "another log of ours of size 3" in trouble.detail
+
+
 def test_an_alarm_stays_until_the_witness_accepts_what_is_published(witnessed: Witnessed) -> None:
     place = witnessed.place
     _log_of_another(place, witnessed.one, 9)

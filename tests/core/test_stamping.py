@@ -15,9 +15,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from sqlalchemy import Engine, text
 
+from app import ids
 from app.core.anchoring import asking
+from app.core.anchoring.stamping import Stamper
+from app.core.jobs import Errand, Step
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.notes import Note
+from app.lib.timestamps import Stamp
+from app.models import NO_TENANT, Job
 from jobs.runtime import Runtime
 from tests.anchoring import Place, new_place
 from tests.receivers import Listener, Receiver, Request, http_answer, read_request
@@ -351,3 +356,26 @@ def test_no_transaction_is_open_while_an_authority_is_asked(
 def test_what_is_stamped_has_the_log_s_own_signature_only(place: Place) -> None:
     note = Note.parse(place.world.published().note)
     assert len(note.signatures) == 1
+
+
+def test_who_dies_between_the_answer_and_its_record_is_followed_by_another(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    """Two may even have asked, when the first was only slow: one stamp is kept."""
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        settings = place.runtime.settings
+        stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_certificates)
+        job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0)
+        with place.database.across_tenants() as session:
+            first, second = (stamper.step(session, NO_TENANT, job) for _ in range(2))
+        assert isinstance(first, Errand)
+        assert isinstance(second, Errand)
+        lost, said = first.talk(), second.talk()
+    assert stored(place) == []
+    for errand, answer in ((second, said), (first, lost)):
+        with place.database.across_tenants() as session:
+            assert isinstance(errand.record(session, answer), Step)
+    (row,) = stored(place)
+    assert isinstance(said, Stamp)
+    assert row.response == said.response
