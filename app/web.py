@@ -8,6 +8,7 @@ from flask import Flask
 from app import logs
 from app.api import (
     agents,
+    anchors,
     audit,
     bundles,
     deliveries,
@@ -61,6 +62,7 @@ RESOURCES = (
     unsubscribe,
     jobs,
     audit,
+    anchors,
     system,
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
+from jobs.anchor_audit import anchor_audit
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
 from jobs.expire_bundles import expire_bundles
@@ -12,6 +13,7 @@ from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
 from jobs.send_digests import send_digests
+from jobs.stamp_checkpoint import stamp_checkpoint
 from jobs.sweep import sweep
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
@@ -22,6 +24,8 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "expire_bundles": expire_bundles,
     "send_digests": send_digests,
     "prune_history": prune_history,
+    "anchor_audit": anchor_audit,
+    "stamp_checkpoint": stamp_checkpoint,
 }
 
 # Milliseconds, of those that may take longer than any other.

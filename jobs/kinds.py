@@ -6,17 +6,20 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from app.core.anchoring import cosigning, heads, stamping
+from app.core.anchoring.cosigning import Cosigner
+from app.core.anchoring.stamping import Stamper
 from app.core.delivery import bulk_replay
 from app.core.digest import claims
 from app.core.digest.links import Links
 from app.core.digest.sending import Sender
-from app.core.jobs import Errand, Step
+from app.core.jobs import Errand, Failed, Step
 from app.core.record import expiry
 from app.models import Job
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
 
-Work: TypeAlias = Callable[[Session, UUID, Job], Step | Errand[Any]]
+Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
 
 def _digest(here: Runtime) -> Work:
@@ -36,4 +39,9 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
     claims.KIND: _digest,
+    heads.KIND: lambda _: heads.step,
+    stamping.KIND: lambda here: (
+        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_certificates).step
+    ),
+    cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

@@ -9,6 +9,7 @@ from app.core.log import heads
 from app.core.log.keeper import Keeper
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib.addresses import EVERYWHERE
 from app.lib.mail import Mailer, Outbox
 from app.lib.outbound import Outbound
 from app.lib.smtp import Smtp
@@ -29,6 +30,8 @@ class Runtime:
     database: Database
     bell: Bell
     outbound: Outbound
+    # For the URLs that the operator chose: timestamp authority and witnesses.
+    authorities: Outbound
     flusher: Flusher
     room: Room
     log: Keeper
@@ -50,6 +53,7 @@ class Runtime:
             prepare_threshold=settings.database_prepare_threshold,
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
+        authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, settings, tally)
         flusher.start()
         head = heads.opened(settings.log_head_url)
@@ -61,6 +65,7 @@ class Runtime:
             database,
             bell,
             outbound,
+            authorities,
             flusher,
             Room(threads),
             log,
@@ -74,6 +79,7 @@ class Runtime:
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
         self.outbound.close()
+        self.authorities.close()
         self.database.close()
         self.bell.close()
 

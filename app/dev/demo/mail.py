@@ -58,7 +58,7 @@ def _next(scene: Scene) -> dict[str, Any]:
         nonlocal rung_at
         if time.monotonic() - rung_at > _RING_SECONDS:
             rung_at = time.monotonic()
-            scene.bell.ring("send_digests", ())
+            scene.now("send_digests")
         found[:] = [each for each in scene.api.get("/v1/digests")["data"] if each["sent_at"]]
         return bool(found)
 

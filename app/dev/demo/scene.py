@@ -10,7 +10,6 @@ from app.dev.demo.api import Api
 from app.dev.demo.outsider import signature_v2_holds
 from app.dev.demo.receivers import UNAUTHORIZED, Arrival, Receiver, TicketDesk
 from app.dev.demo.telling import Telling, Unmet
-from app.queue import Bell
 
 # Nothing here should take a tenth of it; a busy machine may.
 _PATIENCE_SECONDS = 60.0
@@ -21,9 +20,9 @@ _POLL_SECONDS = 0.01
 class Scene:
     """Who takes part: the service, seen through its root admin key, and two receivers.
 
-    `bell` rings the service's worker, and `mail_folder` is where mails lie that nobody sends.
-
-    `heed` is called while something is waited for; it raises if the demo must not go on.
+    `heed` is called while something is waited for; it raises if the demo must not go on. `now`
+    rings an entry of the timetable. `is_stamped` says whether a timestamp authority runs.
+    `mail_folder` is where mails lie that nobody sends.
     """
 
     telling: Telling
@@ -33,7 +32,8 @@ class Scene:
     ticketing: Receiver
     desk: TicketDesk
     heed: Callable[[], None]
-    bell: Bell
+    now: Callable[[str], None]
+    is_stamped: bool
     mail_folder: Path
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
