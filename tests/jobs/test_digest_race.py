@@ -28,7 +28,7 @@ from tests.mail import Mail, Mood, serving
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 # DIGEST_TENANTS=1000 for a long run; a mail costs both cores some 30 ms.
-TENANTS = int(os.environ.get("DIGEST_TENANTS", "40"))
+TENANTS = int(os.environ.get("DIGEST_TENANTS", "25"))
 KILLS = 5 + TENANTS // 20
 # Guards, no measures.
 SECONDS_A_DAY = 60.0 + TENANTS / 3
