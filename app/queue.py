@@ -36,6 +36,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "integrate": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
+    "send_digests": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",

@@ -21,9 +21,10 @@ from cryptography.x509 import Certificate
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
-from app.lib import api_keys, timestamps
+from app.lib import api_keys, mailbox, timestamps
 from app.lib.addresses import EVERYWHERE, BadURL, Network, check_url
 from app.lib.sealing import MasterKeys
+from app.lib.smtp_url import MailServer
 
 VERSION = "0.1.0"
 
@@ -58,6 +59,10 @@ class Settings:
     pause_seconds: float
     history_days: int
     disable_after_days: float
+    digest_settle_seconds: float
+    smtp_url: MailServer | None
+    mail_from: str
+    mail_folder: Path
     rate_limit: str
     metrics_token: str | None = field(repr=False)
     log_level: str
@@ -79,6 +84,11 @@ class Settings:
     def disable_after(self) -> timedelta:
         """How long a webhook may only fail before it is disabled."""
         return timedelta(days=self.disable_after_days)
+
+    @property
+    def digest_settle(self) -> timedelta:
+        """How old the oldest new finding is at least when a digest is made."""
+        return timedelta(seconds=self.digest_settle_seconds)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
@@ -104,6 +114,10 @@ class Settings:
             pause_seconds=_read(environ, "PAUSE_SECONDS", _positive, 30.0),
             history_days=_read(environ, "HISTORY_DAYS", _whole_days, 90),
             disable_after_days=_read(environ, "DISABLE_AFTER_DAYS", _positive, 5.0),
+            digest_settle_seconds=_read(environ, "DIGEST_SETTLE_SECONDS", _seconds, 900.0),
+            smtp_url=_read(environ, "SMTP_URL", MailServer.parse, None),
+            mail_from=_mail_from(environ),
+            mail_folder=Path(environ.get("DATA_DIR") or ".data") / "mail",
             rate_limit=environ.get("RATE_LIMIT") or "300000 per minute",
             metrics_token=environ.get("METRICS_TOKEN") or None,
             log_level=_read(environ, "LOG_LEVEL", _log_level, "INFO"),
@@ -285,6 +299,25 @@ def _positive(text: str) -> float:
     if not 0 < number < 1e6:
         raise ValueError("use a number above 0")
     return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 86400:
+        raise ValueError("use a number of seconds from 0 to 86400")
+    return number
+
+
+def _mail_from(environ: Mapping[str, str]) -> str:
+    """Read the sender's address; a mail that only becomes a file may do without."""
+    if environ.get("SMTP_URL", "").strip():
+        return _read(environ, "MAIL_FROM", _mailbox)
+    return _read(environ, "MAIL_FROM", _mailbox, "record-service@localhost.invalid")
+
+
+def _mailbox(text: str) -> str:
+    mailbox.check(text)
+    return text
 
 
 def _whole_days(text: str) -> int:

@@ -12,6 +12,7 @@ from app.api import (
     audit,
     bundles,
     deliveries,
+    digests,
     documentation,
     edge,
     events,
@@ -30,6 +31,7 @@ from app.api import (
     site,
     system,
     tenant,
+    unsubscribe,
     webhooks,
 )
 from app.api.services import EXTENSION, Services
@@ -56,6 +58,8 @@ RESOURCES = (
     webhooks,
     deliveries,
     events,
+    digests,
+    unsubscribe,
     jobs,
     audit,
     anchors,

@@ -12,6 +12,7 @@ from jobs.expire_bundles import expire_bundles
 from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
+from jobs.send_digests import send_digests
 from jobs.stamp_checkpoint import stamp_checkpoint
 from jobs.sweep import sweep
 
@@ -21,6 +22,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "integrate": integrate,
     "sweep": sweep,
     "expire_bundles": expire_bundles,
+    "send_digests": send_digests,
     "prune_history": prune_history,
     "anchor_audit": anchor_audit,
     "stamp_checkpoint": stamp_checkpoint,

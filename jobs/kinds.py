@@ -10,17 +10,35 @@ from app.core.anchoring import cosigning, heads, stamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.stamping import Stamper
 from app.core.delivery import bulk_replay
+from app.core.digest import claims
+from app.core.digest.links import Links
+from app.core.digest.sending import Sender
 from app.core.jobs import Errand, Failed, Step
 from app.core.record import expiry
 from app.models import Job
 from jobs.runtime import Runtime
+from jobs.shutdown import shutting_down
 
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
+
+
+def _digest(here: Runtime) -> Work:
+    settings = here.settings
+    return Sender(
+        mailer=here.mailer,
+        transaction=here.database.transaction,
+        master_keys=settings.master_keys,
+        links=Links(settings.base_url),
+        address=settings.mail_from,
+        stopping=shutting_down,
+    ).step
+
 
 # Each is bound to what it needs of the process that runs it.
 KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
+    claims.KIND: _digest,
     heads.KIND: lambda _: heads.step,
     stamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step

@@ -1,4 +1,4 @@
-"""What one worker process holds: its database, bell, flusher, room, log keeper, counters.
+"""What one worker process holds: its database, bell, flusher, room, log keeper, mailer, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
@@ -10,7 +10,9 @@ from app.core.log.keeper import Keeper
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.addresses import EVERYWHERE
+from app.lib.mail import Mailer, Outbox
 from app.lib.outbound import Outbound
+from app.lib.smtp import Smtp
 from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
@@ -33,6 +35,7 @@ class Runtime:
     flusher: Flusher
     room: Room
     log: Keeper
+    mailer: Mailer
     tally: Tally
     counters: CounterWriter
 
@@ -66,6 +69,7 @@ class Runtime:
             flusher,
             Room(threads),
             log,
+            _mailer(settings),
             tally,
             counters,
         )
@@ -78,6 +82,12 @@ class Runtime:
         self.authorities.close()
         self.database.close()
         self.bell.close()
+
+
+def _mailer(settings: Settings) -> Mailer:
+    if settings.smtp_url is None:
+        return Outbox(settings.mail_folder)
+    return Smtp(settings.smtp_url, settings.mail_from.rpartition("@")[2])
 
 
 class _Process:

@@ -100,6 +100,7 @@ class FindingArgs(FeedArgs):
     record_id = fields.QueryId("rec")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
+    digest_id = fields.QueryId("dig", metadata={"description": "Those of one digest."})
 
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.

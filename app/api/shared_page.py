@@ -21,12 +21,13 @@ from app.api.parsing import Blueprint
 from app.api.record_schemas import RecordSchema
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.api.shared_view import shown, visible
+from app.api.shared_view import shown
 from app.core import signing_keys
 from app.core.record import bundles, openings, records
 from app.core.record.openings import Link
 from app.errors import NotFound
 from app.evidence import bundle
+from app.lib.visible import visible
 
 blp = Blueprint(
     "shared_page",

@@ -5,7 +5,6 @@ turn the order of others around, are shown by their numbers.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from app.evidence.bundle import Bundle, Step
+from app.lib.visible import visible
 
 MOST_STEPS = 200
 MOST_EVENTS = 20
@@ -20,12 +20,6 @@ MOST_NAMES = 50
 CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
 
-# Control characters, marks and overrides of direction (the "trojan source" ones), byte-order marks
-# and tags. What joins letters and emoji stays.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
-    "\U000e0000-\U000e007f]"
-)
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -80,11 +74,6 @@ def shown(bundle: Bundle) -> ShownBundle:
         steps=[_step(step) for step in steps[:MOST_STEPS]],
         more_steps=max(len(steps) - MOST_STEPS, 0),
     )
-
-
-def visible(text: str) -> str:
-    r"""Write what cannot be seen, or misleads the eye, as JSON escapes it: `\u202e`."""
-    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _step(step: Step) -> ShownStep:

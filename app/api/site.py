@@ -52,6 +52,7 @@ SwaggerUIBundle({
 _ROBOTS = """\
 User-agent: *
 Disallow: /s/
+Disallow: /unsubscribe/
 Disallow: /v1/
 """
 _PROBLEM = """\

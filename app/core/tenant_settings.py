@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import audit
 from app.core.callers import Caller
+from app.core.digest import subscriptions
 from app.core.record import retention
 from app.models import Tenant
 
@@ -43,6 +44,8 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     for name, value in changed.items():
         setattr(tenant, name, value)
     session.flush()
+    if "notification_email" in changed:
+        subscriptions.follow(session, tenant.id, tenant.notification_email)
     audit.append(
         session,
         tenant.id,

@@ -12,6 +12,7 @@ from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.digests import Digest
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
@@ -39,6 +40,7 @@ __all__ = [
     "CounterValue",
     "Delivery",
     "DeliveryAttempt",
+    "Digest",
     "Event",
     "Finding",
     "IdempotencyKey",

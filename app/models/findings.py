@@ -8,7 +8,10 @@ from app.models.base import Base, CreatedAt, Id, Json, TenantId
 
 
 class Finding(Base):
-    """One finding; agent and principal are copied from its session for pins and feeds."""
+    """One finding; agent and principal are copied from its session for pins and feeds.
+
+    `digest_id` is the digest that lists it; until there is one, the series in which it waits.
+    """
 
     __tablename__ = "findings"
 
@@ -24,3 +27,4 @@ class Finding(Base):
     detail: Mapped[str | None]
     data_json: Mapped[Json | None]
     created_at: Mapped[CreatedAt]
+    digest_id: Mapped[UUID | None]

@@ -10,7 +10,10 @@ from app.models.base import Base, CreatedAt, Id
 
 
 class Tenant(Base):
-    """One customer of the service; nothing of one is ever seen by another."""
+    """One customer of the service; nothing of one is ever seen by another.
+
+    `digest_series` is kept by the database: new with each address that is set where none was.
+    """
 
     __tablename__ = "tenants"
 
@@ -20,6 +23,7 @@ class Tenant(Base):
     bundle_retention_days: Mapped[int | None]
     anchoring_enabled: Mapped[bool] = mapped_column(server_default=true())
     notification_email: Mapped[str | None]
+    digest_series: Mapped[UUID | None]
     expired_through: Mapped[datetime | None]
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]

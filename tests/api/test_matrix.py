@@ -93,6 +93,8 @@ POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/replay
 GET    /v1/event-types                      | 401 | 200 200 200 | 200 200 200 | 200 200 200
 GET    /v1/events/<event_id>                | 401 | 200 200 200 | 403 403 403 | 403 403 403
 
+GET    /v1/digests                          | 401 | 200 200 200 | 403 403 403 | 403 403 403
+
 GET    /v1/jobs                             | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/jobs/<job_id>                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
 POST   /v1/jobs/<job_id>/cancel             | 401 | 403 200 200 | 403 403 403 | 403 403 403
@@ -118,6 +120,7 @@ PUBLIC = {
     "/readyz": 200,
     "/robots.txt": 200,
     "/s/<token>": 404,
+    "/unsubscribe/<token>": 404,
     "/v1/log/<int:generation>/checkpoint": 404,
     "/v1/log/<int:generation>/key": 404,
     "/v1/log/<int:generation>/tile/<path:tile>": 404,
@@ -127,6 +130,9 @@ PUBLIC = {
     "/v1/log/proof/inclusion": 422,
     "/v1/log/tile/<path:tile>": 404,
 }
+
+# What the holder of a mail's link may do (tests/api/test_unsubscribe.py).
+PUBLIC_POSTS = {("POST", "/unsubscribe/<token>")}
 
 ROLES = ("read", "write", "admin")
 PINS = ("no pin", "inside", "outside")
@@ -276,7 +282,8 @@ def test_every_route_stands_in_a_table(app: Flask) -> None:
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 
-    assert routes == {(row.method, row.rule) for row in ROWS} | {("GET", rule) for rule in PUBLIC}
+    public = {("GET", rule) for rule in PUBLIC} | PUBLIC_POSTS
+    assert routes == {(row.method, row.rule) for row in ROWS} | public
 
 
 @EACH_ROW

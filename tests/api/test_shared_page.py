@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS, visible
+from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS
+from app.lib.visible import visible
 from tests.api.making import make_record, make_session, refused
 from tests.api.test_bundle_access import expire, token_to
 from tests.conftest import Answer, Api, FreshTenant

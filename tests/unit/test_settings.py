@@ -62,6 +62,11 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("LOG_LEVEL", "LOUD"),
         ("LOG_FORMAT", "xml"),
         ("WEBHOOK_CA_FILE", "/no/such/file"),
+        ("DIGEST_SETTLE_SECONDS", "soon"),
+        ("DIGEST_SETTLE_SECONDS", "-1"),
+        ("DIGEST_SETTLE_SECONDS", "nan"),
+        ("SMTP_URL", "mail.example.com"),
+        ("MAIL_FROM", "Records <records@example.com>"),
         ("TSA_URL", "tsa.example.com"),
         ("TSA_URL", "ftp://tsa.example.com"),
         ("TSA_URL", "https://user:password@tsa.example.com/"),
@@ -81,6 +86,25 @@ def test_the_urls_that_platforms_give_are_understood() -> None:
     settings = read(DATABASE_URL="postgres://me@db/x", REDIS_URL="rediss://:pw@redis:6380/1")
     assert settings.database_url == "postgresql+psycopg://me@db/x"
     assert settings.database_admin_url == settings.database_url
+
+
+def test_who_sends_mail_says_from_whom_and_nobody_reads_the_password() -> None:
+    url = "smtp://me:hunter2@mail.example.com"
+    with pytest.raises(SettingError, match=r"^MAIL_FROM is not set"):
+        read(SMTP_URL=url)
+    settings = read(SMTP_URL=url, MAIL_FROM="records@example.com")
+    assert settings.smtp_url is not None
+    assert settings.smtp_url.password == "hunter2"
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(SettingError) as refused:
+        read(SMTP_URL=f"{url}?tls=maybe", MAIL_FROM="records@example.com")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_without_a_mail_server_mails_are_files_beside_the_other_data() -> None:
+    settings = read(DATA_DIR="/srv/records")
+    assert (settings.smtp_url, settings.mail_folder) == (None, Path("/srv/records/mail"))
+    assert read(DIGEST_SETTLE_SECONDS="0").digest_settle_seconds == 0
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.dev import keeper
 from app.dev.data_dir import DataDir
-from app.dev.demo import anchors, arrivals, proofs, records, session, webhooks
+from app.dev.demo import anchors, arrivals, mail, proofs, records, session, webhooks
 from app.dev.demo.api import Api
 from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
 from app.dev.demo.scene import Scene
@@ -29,8 +29,14 @@ _INTERRUPTED = 130
 _DOWN_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 
-# Retries within seconds instead of days, so that one can watch them.
-_SETTINGS = {"RETRY_SCHEDULE": "0,1,1,2", "PAUSE_SECONDS": "1"}
+# Retries within seconds instead of days, so that one can watch them; mails become files. A digest
+# waits for as long as the session takes, on a busy machine too, to have all of its findings.
+_SETTINGS = {
+    "RETRY_SCHEDULE": "0,1,1,2",
+    "PAUSE_SECONDS": "1",
+    "DIGEST_SETTLE_SECONDS": "8",
+    "SMTP_URL": "",
+}
 _LOOPBACK = "127.0.0.0/8,::1/128"
 
 _STAYS = """\
@@ -142,18 +148,21 @@ def _scene(
         heed,
         stack.now,
         bool(environ.get("TSA_URL")),
+        stack.env_file.parent / "mail",
     )
 
 
 def _tell(scene: Scene) -> None:
     """Tell the main job in order. Raises `Unmet` at the first claim that does not hold."""
     security, ticketing = webhooks.two_webhooks(scene)
+    mail.an_address(scene)
     expected, record = session.a_session(scene, security)
     arrivals.what_arrived_at_once(scene, security, expected)
     failed = arrivals.what_was_retried(scene, ticketing, expected)
     arrivals.a_replay(scene, ticketing, failed)
     records.what_proves_it(scene, record)
     records.what_one_link_opens(scene, record)
+    mail.the_digest(scene, expected)
     proofs.the_books(scene, security, ticketing)
     proofs.the_audit_chain(scene)
     anchors.what_holds_the_chain(scene)

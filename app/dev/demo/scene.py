@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.dev.demo.api import Api
@@ -21,6 +22,7 @@ class Scene:
 
     `heed` is called while something is waited for; it raises if the demo must not go on. `now`
     rings an entry of the timetable. `is_stamped` says whether a timestamp authority runs.
+    `mail_folder` is where mails lie that nobody sends.
     """
 
     telling: Telling
@@ -32,6 +34,7 @@ class Scene:
     heed: Callable[[], None]
     now: Callable[[str], None]
     is_stamped: bool
+    mail_folder: Path
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
         """Wait until `condition()` is true and return the seconds it took.

@@ -1,0 +1,112 @@
+"""Which tenants are due a digest, and the one row that claims it.
+
+Due is computed from the rows each time: an address is set, something waits (the oldest of it for so
+long that more of the same has had time to come), and 24 hours have gone since the last moment at
+which a mail may have been accepted. Of several who see that at once, one makes the row.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import jobs
+from app.database import cursor
+from app.models import Job
+
+KIND = "digest"
+AT_ONCE = 1000
+
+# Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
+# that may be lost has its findings listed once more. What is dated later than now was written
+# before the clock was set back: it waits for nothing.
+_DUE = """
+  FROM tenants AS t
+ WHERE t.digest_series IS NOT NULL
+   AND NOT EXISTS (SELECT FROM digests AS d
+                    WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
+   AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id
+                      AND d.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+   AND (EXISTS (SELECT FROM digests AS d
+                 WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
+                   AND NOT EXISTS (SELECT FROM digests AS r
+                                    WHERE r.tenant_id = t.id AND r.repeats = d.id))
+        OR NOT coalesce((SELECT f.created_at BETWEEN clock_timestamp() - %(settle)s
+                                                 AND clock_timestamp() + %(settle)s
+                           FROM findings AS f
+                          WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
+                          ORDER BY f.id LIMIT 1), true))
+"""
+_TENANTS = f"SELECT t.id {_DUE} LIMIT %(most)s"
+_CLAIM = f"""
+INSERT INTO digests (tenant_id, id, series, through, repeats)
+SELECT t.id, %(id)s, t.digest_series,
+       (SELECT f.id FROM findings AS f
+         WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series ORDER BY f.id DESC LIMIT 1),
+       (SELECT d.id FROM digests AS d
+         WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
+           AND NOT EXISTS (SELECT FROM digests AS r
+                            WHERE r.tenant_id = t.id AND r.repeats = d.id))
+  {_DUE} AND t.id = %(tenant)s
+"""
+# Every statement after it sees what those before us in the queue for the row have committed.
+_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE"
+
+# The clock was set back: when that was sent nobody knows, but not later than now.
+_SET_BACK = """
+UPDATE digests SET data_at = clock_timestamp()
+ WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
+"""
+
+_FORGOTTEN = """
+SELECT d.tenant_id, d.id FROM digests AS d
+ WHERE d.status IN ('pending', 'sending')
+   AND NOT EXISTS (SELECT FROM jobs AS j
+                    WHERE j.tenant_id = d.tenant_id AND j.kind = %s AND j.dedupe_key = d.id::text
+                      AND j.finished_at IS NULL)
+ LIMIT %s
+"""
+
+
+def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
+    """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
+    wanted = {"settle": settle, "most": AT_ONCE}
+    return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
+
+
+def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
+    """Make a due tenant's digest and the job that sends it; None when it is not due any more."""
+    cur = cursor(session)
+    cur.execute(_LOCK, (tenant_id,))
+    digest_id = ids.new()
+    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle}
+    if cur.execute(_CLAIM, wanted).rowcount == 0:
+        return None
+    return enqueue(session, tenant_id, digest_id)
+
+
+def enqueue(session: Session, tenant_id: UUID, digest_id: UUID) -> Job:
+    """Make the job of a digest, unless it has one."""
+    return jobs.enqueue(
+        session,
+        tenant_id,
+        kind=KIND,
+        args={"digest_id": ids.text("dig", digest_id)},
+        dedupe_key=str(digest_id),
+    )
+
+
+def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
+    """Return open digests whose job has died, as (tenant id, digest id), of all tenants."""
+    found = cursor(session).execute(_FORGOTTEN, (KIND, AT_ONCE))
+    return [(row[0], row[1]) for row in found]
+
+
+def follow_the_clock(session: Session) -> int:
+    """Count what was sent at a moment that has not come yet from now; return how many there were.
+
+    So a clock that was wrong for a while keeps nobody waiting for longer than a day.
+    """
+    return cursor(session).execute(_SET_BACK).rowcount

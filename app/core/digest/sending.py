@@ -1,0 +1,237 @@
+"""The job that sends one digest: it takes the findings, hands over the mail, and says what came.
+
+    pending ──▶ sending ──▶ sent
+       ▲           │ └────▶ uncertain     pending ──▶ cancelled (the address was cleared)
+       └───────────┘ refused
+
+`sending`, with `data_at`, is committed before the mail's content leaves (`_Attempt.go_ahead`), and
+one attempt alone can do that: the row must be `pending`, and the job still that worker's. Up to
+there whatever fails is tried again, as the same digest. From there on nothing is, unless the server
+itself said no: a worker that dies, or an answer that never comes, leaves it `uncertain`, and the
+next digest, a day later at the earliest, lists the same again.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import jobs
+from app.core.digest import content, message, tokens
+from app.core.digest.content import Content
+from app.core.digest.links import Links
+from app.core.digest.tokens import Subscription
+from app.core.jobs import Errand, Step
+from app.database import cursor
+from app.lib.mail import AnswerLost, Letter, Mailer, NotAccepted, Withdrawn
+from app.lib.sealing import MasterKeys
+from app.models import Digest, Job, Tenant
+
+# Findings taken in one transaction: a fraction of a second.
+TAKEN_AT_ONCE = 2_000
+# Before each further attempt; the last goes on for ever, for nothing was accepted yet.
+WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
+_AGAIN_SOON = timedelta(seconds=5)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attempt came to: the digest's next status, and why, where there is a why."""
+
+    status: str
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What sending needs of the process: the door to the mail server, and short transactions.
+
+    `stopping` says that the process is to end soon: nothing that may take a while is begun.
+    """
+
+    mailer: Mailer
+    transaction: Callable[[UUID], AbstractContextManager[Session]]
+    master_keys: MasterKeys
+    links: Links
+    address: str
+    stopping: Callable[[], bool]
+
+    def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Outcome]:
+        """Do what is next for the job's digest: take its findings, send it, or see it ended."""
+        digest = _found(session, tenant_id, job)
+        tenant = session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
+        if digest.status == "sending":
+            # Whoever began that is gone, and did not live to hear, or to write, the answer.
+            _conclude(session, digest, Outcome("uncertain", "The worker was lost while it sent."))
+        elif digest.status == "pending" and tenant.digest_series != digest.series:
+            _conclude(session, digest, Outcome("cancelled", "The address was cleared."))
+        if digest.status != "pending":
+            return _done(digest)
+        if digest.findings is None:
+            return _take(session, digest)
+        address = tenant.notification_email
+        assert address is not None  # noqa: S101  # a series lasts as long as there is an address
+        read = content.read(session, tenant_id, tenant.name, digest.id)
+        return _Attempt(self, job, digest, address, read).errand()
+
+
+class _Attempt:
+    """One attempt to hand a digest to the mail server, outside any transaction but a short one."""
+
+    def __init__(
+        self, sender: Sender, job: Job, digest: Digest, address: str, read: Content
+    ) -> None:
+        self._sender = sender
+        self._job = job
+        self._digest = digest
+        self._address = address
+        self._content = read
+
+    def errand(self) -> Errand[Outcome]:
+        """Return the attempt as a job's errand."""
+        return Errand(self._talk, self._record)
+
+    def _talk(self) -> Outcome:
+        try:
+            self._sender.mailer.deliver(self._letter(), self.go_ahead)
+        except NotAccepted as error:
+            return Outcome("pending", str(error))
+        except AnswerLost as error:
+            return Outcome("uncertain", str(error))
+        except Withdrawn:
+            return Outcome("pending")
+        return Outcome("sent")
+
+    def _letter(self) -> Letter:
+        sender = self._sender
+        subscription = Subscription.of(self._digest.tenant_id, self._address)
+        return message.write(
+            self._digest.id,
+            self._content,
+            sender.links,
+            tokens.write(sender.master_keys, subscription),
+            sender=sender.address,
+            recipient=self._address,
+        )
+
+    def go_ahead(self) -> bool:
+        """Commit that the mail may be accepted from now on; False when it must not be sent.
+
+        The address was changed or cleared, the job was taken over, or the process is to end.
+        """
+        if self._sender.stopping():
+            return False
+        digest = self._digest
+        with self._sender.transaction(digest.tenant_id) as session:
+            cur = cursor(session)
+            # Whoever sets or clears the address waits for this, or this for them.
+            cur.execute(_LOCK_TENANT, (digest.tenant_id, self._address, digest.series))
+            if cur.fetchone() is None or not jobs.renew(session, self._job):
+                return False
+            return cur.execute(_BEGIN, (digest.tenant_id, digest.id)).rowcount == 1
+
+    def _record(self, session: Session, outcome: Outcome) -> Step:
+        digest = _found(session, self._digest.tenant_id, self._job)
+        if outcome.status == "pending" and outcome.why is None:
+            return Step("withdrawn", _progress(digest), _AGAIN_SOON)
+        _conclude(session, digest, outcome)
+        if outcome.status != "pending":
+            return _done(digest)
+        wait = WAITS[min(digest.refusals, len(WAITS)) - 1]
+        return Step("refused", _progress(digest), wait)
+
+
+_LOCK_TENANT = """
+SELECT FROM tenants WHERE id = %s AND notification_email = %s AND digest_series = %s
+   FOR NO KEY UPDATE
+"""
+_BEGIN = """
+UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
+ WHERE tenant_id = %s AND id = %s AND status = 'pending'
+   AND NOT EXISTS (SELECT FROM digests AS o WHERE o.tenant_id = d.tenant_id AND o.id <> d.id
+                      AND o.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+"""
+_CONCLUDE = """
+UPDATE digests
+   SET status = %(status)s, error = %(why)s,
+       data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
+       sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
+       refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
+"""
+
+
+def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
+    """Write an outcome to the digest's row, unless it was cancelled meanwhile: that is its end.
+
+    Whose job it is not by now is undone with it.
+    """
+    wanted = {"status": outcome.status, "why": outcome.why}
+    cursor(session).execute(_CONCLUDE, {**wanted, "tenant": digest.tenant_id, "id": digest.id})
+    session.refresh(digest)
+    _log.info(
+        "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
+        digest=ids.text("dig", digest.id),
+        findings=digest.findings,
+        refusals=digest.refusals,
+        why=outcome.why,
+    )
+
+
+_TAKE = """
+UPDATE findings SET digest_id = %(id)s
+ WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(
+    SELECT id FROM findings
+     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s AND id <= %(through)s
+     ORDER BY id LIMIT %(most)s))
+"""
+_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
+_FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
+
+
+def _take(session: Session, digest: Digest) -> Step:
+    """Make the next findings this digest's; once there are no more, write down how many it has.
+
+    `through` only sees to it that this ends. One that is committed after it was passed by stays in
+    the series, for the next digest.
+    """
+    cur = cursor(session)
+    wanted = {
+        "tenant": digest.tenant_id,
+        "id": digest.id,
+        "series": digest.series,
+        "through": digest.through,
+        "most": TAKEN_AT_ONCE,
+    }
+    if cur.execute(_TAKE, wanted).rowcount == TAKEN_AT_ONCE:
+        return Step("taking", _progress(digest))
+    row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
+    assert row is not None  # noqa: S101  # a count always has a row
+    cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
+    session.refresh(digest)
+    return Step("taken", _progress(digest))
+
+
+def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
+    """Return the job's digest, unlocked: whoever clears the address must not wait for a reading."""
+    digest_id = ids.parse("dig", jobs.args_of(job)["digest_id"])
+    query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
+    return session.scalars(query).one()
+
+
+def _done(digest: Digest) -> Step:
+    return Step(None, _progress(digest))
+
+
+def _progress(digest: Digest) -> dict[str, Any]:
+    """Tell in the job how far its digest has come."""
+    return {"status": digest.status, "findings": digest.findings, "refusals": digest.refusals}

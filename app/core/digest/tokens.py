@@ -1,0 +1,48 @@
+"""The token by which whoever got a mail clears the address it went to, without a key.
+
+It is sealed under `MASTER_KEYS`, so it cannot be made up, older master keys still open it, and
+nothing can be read from it. It names the tenant and the address: where another address is set by
+now, it does nothing. It does not end by itself, since old mails are where people look for it.
+"""
+
+import base64
+from dataclasses import dataclass
+from hashlib import sha256
+from uuid import UUID
+
+from app.lib.sealing import CannotOpen, MasterKeys
+
+_IDENTITY = "digests/unsubscribe"
+_ID_BYTES, _HASH_BYTES = 16, 16
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """An address of a tenant, known by the beginning of its SHA-256."""
+
+    tenant_id: UUID
+    address_hash: bytes
+
+    @classmethod
+    def of(cls, tenant_id: UUID, address: str) -> "Subscription":
+        """Name the subscription of this address."""
+        return cls(tenant_id, sha256(address.encode()).digest()[:_HASH_BYTES])
+
+
+def write(master_keys: MasterKeys, subscription: Subscription) -> str:
+    """Return a token, of letters, digits, `-` and `_`; each time another."""
+    plain = subscription.tenant_id.bytes + subscription.address_hash
+    return base64.urlsafe_b64encode(master_keys.seal(plain, _IDENTITY)).rstrip(b"=").decode()
+
+
+def read(master_keys: MasterKeys, token: str) -> Subscription | None:
+    """Return what a token names; None for any other text."""
+    if len(token) > _LONGEST or not token.isascii():
+        return None
+    try:
+        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        plain = master_keys.open(sealed, _IDENTITY)
+    except (ValueError, CannotOpen):
+        return None
+    return Subscription(UUID(bytes=plain[:_ID_BYTES]), plain[_ID_BYTES:])

@@ -1,0 +1,82 @@
+"""Handing over one mail, so that it is known at each end whether it may have been accepted.
+
+A mail server may accept a mail from the moment it is told DATA (RFC 5321 section 4.1.1.4), and not
+before. So whoever sends is asked once more at that moment, and can write down that it may be so.
+What comes back is one of four: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+GoAhead = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One mail: who sends it to whom (bare ASCII addresses), its bytes with CRLF, and its name.
+
+    `name` is the same each time the same mail is sent; it can be part of a file's name.
+    """
+
+    name: str
+    sender: str
+    recipient: str
+    content: bytes
+
+
+class NotAccepted(Exception):
+    """Nothing was accepted, so the same mail may be sent again. The text says why, without data."""
+
+
+class AnswerLost(Exception):
+    """It may have been accepted, and nobody will ever say. The text says what happened."""
+
+
+class Withdrawn(Exception):
+    """Whoever sends it said no when asked; nothing was accepted."""
+
+
+class Mailer(Protocol):
+    """What takes letters."""
+
+    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+        """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
+
+        Returns when it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, and whatever
+        `go_ahead` raises, which comes before the content.
+        """
+
+
+class Outbox:
+    """Writes each letter into a folder, as a file that mail programs open."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make nothing yet; the folder appears with the first letter."""
+        self._folder = folder
+
+    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+        """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
+        if not go_ahead():
+            raise Withdrawn
+        try:
+            self._write(letter)
+        except OSError as error:
+            raise NotAccepted(f"The mail's file was not written ({error.strerror}).") from error
+
+    def _write(self, letter: Letter) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(letter.content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._folder / f"{letter.name}.eml")
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise

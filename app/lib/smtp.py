@@ -1,0 +1,205 @@
+"""Mail over SMTP (RFC 5321): one server, which relays, one mail a connection.
+
+The whole conversation before DATA has half a minute, and what follows a minute, name resolution and
+TLS included; a server that answers a byte at a time gains nothing. Certificates are verified. What
+a server says is never passed on, but for the numbers in it: it may quote what it was told.
+"""
+
+import ipaddress
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from app.lib import deadline
+from app.lib.addresses import Address
+from app.lib.deadline import Deadline
+from app.lib.mail import AnswerLost, GoAhead, Letter, NotAccepted, Withdrawn
+from app.lib.resolver import Resolver, TooManyLookups
+from app.lib.smtp_url import MailServer, Tls
+
+OPENING_SECONDS = 30.0
+# RFC 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
+DATA_SECONDS = 60.0
+_FAREWELL_SECONDS = 1.0
+
+_READY, _TAKES_IT, _WILL_FORWARD = 220, 250, 251
+_REFUSALS = range(400, 600)
+# RFC 3463: the class and the detail of a status, as most servers begin their text.
+_ENHANCED = re.compile(rb"[245]\.\d{1,3}\.\d{1,3}(?=\s|$)")
+
+
+class Smtp:
+    """The door to one mail server; safe for the threads of a process."""
+
+    def __init__(
+        self,
+        server: MailServer,
+        helo: str,
+        *,
+        context: ssl.SSLContext | None = None,
+        opening_seconds: float = OPENING_SECONDS,
+        data_seconds: float = DATA_SECONDS,
+    ) -> None:
+        """Connect nothing yet. `helo` is this host's name, as the server is told it."""
+        self._server = server
+        self._helo = helo
+        self._context = context or deadline.tls_context()
+        self._resolver = Resolver()
+        self._opening_seconds = opening_seconds
+        self._data_seconds = data_seconds
+
+    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+        """Hand over one letter (`app.lib.mail.Mailer`)."""
+        until = Deadline(self._opening_seconds)
+        talk = _Conversation(self._helo, until)
+        try:
+            with _before_data():
+                self._open(talk, until)
+                _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
+                _expect(talk.rcpt(letter.recipient), "the recipient", _TAKES_IT, _WILL_FORWARD)
+            if not go_ahead():
+                raise Withdrawn
+            until.move(self._data_seconds)
+            _data(talk, letter.content)
+        finally:
+            _part(talk, until)
+
+    def _open(self, talk: "_Conversation", until: Deadline) -> None:
+        server = self._server
+        talk.begin(self._connected(until), server.host)
+        if server.tls is Tls.AT_ONCE:
+            talk.encrypt(self._context)
+        _expect(talk.greeting(), "the connection", _READY)
+        talk.ehlo_or_helo_if_needed()
+        if self._must_encrypt(talk):
+            talk.upgrade(self._context)
+        if server.user is not None and server.password is not None:
+            talk.login(server.user, server.password)
+
+    def _connected(self, until: Deadline) -> deadline.BoundSocket:
+        return deadline.connect(self._addresses(until), self._server.port, until)
+
+    def _addresses(self, until: Deadline) -> Sequence[Address]:
+        try:
+            return [ipaddress.ip_address(self._server.host)]
+        except ValueError:
+            return self._resolver.resolve(self._server.host, until.left())
+
+    def _must_encrypt(self, talk: "_Conversation") -> bool:
+        tls = self._server.tls
+        if tls is Tls.STARTTLS and not talk.has_extn("starttls"):
+            # Also what somebody in between does who wants to read along.
+            raise NotAccepted("The mail server offers no STARTTLS; nothing was sent to it.")
+        return tls is Tls.STARTTLS or (tls is Tls.IF_OFFERED and talk.has_extn("starttls"))
+
+
+class _Conversation(smtplib.SMTP):
+    """smtplib's dialogue, on a socket of ours that keeps a deadline."""
+
+    def __init__(self, helo: str, until: Deadline) -> None:
+        # Without a name smtplib asks the name server, with no limit of time.
+        super().__init__(local_hostname=helo, timeout=until.left())
+
+    def begin(self, sock: deadline.BoundSocket, host: str) -> None:
+        """Talk over this socket to the server of this name."""
+        self.sock: socket.socket | None = sock
+        self._host = host
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Begin TLS on the connection as it is."""
+        if not isinstance(self.sock, deadline.BoundSocket):
+            raise smtplib.SMTPServerDisconnected("not connected")
+        self.sock = deadline.encrypt(self.sock, context, self._host)
+        self.file = None
+
+    def greeting(self) -> tuple[int, bytes]:
+        """Return what the server says first."""
+        return self.getreply()
+
+    def upgrade(self, context: ssl.SSLContext) -> None:
+        """Begin TLS as RFC 3207 says, and greet again: what was read before it is forgotten."""
+        _expect(self.docmd("STARTTLS"), "STARTTLS", _READY)
+        self.encrypt(context)
+        self.helo_resp = None
+        self.ehlo_resp = None
+        self.esmtp_features = {}
+        self.does_esmtp = False
+        self.ehlo_or_helo_if_needed()
+
+
+def _data(talk: _Conversation, content: bytes) -> None:
+    try:
+        code, text = talk.data(content)
+    except smtplib.SMTPDataError as error:
+        # The word DATA itself was answered, and not with "go ahead".
+        code, text = error.smtp_code, _bytes(error.smtp_error)
+        if code not in _REFUSALS:
+            raise AnswerLost("The mail server's answer made no sense.") from error
+    except (OSError, smtplib.SMTPException) as error:
+        raise AnswerLost(
+            f"The connection was lost while the mail was on its way ({_kind(error)})."
+        ) from error
+    if code in _REFUSALS:
+        raise NotAccepted(_refused("the mail", code, text))
+    if code != _TAKES_IT:
+        raise AnswerLost("The mail server's answer made no sense.")
+
+
+@contextmanager
+def _before_data() -> Iterator[None]:
+    """Whatever goes wrong here, nothing was accepted."""
+    try:
+        yield
+    except smtplib.SMTPNotSupportedError as error:
+        raise NotAccepted("The mail server does not offer to sign in.") from error
+    except smtplib.SMTPResponseException as error:
+        stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
+        raise NotAccepted(_refused(stage, error.smtp_code, _bytes(error.smtp_error))) from error
+    except (OSError, smtplib.SMTPException, TooManyLookups, ValueError) as error:
+        raise NotAccepted(f"The mail server was not reached ({_kind(error)}).") from error
+
+
+def _part(talk: _Conversation, until: Deadline) -> None:
+    """Say goodbye and close: a courtesy, whose failure means nothing."""
+    until.move(_FAREWELL_SECONDS)
+    with suppress(OSError, smtplib.SMTPException):
+        if talk.sock is not None:
+            talk.docmd("QUIT")
+    talk.close()
+
+
+def _expect(answer: tuple[int, bytes], what: str, *codes: int) -> None:
+    code, text = answer
+    if code not in codes:
+        raise NotAccepted(_refused(what, code, text))
+
+
+def _refused(what: str, code: int, text: bytes) -> str:
+    status = _ENHANCED.match(text)
+    numbers = f"{code} {status[0].decode()}" if status else f"{code}"
+    return f"The mail server refused {what} ({numbers})."
+
+
+def _bytes(said: bytes | str) -> bytes:
+    return said if isinstance(said, bytes) else said.encode("ascii", "replace")
+
+
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (TimeoutError, "it took too long"),
+    (ssl.SSLError, "TLS failed"),
+    (socket.gaierror, "its name does not resolve"),
+    (ConnectionRefusedError, "it refused the connection"),
+    (OSError, "the connection broke"),
+    (ValueError, "its answer made no sense"),
+)
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        # What smtplib met, if it met anything; else the server closed the connection.
+        return "it closed the connection" if not error.__context__ else _kind(error.__context__)
+    return next((name for kind, name in _KINDS if isinstance(error, kind)), "it did not answer")

@@ -1,0 +1,33 @@
+"""Digests: one row for each mail that was to be sent, with what became of it."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Count, CreatedAt, Id, TenantId
+
+
+class Digest(Base):
+    """One digest, from its claim to its end.
+
+    It lists the findings that name it, and those of the digest that it `repeats`: one of the same
+    `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
+    `findings` says how many there are, they are still being taken, up to the id `through`.
+    `data_at` is the last moment at which a mail server may have accepted it.
+    """
+
+    __tablename__ = "digests"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    series: Mapped[UUID]
+    through: Mapped[UUID | None]
+    repeats: Mapped[UUID | None]
+    status: Mapped[str] = mapped_column(server_default="pending")
+    findings: Mapped[int | None]
+    refusals: Mapped[Count]
+    error: Mapped[str | None]
+    claimed_at: Mapped[CreatedAt]
+    data_at: Mapped[datetime | None]
+    sent_at: Mapped[datetime | None]

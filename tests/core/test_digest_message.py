@@ -1,0 +1,182 @@
+"""The mail itself: right numbers, escaped words, headers that nobody can add to."""
+
+import email
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import default
+from html.parser import HTMLParser
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import ids
+from app.core.digest import message
+from app.core.digest.content import Content, Group, Line, Part, Trouble
+from app.core.digest.links import Links
+from app.lib import visible
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+DIGEST, FINDING, WEBHOOK = (UUID(int=number) for number in (1, 2, 3))
+HOSTILE = [
+    "x\r\nBcc: victim@example.com\r\n\r\nbody",
+    "\n.\nMAIL FROM:<x@example.com>",
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egnp.exe \u2066x\u2069",
+    "=?utf-8?q?=0ABcc=3A?=",
+    "\x00\x0b\x0c\x1b[31m",
+    "\u2028Line separators\u2029\x85",
+    "title " * 20_000,
+    "\U0001f600 ünïcode \ud7ff",
+]
+
+
+def content_of(title: str = "A title", **changes: object) -> Content:
+    shown = visible.one_line(title, 200)
+    made = Content(
+        tenant=visible.one_line(title, 100),
+        total=3,
+        again=0,
+        by_severity={"critical": 1, "low": 2},
+        groups=[
+            Group("critical", shown, 1, [Line(FINDING, shown, shown, AT, again=False)]),
+            Group("low", "rule.b", 2, []),
+        ],
+        groups_left=0,
+        shown=1,
+        webhooks=[Trouble(WEBHOOK, "https://hooks.example.com", "failing since yesterday")],
+        parts=[Part(DIGEST, None)],
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def mail_of(content: Content) -> EmailMessage:
+    letter = message.write(
+        DIGEST,
+        content,
+        Links("https://records.test"),
+        "t" * 90,
+        sender="records@example.com",
+        recipient="o'neil+digest@mail.example.co.uk",
+    )
+    return email.message_from_bytes(letter.content, policy=default)
+
+
+def part(mail: EmailMessage, kind: str) -> str:
+    body = mail.get_body((kind,))
+    assert body is not None
+    return str(body.get_content()).replace("\r\n", "\n")
+
+
+def test_the_headers_are_ours() -> None:
+    mail = mail_of(content_of())
+    assert sorted(mail.keys()) == [
+        "Auto-Submitted",
+        "Content-Type",
+        "Date",
+        "From",
+        "List-Unsubscribe",
+        "List-Unsubscribe-Post",
+        "MIME-Version",
+        "Message-ID",
+        "Subject",
+        "To",
+    ]
+    assert mail["From"] == "record-service <records@example.com>"
+    assert mail["To"] == "o'neil+digest@mail.example.co.uk"
+    assert mail["Subject"] == "3 new findings (1 critical)"
+    assert mail["Message-ID"] == f"<{ids.text('dig', DIGEST)}@example.com>"
+    assert mail["List-Unsubscribe"] == f"<https://records.test/unsubscribe/{'t' * 90}>"
+    assert mail["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert mail.get_content_type() == "multipart/alternative"
+
+
+def test_the_bytes_are_fit_for_any_server() -> None:
+    letter = message.write(
+        DIGEST,
+        content_of("ünïcode"),
+        Links("https://records.test"),
+        "t" * 90,
+        sender="r@example.com",
+        recipient="d@example.com",
+    )
+    lines = letter.content.split(b"\r\n")
+    assert all(len(line) <= 998 and b"\n" not in line and b"\r" not in line for line in lines)
+    assert letter.content.isascii()
+    # A URL that is folded is no URL: mail programs would not find the button.
+    (whole,) = (line for line in lines if line.startswith(b"List-Unsubscribe:"))
+    assert whole.endswith(b">")
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_words_of_strangers_stay_words(words: str) -> None:
+    plain, hostile = mail_of(content_of()), mail_of(content_of(words))
+    assert [hostile.get_all(name) for name in hostile if name not in ("Date", "Content-Type")] == [
+        plain.get_all(name) for name in plain if name not in ("Date", "Content-Type")
+    ]
+    lines = len(part(plain, "plain").splitlines())
+    assert len(part(hostile, "plain").splitlines()) == lines
+    assert tags(part(hostile, "html")) == tags(part(plain, "html"))
+    for kind in ("plain", "html"):
+        assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", part(hostile, kind))
+        assert len(part(hostile, kind)) < 20_000
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
+def test_any_words_stay_words(words: str) -> None:
+    mail = mail_of(content_of(words))
+    assert mail["Subject"] == "3 new findings (1 critical)"
+    assert tags(part(mail, "html")) == tags(part(mail_of(content_of()), "html"))
+    assert len(part(mail, "plain").splitlines()) == len(
+        part(mail_of(content_of()), "plain").splitlines()
+    )
+
+
+def test_every_link_is_in_both_parts() -> None:
+    mail = mail_of(content_of())
+    for kind in ("plain", "html"):
+        for path in (
+            f"/v1/findings/{ids.text('fnd', FINDING)}",
+            f"/v1/findings?digest_id={ids.text('dig', DIGEST)}",
+            f"/v1/webhooks/{ids.text('whk', WEBHOOK)}",
+            "/v1/tenant/settings",
+            f"/unsubscribe/{'t' * 90}",
+        ):
+            assert f"https://records.test{path}" in part(mail, kind), (kind, path)
+        assert "failing since yesterday" in part(mail, kind)
+        assert "1 of 3 findings" in part(mail, kind)
+
+
+def test_the_html_loads_nothing_and_runs_nothing() -> None:
+    found = tags(part(mail_of(content_of()), "html"))
+    assert not {"script", "img", "link", "iframe", "form", "object", "style"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("total", "again", "subject"),
+    [
+        (1, 0, "1 new finding (1 critical)"),
+        (1200, 0, "1,200 new findings (1 critical)"),
+        (3, 2, "1 new finding (1 critical)"),
+        (2, 2, "2 findings, listed again (1 critical)"),
+    ],
+)
+def test_the_subject_counts(total: int, again: int, subject: str) -> None:
+    assert message.subject(content_of(total=total, again=again)) == subject
+
+
+def tags(html: str) -> list[str]:
+    found: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            found.append(tag)
+
+    Reader().feed(html)
+    return found

@@ -1,0 +1,289 @@
+"""Handing a mail to a server: what was accepted, what was not, and what nobody will ever know."""
+
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from app.lib import deadline
+from app.lib.mail import AnswerLost, Letter, NotAccepted, Outbox, Withdrawn
+from app.lib.smtp import Smtp
+from app.lib.smtp_url import MailServer, Tls
+from tests.mail import REFUSED, Mood, Postbox, serving
+
+LETTER = Letter(
+    "dig_1", "records@example.com", "dana@example.com", b"Subject: x\r\n\r\n.dot\r\nbody\r\n"
+)
+
+
+def to(postbox: Postbox, **options: float) -> Smtp:
+    server = MailServer("127.0.0.1", postbox.port, Tls.IF_OFFERED)
+    return Smtp(server, "records.test", **options)  # type: ignore[arg-type]
+
+
+class GoAhead:
+    """Counts how often it is asked."""
+
+    def __init__(self, *, says: bool = True) -> None:
+        self.asked = 0
+        self._says = says
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        return self._says
+
+
+def test_a_letter_arrives_byte_for_byte_after_one_go_ahead() -> None:
+    asked = GoAhead()
+    with serving() as postbox:
+        to(postbox).deliver(LETTER, asked)
+    (mail,) = postbox.mails
+    assert (mail.sender, mail.recipient) == ("records@example.com", "dana@example.com")
+    assert mail.content == LETTER.content
+    assert asked.asked == 1
+
+
+@pytest.mark.parametrize("mood", sorted(REFUSED, key=str))
+def test_a_refusal_means_that_nothing_was_accepted(mood: Mood) -> None:
+    asked = GoAhead()
+    with serving() as postbox:
+        postbox.taken(mood)
+        with pytest.raises(NotAccepted) as refused:
+            to(postbox).deliver(LETTER, asked)
+    assert postbox.mails == []
+    assert asked.asked == (1 if mood in (Mood.NO_DATA, Mood.NO_CONTENT) else 0)
+    assert "dana" not in str(refused.value)
+    assert "greylisted" not in str(refused.value)
+
+
+def test_a_refusal_is_told_by_its_numbers() -> None:
+    with serving() as postbox:
+        postbox.taken(Mood.NO_RECIPIENT)
+        with pytest.raises(NotAccepted, match=r"refused the recipient \(550 5\.1\.1\)"):
+            to(postbox).deliver(LETTER, GoAhead())
+
+
+@pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT])
+def test_a_connection_lost_after_the_go_ahead_leaves_it_open(mood: Mood) -> None:
+    with serving() as postbox:
+        postbox.taken(mood)
+        with pytest.raises(AnswerLost):
+            to(postbox).deliver(LETTER, GoAhead())
+    assert len(postbox.mails) == (mood is Mood.GONE_AFTER_DOT)
+
+
+def test_a_server_that_answers_too_late_leaves_it_open() -> None:
+    with serving() as postbox:
+        postbox.taken(Mood.SLOW)
+        began = time.monotonic()
+        with pytest.raises(AnswerLost, match="too long"):
+            to(postbox, data_seconds=0.3).deliver(LETTER, GoAhead())
+        assert time.monotonic() - began < 5
+    assert len(postbox.mails) == 1
+
+
+def test_without_a_go_ahead_nothing_is_sent() -> None:
+    with serving() as postbox, pytest.raises(Withdrawn):
+        to(postbox).deliver(LETTER, GoAhead(says=False))
+    assert postbox.mails == []
+
+
+def test_what_the_go_ahead_raises_comes_through() -> None:
+    def away() -> bool:
+        raise LookupError("the database is away")
+
+    with serving() as postbox, pytest.raises(LookupError):
+        to(postbox).deliver(LETTER, away)
+    assert postbox.mails == []
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(NotAccepted, match="refused the connection"):
+        Smtp(MailServer("127.0.0.1", 1, Tls.NEVER), "x.test").deliver(LETTER, GoAhead())
+
+
+@contextmanager
+def dripping(first: bytes, then: bytes) -> Iterator[int]:
+    """Serve one connection: `first` at once, then `then`, a byte at a time, for ever."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(first)
+                while not over.wait(0.02):
+                    try:
+                        connection.sendall(then)
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(b"", b"2"), (b"220-", b"x"), (b"", b"220-x\r\n"), (b"220 x\r\n", b"250-x\r\n")],
+)
+def test_a_server_that_drips_is_left_within_the_time_for_the_whole(
+    first: bytes, then: bytes
+) -> None:
+    with dripping(first, then) as port:
+        server = MailServer("127.0.0.1", port, Tls.NEVER)
+        began = time.monotonic()
+        with pytest.raises(NotAccepted):
+            Smtp(server, "x.test", opening_seconds=0.4).deliver(LETTER, GoAhead())
+        assert time.monotonic() - began < 5
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a certificate for localhost with its key, in one file that is its authority too."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    file.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def server_side(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_starttls_with_a_password(certificate: Path, server_side: ssl.SSLContext) -> None:
+    with serving(starttls=server_side, password="s3cret") as postbox:
+        server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
+        trusting = deadline.tls_context(str(certificate))
+        Smtp(server, "x.test", context=trusting).deliver(LETTER, GoAhead())
+        assert postbox.signed_in == ["me"]
+        wrong = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "wr0ng")
+        with pytest.raises(NotAccepted, match=r"refused the sign-in \(535 5\.7\.8\)") as refused:
+            Smtp(wrong, "x.test", context=trusting).deliver(LETTER, GoAhead())
+        assert "wr0ng" not in f"{refused.value!r} {wrong!r}"
+    assert len(postbox.mails) == 1
+
+
+def test_tls_from_the_beginning(certificate: Path, server_side: ssl.SSLContext) -> None:
+    with serving(at_once=server_side) as postbox:
+        server = MailServer("127.0.0.1", postbox.port, Tls.AT_ONCE)
+        trusting = deadline.tls_context(str(certificate))
+        Smtp(server, "x.test", context=trusting).deliver(LETTER, GoAhead())
+    assert len(postbox.mails) == 1
+
+
+@pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.IF_OFFERED])
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(
+    server_side: ssl.SSLContext, tls: Tls
+) -> None:
+    with serving(starttls=server_side) as postbox:
+        server = MailServer("127.0.0.1", postbox.port, tls)
+        with pytest.raises(NotAccepted, match="not trusted"):
+            Smtp(server, "x.test").deliver(LETTER, GoAhead())
+
+
+def test_a_server_that_offers_no_starttls_is_told_nothing() -> None:
+    with serving() as postbox:
+        server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
+        with pytest.raises(NotAccepted, match="no STARTTLS"):
+            Smtp(server, "x.test").deliver(LETTER, GoAhead())
+    assert postbox.mails == []
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("smtp://mail.example.com", ("mail.example.com", 587, Tls.STARTTLS, None, None)),
+        ("smtps://mail.example.com/", ("mail.example.com", 465, Tls.AT_ONCE, None, None)),
+        ("smtp://a:b%40c@mail.example.com:25", ("mail.example.com", 25, Tls.STARTTLS, "a", "b@c")),
+        ("smtp://localhost:1025", ("localhost", 1025, Tls.IF_OFFERED, None, None)),
+        ("smtp://[::1]:1025", ("::1", 1025, Tls.IF_OFFERED, None, None)),
+        ("smtp://relay.internal:25?tls=off", ("relay.internal", 25, Tls.NEVER, None, None)),
+    ],
+)
+def test_the_url_says_how_the_server_is_talked_to(url: str, expected: tuple[object, ...]) -> None:
+    read = MailServer.parse(url)
+    assert (read.host, read.port, read.tls, read.user, read.password) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mail.example.com",
+        "http://mail.example.com",
+        "smtp://",
+        "smtp://mail.example.com:port",
+        "smtp://mail.example.com:99999",
+        "smtp://me:hunter2@mail.example.com/box",
+        "smtp://me@mail.example.com",
+        "smtp://me:hunter2@mail.example.com?tls=off",
+        "smtp://me:hunter2@mail.example.com?tls=maybe",
+        "smtp://me:hunter2@mail.example.com?starttls=no",
+        "smtps://mail.example.com?tls=off",
+        "smtp://me:hunter2%0d%0aRSET@mail.example.com",
+        "smtp://me:hunter2\u00e4@mail.example.com",
+        "smtp://me:hunter2@[mail.example.com",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match=r".") as refused:
+        MailServer.parse(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_without_a_server_a_letter_becomes_a_file(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "data" / "mail")
+    for _ in range(2):
+        outbox.deliver(LETTER, GoAhead())
+    (file,) = (tmp_path / "data" / "mail").iterdir()
+    assert (file.name, file.read_bytes()) == ("dig_1.eml", LETTER.content)
+    assert file.stat().st_mode & 0o77 == 0
+    with pytest.raises(Withdrawn):
+        outbox.deliver(LETTER, GoAhead(says=False))
+
+
+def test_a_file_that_cannot_be_written_is_no_mail(tmp_path: Path) -> None:
+    (tmp_path / "mail").write_text("in the way")
+    with pytest.raises(NotAccepted, match="was not written"):
+        Outbox(tmp_path / "mail").deliver(LETTER, GoAhead())
