@@ -92,9 +92,7 @@ class Authority:
         (folder / "ts.cnf").write_text(_CONFIG.format(folder=folder, naming=naming))
         (folder / "tsa.pem").write_bytes(self.certificate.public_bytes(Encoding.PEM))
         form = PrivateFormat.PKCS8
-        (folder / "tsa.key").write_bytes(
-            self.key.private_bytes(Encoding.PEM, form, NoEncryption())
-        )
+        (folder / "tsa.key").write_bytes(self.key.private_bytes(Encoding.PEM, form, NoEncryption()))
         query = "openssl ts -query -data data -sha256 -cert -out query.tsq"
         reply = "openssl ts -reply -config ts.cnf -queryfile query.tsq -signer tsa.pem"
         for command in (query, f"{reply} -inkey tsa.key -out reply.tsr"):
