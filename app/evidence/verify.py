@@ -45,12 +45,13 @@ import sys
 import zlib
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import Any, BinaryIO, Callable, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Tuple, Union
 
 MIB = 1 << 20
 MAX_PACK = 512 * MIB
 MAX_BUNDLE = 64 * MIB
 MAX_SMALL = 4 * MIB  # every other file that is read as more than bytes
+Data = Union[bytes, memoryview]
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -99,22 +100,22 @@ class Report:
         except Verdict as verdict:
             status, detail = verdict.status, str(verdict)
         self.made.append((status, name))
-        show("%-12s %s: %s" % (status, name, detail))
+        show(f"{status:<12} {name}: {detail}")
 
     def ended(self, needed: tuple[str, ...], *, own: str, rooted: bool, strict: bool) -> int:
         """Print the last line and return the exit code; the `needed` checks must be VALID."""
+        bad = []
         for status in ("INVALID", "INCOMPLETE"):
-            if any(made == status for made, _ in self.made):
-                show(status + ": " + ", ".join(name for made, name in self.made if made == status))
-                return 1
-        if not all(("VALID", name) in self.made for name in needed):
-            show("INVALID: not all was there that must be checked")
+            names = dict.fromkeys(name for made, name in self.made if made == status)
+            bad += [f"{status}: {', '.join(names)}"] if names else []
+        if bad or not all(("VALID", name) in self.made for name in needed):
+            show("; ".join(bad) or "INCOMPLETE: not all was there that must be checked")
             return 1
         unchecked = sum(made == "NOT CHECKED" for made, _ in self.made)
         if not rooted:
             show(f"VALID AGAINST {own} OWN KEYS")
         elif unchecked:
-            show("VALID, WITH %d NOT CHECKED" % unchecked)
+            show(f"VALID, WITH {unchecked} NOT CHECKED")
         else:
             show("VALID")
         return 2 if strict and (unchecked or not rooted) else 0
@@ -129,7 +130,7 @@ def show(line: str) -> None:
 # --- JSON: read strictly (RFC 7493), and written canonically (RFC 8785) ---------------------------
 
 
-def read_json(data: bytes) -> Any:
+def read_json(data: Data) -> Any:
     """Read one JSON text of one meaning: no name twice, no NaN, no number that would be rounded."""
     try:
         return json.loads(
@@ -198,10 +199,10 @@ def _written_double(value: float) -> str:
         return mantissa[:-2] if mantissa.endswith(".0") else mantissa
     if -7 < int(exponent) < 21:
         return format(Decimal(text), "f")
-    return "%se%+d" % (mantissa, int(exponent))
+    return f"{mantissa}e{int(exponent):+d}"
 
 
-def read_canonical(data: bytes) -> Any:
+def read_canonical(data: Data) -> Any:
     """Read JSON that must be in its one canonical form."""
     value = read_json(data)
     if canonical(value) != data:
@@ -209,41 +210,23 @@ def read_canonical(data: bytes) -> Any:
     return value
 
 
-def members(value: Any, *names: str) -> list[Any]:
-    """Return the members of an object that must have exactly these."""
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise Invalid(
-            "an object does not have exactly the members {}".format(", ".join(sorted(names)))
-        )
-    return [value[name] for name in names]
+def members(value: Any, **kinds: type) -> list[Any]:
+    """Return the members of an object, which must be exactly these, of these types.
 
-
-def text_of(value: Any) -> str:
-    """Return a value that must be a text."""
-    if not isinstance(value, str):
-        raise Invalid("a member is not a text")
-    return value
-
-
-def count_of(value: Any) -> int:
-    """Return a value that must be a whole number from 0 on (and not true or false)."""
-    if type(value) is not int or value < 0:
-        raise Invalid("a member is not a number from 0 on")
-    return value
-
-
-def list_of(value: Any, limit: int) -> list[Any]:
-    """Return a value that must be an array of up to `limit` items."""
-    if not isinstance(value, list) or len(value) > limit:
-        raise Invalid("a member is not an array of up to %d" % limit)
-    return value
-
-
-def hash_of(value: Any) -> bytes:
-    """Return the 32 bytes of a hash that must be 64 digits of hex in lower case."""
-    if not HEX_HASH.fullmatch(text_of(value)):
-        raise Invalid("a hash is not 64 digits of hex in lower case")
-    return bytes.fromhex(value)
+    `int` stands for a number from 0 on, `bytes` for a hash in hex, of which they are returned.
+    """
+    if not isinstance(value, dict) or set(value) != set(kinds):
+        raise Invalid(f"an object does not have exactly the members {', '.join(sorted(kinds))}")
+    found = []
+    for name, kind in kinds.items():
+        each = value[name]
+        if kind is bytes and type(each) is str and HEX_HASH.fullmatch(each):
+            each = bytes.fromhex(each)
+        # The type itself: True is an int as well.
+        if (kind is not object and type(each) is not kind) or (kind is int and each < 0):
+            raise Invalid(f"{name} is not what it must be")
+        found.append(each)
+    return found
 
 
 def from_base64(text: str) -> bytes:
@@ -252,13 +235,16 @@ def from_base64(text: str) -> bytes:
         data = base64.b64decode(text, validate=True)
     except ValueError:
         raise Invalid("this is not base64") from None
-    if base64.b64encode(data).decode() != text:
+    if to_base64(data) != text:
         raise Invalid("this base64 has another, canonical spelling")
     return data
 
 
-def sha256(data: bytes) -> bytes:
-    """Return the SHA-256 of these bytes."""
+def to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def sha256(data: Data) -> bytes:
     return hashlib.sha256(data).digest()
 
 
@@ -312,7 +298,7 @@ def _two_products(a: int, p: Point, b: int, q: Point) -> Point:
 BASE = _point(bytes([0x58]) + bytes([0x66]) * 31) or NEUTRAL
 
 
-def ed25519_verifies(public: bytes, signature: bytes, message: bytes) -> bool:
+def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     """Say whether R = [S]B - [k]A (5.1.7, without the cofactor, as OpenSSL does).
 
     A must be of the order L: with any other point more than one message has the same signature.
@@ -471,7 +457,7 @@ class Policy:
                 try:
                     self._take(items[0], items[1:])
                 except Verdict as error:
-                    raise Invalid("line %d: %s" % (number, error)) from None
+                    raise Invalid(f"line {number}: {error}") from None
         if not self.quorum:
             raise Invalid("a policy has a quorum line")
 
@@ -540,7 +526,7 @@ def check_log_key(key: Key, policy: Policy | None) -> str:
 def check_cosignatures(lines: list[Line], checkpoint: Checkpoint, policy: Policy | None) -> str:
     """Hold the cosignatures of a checkpoint to the policy."""
     if policy is None:
-        raise NotChecked("%d, by whom is not said: give --policy" % len(lines))
+        raise NotChecked(f"{len(lines)}, by whom is not said: give --policy")
     known = {(key.name, key.hash): name for name, key in policy.witnesses.items()}
     good: dict[str, None] = {}
     others = 0
@@ -552,7 +538,7 @@ def check_cosignatures(lines: list[Line], checkpoint: Checkpoint, policy: Policy
             good[name] = None
         else:
             raise Invalid(f"the cosignature of {line.name} does not hold")
-    found = "%d by witnesses of the policy, %d others not checked" % (len(good), others)
+    found = f"{len(good)} by witnesses of the policy, {others} others not checked"
     if not policy.is_met_by(list(good)):
         raise Incomplete(f"{found}; the policy's quorum {policy.quorum} is not met")
     return f"{found}; the policy's quorum {policy.quorum} is met"
@@ -691,45 +677,32 @@ def whole(data: bytes, tag: int) -> Fields:
 
 
 class Curve(NamedTuple):
-    """y² = x³ - 3x + b modulo p, with the base point g of order n."""
+    """y² = x³ - 3x + b modulo p, with the base point (x, y) of order n."""
 
     p: int
     b: int
-    g: tuple[int, int]
+    x: int
+    y: int
     n: int
 
 
+P256 = """
+FFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
+5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296
+4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5
+FFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""
+P384 = """
+FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEFFFFFFFF0000000000000000FFFFFFFF
+B3312FA7E23EE7E4988E056BE3F82D19181D9C6EFE8141120314088F5013875AC656398D8A2ED19D2A85C8EDD3EC2AEF
+AA87CA22BE8B05378EB1C71EF320AD746E1D3B628BA79B9859F741E082542A385502F25DBF55296C3A545E3872760AB7
+3617DE4A96262C6F5D9E98BF9292DC29F8F41DBD289A147CE9DA3113B5F0B8C00A60B1CE1D7E819D7A431D7C90EA0E5F
+FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFC7634D81F4372DDF581A0DB248B0A77AECEC196ACCC52973
+"""
 CURVES = {
-    "1.2.840.10045.3.1.7": Curve(  # P-256
-        2**256 - 2**224 + 2**192 + 2**96 - 1,
-        0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B,
-        (
-            0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
-            0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
-        ),
-        0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551,
-    ),
-    "1.3.132.0.34": Curve(  # P-384
-        2**384 - 2**128 - 2**96 + 2**32 - 1,
-        int(
-            "B3312FA7E23EE7E4988E056BE3F82D19181D9C6EFE8141120314088F5013875A"
-            "C656398D8A2ED19D2A85C8EDD3EC2AEF",
-            16,
-        ),
-        (
-            int(
-                "AA87CA22BE8B05378EB1C71EF320AD746E1D3B628BA79B9859F741E082542A38"
-                "5502F25DBF55296C3A545E3872760AB7",
-                16,
-            ),
-            int(
-                "3617DE4A96262C6F5D9E98BF9292DC29F8F41DBD289A147CE9DA3113B5F0B8C0"
-                "0A60B1CE1D7E819D7A431D7C90EA0E5F",
-                16,
-            ),
-        ),
-        int("F" * 48 + "C7634D81F4372DDF581A0DB248B0A77AECEC196ACCC52973", 16),
-    ),
+    "1.2.840.10045.3.1.7": Curve(*(int(each, 16) for each in P256.split())),
+    "1.3.132.0.34": Curve(*(int(each, 16) for each in P384.split())),
 }
 
 Jacobian = Tuple[int, int, int]  # x = X/Z², y = Y/Z³; Z = 0 is the point at infinity
@@ -759,7 +732,7 @@ def _added(p: int, one: Jacobian, other: Jacobian) -> Jacobian:
 
 
 def ecdsa_verifies(curve: Curve, public: bytes, signature: bytes, digest: bytes) -> bool:
-    """Say whether an ECDSA signature (in DER) by an uncompressed point holds (FIPS 186-5, 6.4.2)."""
+    """Say whether an ECDSA signature (in DER) by an uncompressed point holds (FIPS 186-5)."""
     p, n, size = curve.p, curve.n, (curve.p.bit_length() + 7) // 8
     x, y = int.from_bytes(public[1 : 1 + size], "big"), int.from_bytes(public[1 + size :], "big")
     if len(public) != 1 + 2 * size or public[0] != 4 or max(x, y) >= p:
@@ -772,7 +745,7 @@ def ecdsa_verifies(curve: Curve, public: bytes, signature: bytes, digest: bytes)
     e = int.from_bytes(digest, "big") >> max(0, 8 * len(digest) - n.bit_length())
     w = pow(s, n - 2, n)
     u1, u2 = e * w % n, r * w % n
-    base, key = (curve.g[0], curve.g[1], 1), (x, y, 1)
+    base, key = (curve.x, curve.y, 1), (x, y, 1)
     table = ((1, 1, 0), base, key, _added(p, base, key))
     found: Jacobian = (1, 1, 0)
     for bit in range(n.bit_length() - 1, -1, -1):
@@ -809,7 +782,7 @@ def rsa_verifies(key: bytes, signature: bytes, digest: bytes, algorithm: str) ->
     n, e = fields.integer(), fields.integer()
     fields.end()
     if not 2048 <= n.bit_length() <= 8192 or not 2 < e < 1 << 32 or n < 0:
-        raise NotChecked("an RSA key of %d bits is not one this program checks" % n.bit_length())
+        raise NotChecked(f"an RSA key of {n.bit_length()} bits is not one this program checks")
     size, value = (n.bit_length() + 7) // 8, int.from_bytes(signature, "big")
     info = DIGEST_INFO[algorithm] + digest
     padded = b"\x00\x01" + b"\xff" * (size - 3 - len(info)) + b"\x00" + info
@@ -1097,33 +1070,43 @@ def unzip(data: memoryview) -> Files:
         raise Unreadable("this is not a ZIP")
     magic, disk, first, here, count, size, start, comment = struct.unpack("<4s4H2IH", data[-END:])
     end = (disk, first, here, comment, start + size)
-    if magic != b"PK\5\6" or end != (0, 0, count, 0, len(data) - END):
+    if magic != b"PK\5\6" or end != (0, 0, count, 0, len(data) - END) or count > 64:
         raise Invalid("the end of the ZIP is not as it must be, or something follows it")
     files: Files = {}
-    offset, at, before = 0, start, ""
+    offset, at = 0, start
     for _ in range(count):
-        if at + CENTRAL.size > start + size or count > 64:
-            raise Invalid("the ZIP's directory is cut off")
-        fields = CENTRAL.unpack(data[at : at + CENTRAL.size])
-        crc, length, name_length = fields[7], fields[8], fields[10]
-        raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
-        name = raw.decode("latin-1")
-        if not FILE_NAME.fullmatch(name) or name <= before:
-            raise Invalid(f"{name[:64]!r} is no name of a file here, or not in its order")
-        shared = (20, 0, 0, 0, 0x21, crc, length, length, name_length, 0)
-        listed = CENTRAL.pack(b"PK\1\2", 0x314, *shared, 0, 0, 0, 0o100644 << 16, offset) + raw
-        head = LOCAL.pack(b"PK\3\4", *shared) + raw
-        if data[at : at + len(listed)] != listed:
-            raise Invalid(f"{name}: its entry in the ZIP's directory is not as it must be")
-        if data[offset : offset + len(head)] != head or offset + len(head) + length > start:
+        name, crc, length, listed = _listed(data[at : start + size], offset)
+        head = LOCAL.pack(b"PK\3\4", *_shared(name, crc, length)) + name.encode()
+        begin, offset = offset + len(head), offset + len(head) + length
+        if data[begin - len(head) : begin] != head or offset > start:
             raise Invalid(f"{name}: what stands before it in the ZIP is not as it must be")
-        files[name] = data[offset + len(head) : offset + len(head) + length]
-        if zlib.crc32(files[name]) != crc:
-            raise Invalid(f"{name}: its CRC-32 is not that of its bytes")
-        offset, at, before = offset + len(head) + length, at + len(listed), name
+        if name <= max(files, default="") or zlib.crc32(data[begin:offset]) != crc:
+            raise Invalid(f"{name}: it is not in its order, or its CRC-32 not that of its bytes")
+        files[name] = data[begin:offset]
+        at += listed
     if (offset, at) != (start, start + size):
         raise Invalid("something stands between the files of the ZIP and its directory")
     return files
+
+
+def _shared(name: str, crc: int, length: int) -> tuple[int, ...]:
+    return 20, 0, 0, 0, 0x21, crc, length, length, len(name), 0
+
+
+def _listed(rest: memoryview, offset: int) -> tuple[str, int, int, int]:
+    """Read an entry of the directory for the file at `offset`: name, CRC-32, size, own length."""
+    if len(rest) < CENTRAL.size:
+        raise Invalid("the ZIP's directory is cut off")
+    fields = CENTRAL.unpack(rest[: CENTRAL.size])
+    raw = bytes(rest[CENTRAL.size : CENTRAL.size + fields[10]])
+    name = raw.decode("latin-1")
+    if not FILE_NAME.fullmatch(name):
+        raise Invalid(f"{name[:64]!r} is no name of a file in a pack")
+    shared = _shared(name, fields[7], fields[8])
+    entry = CENTRAL.pack(b"PK\1\2", 0x314, *shared, 0, 0, 0, 0o100644 << 16, offset) + raw
+    if rest[: len(entry)] != entry:
+        raise Invalid(f"{name}: its entry in the ZIP's directory is not as it must be")
+    return name, fields[7], fields[8], len(entry)
 
 
 def read_folder(folder: pathlib.Path) -> Files:
@@ -1146,9 +1129,9 @@ def read_file(path: pathlib.Path, limit: int) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
     except (OSError, ValueError) as error:
-        raise Unreadable("{}: {}".format(path, getattr(error, "strerror", None) or error)) from None
+        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > limit:
-        raise Unreadable("%s has more than %d bytes" % (path, limit))
+        raise Unreadable(f"{path} has more than {limit} bytes")
     return data
 
 
@@ -1175,45 +1158,47 @@ class Anchor(NamedTuple):
     lines: list[Line]
 
 
-def read_anchor(vkey: Any, proof: Any, cosignatures: Any) -> Anchor:
-    """Read a log-proof with its key and cosignatures, and check the log's signature."""
-    index, data, leaf_hash, size, path, note = members(
-        proof, "leaf_index", "leaf_data", "leaf_hash", "tree_size", "inclusion", "checkpoint"
+def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
+    """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
+    place, data, leaf_hash, size, path, note = members(
+        proof,
+        leaf_index=int,
+        leaf_data=str,
+        leaf_hash=bytes,
+        tree_size=int,
+        inclusion=list,
+        checkpoint=str,
     )
-    key, leaf = read_key(text_of(vkey)), from_base64(text_of(data))
-    try:
-        raw = text_of(note).encode()
-    except UnicodeEncodeError:
-        raise Invalid("the checkpoint has half a character in it") from None
-    checkpoint = read_checkpoint(raw, key)
-    if count_of(size) != checkpoint.size:
-        raise Invalid("the proof is for another size than the checkpoint")
-    if hash_of(leaf_hash) != sha256(b"\x00" + leaf):
-        raise Invalid("leaf_hash is not that of leaf_data")
-    hashes = [hash_of(each) for each in list_of(path, 63)]
-    lines = [read_line(text_of(each)) for each in list_of(cosignatures, 99)]
-    if (key.name, key.hash) in [(line.name, line.hash) for line in lines]:
+    key, leaf, note = read_key(vkey), from_base64(data), note.encode("utf-8", "replace")
+    checkpoint = read_checkpoint(note, key)
+    if size != checkpoint.size or leaf_hash != sha256(b"\x00" + leaf):
+        raise Invalid("its size is not the checkpoint's, or leaf_hash not that of leaf_data")
+    if len(path) > 63 or len(cosignatures) > 99:
+        raise Invalid("the path or the list of cosignatures is too long")
+    hashes = [members({"hash": each}, hash=bytes)[0] for each in path]
+    lines = [read_line(members({"line": each}, line=str)[0]) for each in cosignatures]
+    if (key.name, key.hash) in [line[:2] for line in lines]:
         raise Invalid("the log's own signature is no cosignature")
-    return Anchor(key, count_of(index), leaf, hashes, raw, checkpoint, lines)
+    return Anchor(key, place, leaf, hashes, note, checkpoint, lines)
 
 
 def check_inclusion(anchor: Anchor, leaf: dict[str, Any]) -> str:
-    """Check that the leaf says what it must, and that it is in the tree."""
     if anchor.leaf != canonical(leaf):
         raise Invalid("the leaf is another one's")
-    at, root = anchor.checkpoint, anchor.checkpoint.root
-    if not included(anchor.leaf, anchor.place, at.size, anchor.path, root):
+    at = anchor.checkpoint
+    if not included(anchor.leaf, anchor.place, at.size, anchor.path, at.root):
         raise Invalid("the path does not lead from the leaf to the checkpoint's root")
-    return "it is leaf %d of %d in %s" % (anchor.place, at.size, at.origin)
+    return f"it is leaf {anchor.place} of {at.size} in {at.origin}"
 
 
-REQUIRED = ["README.txt", "SHA256SUMS", "SHA256SUMS.sig", "anchor.json", "bundle.json", "bundle.sig", "checkpoint", "pack-key.pem", "prov.json", "public-key.pem", "record.tlog-proof", "verify.py"]
-STAMPED = ["checkpoint.tsr", "tsa-chain.pem"]
-UNSUMMED = ("SHA256SUMS", "SHA256SUMS.sig")
+STAMPED = {"checkpoint.tsr", "tsa-chain.pem"}
+SUMMED = {"README.txt", "anchor.json", "bundle.json", "bundle.sig", "checkpoint", "pack-key.pem"}
+SUMMED |= {"prov.json", "public-key.pem", "record.tlog-proof", "verify.py"}
+OTHERS = {"SHA256SUMS", "SHA256SUMS.sig", "manifest.json"}
 
 
 class Pack:
-    """The checks of one pack. What a check finds, later ones use."""
+    """The checks of one pack. What one of them finds, later ones use."""
 
     def __init__(self, files: Files, roots: Roots, report: Report, *, inside: bool) -> None:
         """Take the files of a pack; `inside` tells that this program is one of them."""
@@ -1221,105 +1206,80 @@ class Pack:
         self.roots = roots
         self.report = report
         self.inside = inside
-        self.manifest: dict[str, Any] = {}
+        self.sums: dict[str, str] = {}
         self.found: dict[str, Any] = {}
 
     def check(self) -> bool:
         """Make every check; say whether the keys of bundle and pack are known from outside."""
-        attempt = self.report.attempt
-        attempt("manifest.json", self.read_manifest)
-        for name in self.manifest:
-            if name not in self.files or not self.is_listed(name):
-                attempt(name, self.check_file, name)
+        attempt, files = self.report.attempt, self.files
+        attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
+        attempt("SHA256SUMS", self.read_sums)
+        for name in sorted(self.sums):
+            if name not in files or hashlib.sha256(files[name]).hexdigest() != self.sums[name]:
+                attempt(name, self.refuse, name)
         attempt("files", self.check_files)
-        attempt("SHA256SUMS", self.check_sums)
-        attempt("SHA256SUMS.sig", self.check_signature, "pack-key.pem", "SHA256SUMS")
         attempt("bundle.json", self.read_bundle)
-        attempt("bundle.sig", self.check_signature, "public-key.pem", "bundle.json")
-        for name in ("public-key.pem", "pack-key.pem"):
-            attempt(name, self.check_key, name)
+        attempt("bundle.sig", self.check_signature, "bundle.json", "public-key.pem")
+        attempt("public-key.pem", self.check_key, "public-key.pem")
+        attempt("pack-key.pem", self.check_key, "pack-key.pem")
         attempt("anchor.json", self.read_anchor)
         attempt("inclusion", self.check_inclusion)
         attempt("checkpoint", self.check_checkpoint)
         attempt("the log's key", lambda: check_log_key(self.need("anchor").key, self.roots.policy))
         attempt("record.tlog-proof", self.check_proof)
-        attempt("manifest's summary", self.check_summary)
+        attempt("manifest.json", self.check_manifest)
         attempt("prov.json", self.check_prov)
         self.check_others()
         attempt("verify.py", self.check_verifier)
-        held = [made for made in self.report.made if made[1] in ("public-key.pem", "pack-key.pem")]
-        return all(status == "VALID" for status, _ in held)
+        return {("VALID", "public-key.pem"), ("VALID", "pack-key.pem")} <= set(self.report.made)
 
     def need(self, what: str) -> Any:
-        """Return what an earlier check found."""
         if what not in self.found:
             raise NotChecked("this needs what a check above did not find")
         return self.found[what]
 
-    def read(self, name: str, limit: int = MAX_SMALL) -> bytes:
-        """Return the bytes of a file."""
+    def view(self, name: str, limit: int = MAX_SMALL) -> memoryview:
         if name not in self.files:
             raise Incomplete(f"{name} is not here")
         if len(self.files[name]) > limit:
-            raise Invalid("%s has more than %d bytes" % (name, limit))
-        return bytes(self.files[name])
+            raise Invalid(f"{name} has more than {limit} bytes")
+        return self.files[name]
 
-    def read_manifest(self) -> str:
-        """Read which files there must be."""
-        manifest = read_canonical(self.read("manifest.json"))
-        schema, _, _, _, _, listed = members(
-            manifest, "schema", "record_id", "release", "pack_key_id", "checkpoint", "files"
-        )
-        if schema != "records/manifest/v1" or not isinstance(listed, dict):
-            raise Invalid("this is not a manifest of a kind that this program knows")
-        if sorted(set(listed) - set(STAMPED)) != REQUIRED or len(set(STAMPED) & set(listed)) == 1:
-            raise Invalid("the manifest names other files than a pack has")
-        for entry in listed.values():
-            digest, size = members(entry, "sha256", "size")
-            hash_of(digest)
-            count_of(size)
-        self.found["manifest"], self.manifest = manifest, listed
-        return "it names %d files" % len(listed)
+    def read(self, name: str) -> bytes:
+        return bytes(self.view(name))
 
-    def is_listed(self, name: str) -> bool:
-        """Say whether a file has the size and digest that the manifest gives."""
-        data = self.files[name]
-        size, digest = len(data), hashlib.sha256(data).hexdigest()
-        return bool(self.manifest[name] == {"sha256": digest, "size": size})
-
-    def check_file(self, name: str) -> str:
-        """Say what is wrong with a file that is not as the manifest has it."""
-        if name not in self.files:
-            raise Incomplete("the manifest names it, and it is not here")
-        raise Invalid("its size or SHA-256 is not that of the manifest")
-
-    def check_files(self) -> str:
-        """Check that there is no file that the manifest does not name."""
-        self.need("manifest")
-        extra = sorted(set(self.files) - set(self.manifest) - {"manifest.json"})
-        if extra:
-            raise Invalid("{} is here, and the manifest does not name it".format(", ".join(extra)))
-        return "all that are named are here, and no others"
-
-    def check_sums(self) -> str:
-        """Check that the signed sums are those of the manifest."""
-        self.need("manifest")
-        names = sorted(set(self.manifest) - set(UNSUMMED))
-        lines = ["{}  {}\n".format(self.manifest[name]["sha256"], name) for name in names]
-        if self.read("SHA256SUMS") != "".join(lines).encode():
-            raise Invalid("it has not exactly the digests of the manifest")
-        return "it has the digests of the manifest"
-
-    def check_signature(self, key_file: str, name: str) -> str:
-        """Check the signature of a file by the key in another."""
-        key = public_key(self.read(key_file))
-        signature_file = {"bundle.json": "bundle.sig"}.get(name, name + ".sig")
-        if not ed25519_verifies(key, self.read(signature_file), self.read(name, MAX_BUNDLE)):
+    def check_signature(self, name: str, key_file: str) -> str:
+        key, signature = public_key(self.read(key_file)), name.replace(".json", "") + ".sig"
+        if not ed25519_verifies(key, self.read(signature), self.view(name, MAX_BUNDLE)):
             raise Invalid(f"it is not the signature of {name} by {key_file}")
         return f"it is the signature of {name} by the key {key_id(key)}"
 
+    def read_sums(self) -> str:
+        """Read which files there must be, in the one order and spelling of `sha256sum`."""
+        listed = re.findall(r"([0-9a-f]{64})  (.+)\n", str(self.read("SHA256SUMS"), "latin-1"))
+        sums = {name: digest for digest, name in listed}
+        lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+        if self.read("SHA256SUMS") != lines.encode("latin-1"):
+            raise Invalid("it is not a list of digests and names in order")
+        if set(sums) not in (SUMMED, SUMMED | STAMPED):
+            raise Invalid("it names other files than a pack has")
+        self.sums = sums
+        return f"it names {len(sums)} files"
+
+    def refuse(self, name: str) -> str:
+        self.view(name, MAX_PACK)
+        raise Invalid("its SHA-256 is not that of SHA256SUMS")
+
+    def check_files(self) -> str:
+        missing = sorted(OTHERS - set(self.files))
+        extra = sorted(set(self.files) - OTHERS - set(self.sums)) if self.sums else []
+        if extra:
+            raise Invalid(f"no file here is called {', '.join(extra)}")
+        if missing:
+            raise Incomplete(f"{', '.join(missing)} is not here")
+        return f"there are {len(self.files)}, each of them named"
+
     def check_key(self, name: str) -> str:
-        """Hold a key of the pack to those from outside."""
         key, bundle_key = public_key(self.read(name)), public_key(self.read("public-key.pem"))
         if self.roots.keys is None:
             raise NotChecked(f"only the pack says whose key {key_id(key)} is: give --key")
@@ -1328,69 +1288,73 @@ class Pack:
         if key == bundle_key:
             raise Invalid(f"{key_id(key)} is none of the keys given by --key")
         raise NotChecked(
-            f"{key_id(key)} signed the pack, is not the bundle's key and was not given: if the service says "
-            "that it is its key (rotated since), give it by another --key"
+            f"{key_id(key)} signed the pack, is not the bundle's key and was not given: if the "
+            "service says that it is its key (rotated since), give it by another --key"
         )
 
     def read_bundle(self) -> str:
-        """Read the bundle, as far as other files speak of it."""
-        data = self.read("bundle.json", MAX_BUNDLE)
-        schema, record, named = (
-            members(read_canonical(data), "schema", "record", "key_id", "content", "steps", "nonce")
-        )[:3]
-        if schema != "records/bundle/v1" or not isinstance(record, dict):
+        data = self.view("bundle.json", MAX_BUNDLE)
+        schema, record, _, _, _, named = members(
+            read_canonical(data),
+            schema=str,
+            record=dict,
+            content=object,
+            steps=list,
+            nonce=str,
+            key_id=str,
+        )
+        if schema != "records/bundle/v1" or type(record.get("id")) is not str:
             raise Invalid("this is not a bundle of a kind that this program knows")
         if named != key_id(public_key(self.read("public-key.pem"))):
             raise Invalid("it names another key than public-key.pem")
-        self.found["record_id"] = text_of(record.get("id"))
-        self.found["digest"] = sha256(data).hex()
-        self.found["key_id"] = named
-        return "it is the bundle of {}".format(record["id"])
+        self.found.update({"record_id": record["id"], "digest": sha256(data).hex()})
+        return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
-        """Read where the record is in the log, and check the log's signature."""
-        names = ["schema", "release", "anchored_by", "vkey", "log_proof", "cosignatures", "timestamp"]
-        schema, release, said, vkey, proof, lines, timestamp = members(
-            read_canonical(self.read("anchor.json")), *names
+        schema, release, _, vkey, proof, lines, timestamp = members(
+            read_canonical(self.view("anchor.json")),
+            schema=str,
+            release=str,
+            anchored_by=str,
+            vkey=str,
+            log_proof=dict,
+            cosignatures=list,
+            timestamp=object,
         )
         if schema != "records/anchor/v1":
             raise Invalid("this is not an anchor of a kind that this program knows")
-        self.found["anchor"] = read_anchor(vkey, proof, lines)
-        self.found["release"] = text_of(release)
-        if (timestamp is None) == (STAMPED[0] in self.manifest):
+        if self.sums and (timestamp is not None) != ("checkpoint.tsr" in self.sums):
             raise Invalid("it does not say whether there is a timestamp")
-        self.found["timestamp"] = timestamp
-        return f"anchored by {text_of(said)}"
+        anchor = read_anchor(vkey, proof, lines)
+        self.found.update({"anchor": anchor, "release": release, "timestamp": timestamp})
+        return f"its checkpoint is signed by {anchor.key.name}"
 
     def check_inclusion(self) -> str:
-        """Check that this bundle's leaf is in the log."""
         leaf = {"type": "record", "bundle_sha256": self.need("digest")}
         return check_inclusion(self.need("anchor"), leaf)
 
     def check_checkpoint(self) -> str:
-        """Check that the checkpoint that stands alone is that of the proof."""
-        anchor = self.need("anchor")
-        if self.read("checkpoint") != anchor.note:
+        if self.read("checkpoint") != self.need("anchor").note:
             raise Invalid("it is not the checkpoint of anchor.json")
-        return f"it is signed by the log {anchor.checkpoint.origin}"
+        return "it is that of anchor.json"
 
     def check_proof(self) -> str:
         """Check that the C2SP tlog-proof says the same as anchor.json, in its one spelling."""
         anchor = self.need("anchor")
-        lines = ["c2sp.org/tlog-proof@v1", "index %d" % anchor.place]
-        lines += [base64.b64encode(each).decode() for each in anchor.path]
-        data = "".join(line + "\n" for line in [*lines, ""]).encode() + anchor.note
-        for each in dict.fromkeys(anchor.lines):
-            blob = base64.b64encode(each.hash + each.payload).decode()
-            data += (f"\u2014 {each.name} {blob}\n").encode()
+        lines = ["c2sp.org/tlog-proof@v1", f"index {anchor.place}", *map(to_base64, anchor.path)]
+        data = "".join(f"{line}\n" for line in [*lines, ""]).encode() + anchor.note
+        for name, named, payload in dict.fromkeys(anchor.lines):
+            data += f"\u2014 {name} {to_base64(named + payload)}\n".encode()
         if self.read("record.tlog-proof") != data:
             raise Invalid("it does not say exactly what anchor.json says")
         return "it says what anchor.json says"
 
-    def check_summary(self) -> str:
-        """Check what the manifest, which is not signed, says besides the digests."""
+    def check_manifest(self) -> str:
+        """Check the manifest, which is not signed: all in it must follow from what is."""
         checkpoint = self.need("anchor").checkpoint
-        expected = {
+        sums = [hashlib.sha256(self.view(name)).hexdigest() for name in sorted(OTHERS)[:2]]
+        digests = {**self.sums, **dict(zip(sorted(OTHERS), sums))}
+        manifest = {
             "schema": "records/manifest/v1",
             "record_id": self.need("record_id"),
             "release": self.need("release"),
@@ -1400,19 +1364,21 @@ class Pack:
                 "size": checkpoint.size,
                 "root": checkpoint.root.hex(),
             },
-            "files": self.manifest,
+            "files": {
+                name: {"sha256": digest, "size": len(self.view(name, MAX_PACK))}
+                for name, digest in digests.items()
+            },
         }
-        if self.need("manifest") != expected:
+        if self.read("manifest.json") != canonical(manifest):
             raise Invalid("it says otherwise than what is signed")
-        return "record, release, key and checkpoint are those that are signed"
+        return "it says what is signed"
 
     def check_prov(self) -> str:
-        """Check that prov.json names this bundle's digest; it can be large, and is not parsed."""
-        data = self.files.get("prov.json", memoryview(b""))
-        named = re.findall(rb'"rs:sha256":"([^"]*)"', data)
+        """Check which bundle prov.json is about. It can be large, and is not parsed."""
+        named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         if named != [self.need("digest").encode()]:
             raise Invalid("it is not about this bundle")
-        return "it names the SHA-256 of this bundle"
+        return "it is about this bundle"
 
     def check_others(self) -> None:
         """Check what others than the service say of the checkpoint."""
@@ -1421,31 +1387,31 @@ class Pack:
             attempt(
                 "cosignatures", check_cosignatures, anchor.lines, anchor.checkpoint, roots.policy
             )
-        if STAMPED[0] in self.manifest:
+        if "checkpoint.tsr" in self.sums:
             attempt("checkpoint.tsr", self.check_timestamp)
             attempt("tsa-chain.pem", check_authority, roots.authorities)
         elif roots.authorities is not None:
             attempt("checkpoint.tsr", no_timestamp)
 
     def check_timestamp(self) -> str:
-        """Check the timestamp of the checkpoint."""
-        told, response, chain = (self.need("timestamp"), *map(self.read, STAMPED))
-        moment = check_timestamp(
-            response, self.read("checkpoint"), chain, self.roots.authorities
-        ).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        if told != {"gen_time": moment, "response": STAMPED[0], "chain": STAMPED[1]}:
+        told, chain = self.need("timestamp"), self.read("tsa-chain.pem")
+        found = check_timestamp(
+            self.read("checkpoint.tsr"), self.read("checkpoint"), chain, self.roots.authorities
+        )
+        moment = found.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if told != {"gen_time": moment, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}:
             raise Invalid("anchor.json tells of another timestamp")
         return f"it is a timestamp of the checkpoint at {moment}"
 
     def check_verifier(self) -> str:
         """Hold the pack's verify.py to this program."""
-        theirs, ours = self.read("verify.py"), own_source()
+        theirs = self.read("verify.py")
         if self.inside:
             raise NotChecked(
                 "this program came with the pack and cannot vouch for itself: take it from where "
                 f"you trust it; this one has the SHA-256 {sha256(theirs).hex()}"
             )
-        if theirs != ours:
+        if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
             raise NotChecked(
                 "it is not this program but another release, or not ours: before running it, hold "
                 f"its SHA-256 {sha256(theirs).hex()} to the one published for its release"
@@ -1454,20 +1420,13 @@ class Pack:
 
 
 def check_authority(authorities: list[Certificate] | None) -> str:
-    """Say whose word a timestamp's chain ends with."""
     if authorities is None:
-        raise NotChecked("only the pack says whose root it ends with: give --tsa-ca")
+        raise NotChecked("only the pack says whose root the timestamp's chain ends with: --tsa-ca")
     return "the timestamp's chain was held to the roots given by --tsa-ca"
 
 
 def no_timestamp() -> str:
-    """Say that what was asked for is not there."""
     raise NotChecked("there is no timestamp to hold to --tsa-ca")
-
-
-def own_source() -> bytes:
-    """Return the bytes of this program."""
-    return read_file(pathlib.Path(__file__), MAX_SMALL)
 
 
 def check_pack(path: pathlib.Path | None, roots: Roots, *, strict: bool) -> int:
@@ -1475,107 +1434,89 @@ def check_pack(path: pathlib.Path | None, roots: Roots, *, strict: bool) -> int:
     report = Report()
     files: Files = {}
 
-    def open_it() -> str:
-        if path is None:
-            files.update(read_folder(pathlib.Path(__file__).resolve().parent))
-            return "%d plain files" % len(files)
-        data = read_file(path, MAX_PACK)
-        files.update(unzip(memoryview(data)))
-        return "%d files, and not a byte besides" % len(files)
+    def read_folder_here() -> str:
+        files.update(read_folder(pathlib.Path(__file__).resolve().parent))
+        return f"{len(files)} plain files"
 
-    report.attempt("archive" if path else "folder", open_it)
-    pack = Pack(files, roots, report, inside=path is None)
-    rooted = pack.check() if files else False
+    def read_zip(data: memoryview) -> str:
+        files.update(unzip(data))
+        return f"{len(files)} files, and not a byte besides"
+
+    if path is None:
+        report.attempt("folder", read_folder_here)
+    else:
+        report.attempt("archive", read_zip, memoryview(read_file(path, MAX_PACK)))
+    rooted = bool(files) and Pack(files, roots, report, inside=path is None).check()
     needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
     return report.ended(needed, own="THE PACK'S", rooted=rooted, strict=strict)
 
 
 # --- The audit chain -----------------------------------------------------------------------------
 
-ENTRY = ["seq", "at", "tenant_id", "actor", "action", "target", "details", "request_id", "prev_hash", "hash"]
+ENTRY = {"seq": int, "prev_hash": bytes, "hash": bytes, "tenant_id": str, "action": str}
+ENTRY.update(dict.fromkeys(("at", "actor", "target", "details", "request_id"), object))
 
 
 class Chain:
     """An exported audit chain, read line by line: of each entry only its hash is kept."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        """Begin before the first line."""
-        self.stream = stream
-        self.hashes = bytearray()
-        self.tenant: Any = None
+    def __init__(self) -> None:
+        self.hashes = bytearray(32)  # before the first entry stand zeros
+        self.tenant = ""
         self.trailer: dict[str, Any] | None = None
 
-    def __len__(self) -> int:
-        """Return how many entries were good."""
-        return len(self.hashes) // 32
+    @property
+    def last(self) -> int:
+        return len(self.hashes) // 32 - 1
 
-    def hash_at(self, seq: int) -> str:
-        """Return the hash of an entry in hex; zeros before the first."""
-        return bytes(self.hashes[32 * seq - 32 : 32 * seq]).hex() if seq else "0" * 64
+    def hash_at(self, seq: int) -> bytes:
+        return bytes(self.hashes[32 * seq : 32 * seq + 32])
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Read the lines, each an object in its canonical form."""
-        while True:
-            line = self.stream.readline(MAX_SMALL)
-            if not line:
-                return
-            if line[-1:] != b"\n":
-                raise Incomplete("the line behind entry %d is cut off" % len(self))
-            value = read_canonical(line[:-1])
-            if not isinstance(value, dict):
-                raise Invalid("the line behind entry %d is no entry" % len(self))
-            yield value
-
-    def read(self) -> str:
+    def read(self, stream: BinaryIO) -> str:
         """Recompute every entry up to the trailer."""
-        for value in self.lines():
+        for line in iter(lambda: stream.readline(MAX_SMALL), b""):
             if self.trailer is not None:
                 raise Invalid("something follows the trailer")
-            if value.get("type") == "trailer":
-                self.trailer = value
-            else:
-                self.take(value)
+            if not line.endswith(b"\n"):
+                raise Incomplete(f"the line after entry {self.last} is cut off")
+            try:
+                self.take(line[:-1])
+            except Verdict as error:
+                raise Invalid(f"entry {self.last + 1}: {error}") from None
         if self.trailer is None:
             raise Incomplete("the export has no trailer, so its end may be missing")
-        return "%d entries; the last has the hash %s" % (len(self), self.hash_at(len(self)))
+        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
 
-    def take(self, entry: dict[str, Any]) -> None:
-        """Check the next entry."""
-        seq = len(self) + 1
-        try:
-            members(entry, *ENTRY)
-            stated = hash_of(entry["hash"])
-            body = {name: value for name, value in entry.items() if name != "hash"}
-            self.tenant = entry["tenant_id"] if seq == 1 else self.tenant
-            if count_of(entry["seq"]) != seq:
-                raise Invalid("its seq is {}".format(entry["seq"]))
-            if entry["prev_hash"] != self.hash_at(seq - 1):
-                raise Invalid("its prev_hash is not the hash of the entry before")
-            if sha256(canonical(body)) != stated:
-                raise Invalid("its hash is not that of what it says")
-            if entry["tenant_id"] != self.tenant or (
-                seq == 1 and entry["action"] != "tenant.create"
-            ):
-                raise Invalid("it is not of this chain")
-        except Verdict as error:
-            raise Invalid("entry %d: %s" % (seq, error)) from None
+    def take(self, line: bytes) -> None:
+        """Check the next entry, or keep the trailer."""
+        entry = read_canonical(line)
+        if isinstance(entry, dict) and entry.get("type") == "trailer":
+            self.trailer = entry
+            return
+        seq, before, stated, tenant, action = members(entry, **ENTRY)[:5]
+        del entry["hash"]
+        if seq != self.last + 1 or before != self.hash_at(self.last):
+            raise Invalid("it does not follow the entry before")
+        if stated != sha256(canonical(entry)):
+            raise Invalid("its hash is not that of what it says")
+        if (tenant != self.tenant) if seq > 1 else (action != "tenant.create"):
+            raise Invalid("it is of another chain, or not how one begins")
         self.hashes += stated
+        self.tenant = tenant
 
     def check_trailer(self) -> str:
-        """Check that the trailer speaks of this chain."""
-        if self.trailer is None:
-            raise Incomplete("there is none")
-        _, entries, head, anchors = members(self.trailer, "type", "entries", "head", "anchors")
-        end = {"seq": len(self), "hash": self.hash_at(len(self))}
-        if count_of(entries) != len(self) or head != end or not len(self):
+        _, entries, head, anchors = members(
+            self.trailer, type=str, entries=int, head=dict, anchors=list
+        )
+        seq, digest = members(head, seq=int, hash=bytes)
+        if not entries == seq == self.last > 0 or digest != self.hash_at(seq):
             raise Invalid("it is not about the entries before it")
-        return "it names %d anchors" % len(list_of(anchors, 1000))
+        return f"it names {len(anchors)} anchors"
 
     def check_head(self, seq: int, digest: str) -> str:
-        """Check that the chain leads through a head that somebody kept."""
-        if seq > len(self):
+        if seq > self.last:
             raise Incomplete("the chain ends before it")
-        if self.hash_at(seq) != digest:
+        if self.hash_at(seq).hex() != digest:
             raise Invalid("the chain has another entry there")
         return "the chain leads through it"
 
@@ -1590,77 +1531,84 @@ class AuditAnchor:
         self.roots = roots
         self.report = report
         self.anchor: Anchor | None = None
-        self.named = ""
+        self.of = b""
 
-    def check(self, number: int) -> None:
-        """Make its checks; it is anchor `number` of the trailer, from 1 on."""
-        name, roots = "anchor %d" % number, self.roots
+    def check(self, name: str) -> None:
         self.report.attempt(name, self.read)
         if self.anchor is None:
             return
-        if self.anchor.lines or roots.policy:
-            found = self.anchor.lines, self.anchor.checkpoint, roots.policy
-            self.report.attempt(name + " cosignatures", check_cosignatures, *found)
+        if self.anchor.lines or self.roots.policy:
+            found = self.anchor.lines, self.anchor.checkpoint, self.roots.policy
+            self.report.attempt(f"{name} cosignatures", check_cosignatures, *found)
         if self.value["timestamp"] is not None:
-            self.report.attempt(name + " timestamp", self.check_timestamp)
+            self.report.attempt(f"{name} timestamp", self.check_timestamp, self.anchor.note)
 
     def read(self) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
-        names = ["seq", "hash", "at", "chain", "log_proof", "vkey", "timestamp", "tsa_chain", "cosignatures"]
-        seq, digest, at, named, proof, vkey, _, _, lines = members(self.value, *names)
-        if not 0 < count_of(seq) <= len(self.chain) or digest != self.chain.hash_at(seq):
+        seq, digest, at, of, proof, vkey, lines, _, _ = members(
+            self.value,
+            seq=int,
+            hash=bytes,
+            at=str,
+            chain=bytes,
+            log_proof=dict,
+            vkey=str,
+            cosignatures=list,
+            timestamp=object,
+            tsa_chain=object,
+        )
+        if not 0 < seq <= self.chain.last or digest != self.chain.hash_at(seq):
             raise Invalid("it is of an entry that this chain does not have")
-        leaf = {"type": "audit-head", "seq": seq, "hash": digest, "at": text_of(at), "chain": named}
-        hash_of(named)
+        leaf = {"type": "audit-head", "seq": seq, "hash": digest.hex(), "at": at, "chain": of.hex()}
         anchor = read_anchor(vkey, proof, lines)
-        detail = check_inclusion(anchor, leaf)
-        self.anchor, self.named = anchor, named
-        return "entry %d: %s" % (seq, detail)
+        found = check_inclusion(anchor, leaf)
+        self.anchor, self.of = anchor, of
+        return f"entry {seq}: {found}"
 
-    def check_timestamp(self) -> str:
-        """Check the timestamp of its checkpoint."""
-        response, chain = (text_of(self.value[name]) for name in ("timestamp", "tsa_chain"))
-        note = self.anchor.note if self.anchor else b""
+    def check_timestamp(self, note: bytes) -> str:
+        told = {name: self.value[name] for name in ("timestamp", "tsa_chain")}
+        response, chain = members(told, timestamp=str, tsa_chain=str)
         pem = chain.encode("utf-8", "replace")
         moment = check_timestamp(from_base64(response), note, pem, self.roots.authorities)
-        return "its checkpoint was there at {}".format(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+        return f"its checkpoint was there at {moment.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
 
 
 def check_anchors(chain: Chain, roots: Roots, report: Report) -> bool:
-    """Check all anchors; say whether one holds in a log that is known from outside."""
+    """Check all anchors; say whether the logs that have them are known from outside."""
     listed = chain.trailer["anchors"] if chain.trailer else []
     anchors = [AuditAnchor(value, chain, roots, report) for value in listed]
     for number, each in enumerate(anchors, 1):
-        each.check(number)
-    good = [each for each in anchors if each.anchor is not None]
-    for key in dict.fromkeys(each.anchor.key for each in good if each.anchor):
+        each.check(f"anchor {number}")
+    keys = dict.fromkeys(each.anchor.key for each in anchors if each.anchor)
+    for key in keys:
         report.attempt("the log's key", check_log_key, key, roots.policy)
-    report.attempt("anchors", _one_chain, good)
-    if any(each.value["timestamp"] is not None for each in good):
-        report.attempt("authority", check_authority, roots.authorities)
-    return bool(good) and ("VALID", "the log's key") in report.made
+    report.attempt("anchors", one_chain, {each.of for each in anchors if each.anchor})
+    if any(each.anchor and each.value["timestamp"] is not None for each in anchors):
+        report.attempt("timestamps' roots", check_authority, roots.authorities)
+    return bool(keys) and ("NOT CHECKED", "the log's key") not in report.made
 
 
-def _one_chain(anchors: list[AuditAnchor]) -> str:
-    if not anchors:
+def one_chain(names: set[bytes]) -> str:
+    if not names:
         raise NotChecked("there are none: a chain that was written anew as a whole has no flaw")
-    if len({each.named for each in anchors}) > 1:
+    if len(names) > 1:
         raise Invalid("they are of more than one chain")
-    return "%d, all of one chain" % len(anchors)
+    return "they are of one chain"
 
 
 def check_audit(path: pathlib.Path, roots: Roots, heads: list[str], *, strict: bool) -> int:
     """Check an exported audit chain; return the exit code."""
-    report, kept = Report(), [re.fullmatch(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", h) for h in heads]
+    report, chain = Report(), Chain()
+    kept = [re.fullmatch(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", head) for head in heads]
     if not all(kept):
         raise Unreadable("--head is an entry's number, a colon and its hash in lower case")
     try:
         with path.open("rb") as stream:
-            chain = Chain(stream)
-            report.attempt("entries", chain.read)
+            report.attempt("entries", chain.read, stream)
     except (OSError, ValueError) as error:
-        raise Unreadable("{}: {}".format(path, getattr(error, "strerror", None) or error)) from None
-    report.attempt("trailer", chain.check_trailer)
+        raise Unreadable(f"{path}: {error}") from None
+    if chain.trailer is not None:
+        report.attempt("trailer", chain.check_trailer)
     for head in filter(None, kept):
         report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2])
     rooted = bool(heads)
@@ -1672,32 +1620,18 @@ def check_audit(path: pathlib.Path, roots: Roots, heads: list[str], *, strict: b
 # --- The command line ----------------------------------------------------------------------------
 
 
-def read_roots(options: argparse.Namespace) -> Roots:
-    """Read the files that say whom to believe."""
-    keys = policy = authorities = None
-    name = ""
+def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
     try:
-        if options.key:
-            keys = []
-            for name in options.key:
-                keys.append(public_key(read_file(pathlib.Path(name), MAX_SMALL)))
-        if options.policy:
-            name = options.policy
-            policy = Policy(read_file(pathlib.Path(name), MAX_SMALL))
-        if options.tsa_ca:
-            name = options.tsa_ca
-            authorities = certificates(read_file(pathlib.Path(name), MAX_SMALL))
+        return read(read_file(pathlib.Path(name), MAX_SMALL))
     except Verdict as error:
         raise Unreadable(f"{name}: {error}") from None
-    return Roots(keys, policy, authorities)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
     audit = arguments[:1] == ["audit"]
     parser = argparse.ArgumentParser(
         prog="verify.py audit" if audit else "verify.py",
-        description="Checks an exported audit chain." if audit else "Checks an evidence pack.",
+        description=f"Checks an {'exported audit chain' if audit else 'evidence pack'}.",
         allow_abbrev=False,
     )
     if audit:
@@ -1709,33 +1643,34 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
-    options = parser.parse_args(arguments[1:] if audit else arguments)
-    options.audit, options.key = audit, getattr(options, "key", None)
-    return options
+    return parser.parse_args(arguments[1:] if audit else arguments, argparse.Namespace(key=None))
 
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
-    try:
-        roots = read_roots(options)
-        path = None if options.path is None else pathlib.Path(options.path)
-        if options.audit:
-            return check_audit(
-                pathlib.Path(options.path), roots, options.head, strict=options.strict
-            )
-        return check_pack(path, roots, strict=options.strict)
-    except Unreadable as error:
-        show(f"COULD NOT BE READ: {error}")
-    except MemoryError:
-        show("COULD NOT BE READ: it does not fit into memory")
-    return 2
+    keys = options.key and [read_root(name, public_key) for name in options.key]
+    policy = options.policy and read_root(options.policy, Policy)
+    authorities = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    roots = Roots(keys, policy, authorities)
+    path = None if options.path is None else pathlib.Path(options.path)
+    if path and hasattr(options, "head"):
+        return check_audit(path, roots, options.head, strict=options.strict)
+    return check_pack(path, roots, strict=options.strict)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = run(options)
+        try:
+            code = run(options)
+        except Unreadable as error:
+            show(f"COULD NOT BE READ: {error}")
+            code = 2
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
+            # What nobody thought of must not look like a verdict, nor be a page of Python.
+            show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
+            code = 2
         sys.stdout.flush()
     except BrokenPipeError:
         # Nobody reads on. Python would complain once more as it ends.

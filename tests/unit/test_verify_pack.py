@@ -185,9 +185,9 @@ def everywhere(data: bytes) -> Iterator[tuple[str, int]]:
     for offset, name, size in places:
         start = offset + 30 + len(name)
         yield from ((name, at) for at in range(offset, start))
-        step = 1 if size < 100 else 2 * size // 100
+        step = 1 if size < 100 else size // 25
         yield from ((name, at) for at in range(start, start + size, step))
-    yield from (("archive", at) for at in range(end, len(data), 3))
+    yield from (("archive", at) for at in range(end, len(data), 5))
 
 
 def test_one_flipped_bit_anywhere_is_refused_with_the_files_name(tmp_path: Path) -> None:
@@ -245,17 +245,17 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "refused"),
     [
-        (["bundle.json", "bundle.sig"], {"inclusion", "manifest's summary", "prov.json"}),
+        (["bundle.json", "bundle.sig"], {"inclusion", "manifest.json", "prov.json"}),
         (["prov.json"], {"prov.json"}),
-        (["anchor.json"], {"inclusion", "checkpoint", "record.tlog-proof", "manifest's summary"}),
+        (["anchor.json"], {"inclusion", "checkpoint", "record.tlog-proof", "manifest.json"}),
         (["record.tlog-proof"], {"record.tlog-proof"}),
         (["checkpoint"], {"checkpoint"}),
         (
             ["anchor.json", "record.tlog-proof", "checkpoint"],
-            {"inclusion", "manifest's summary"},
+            {"inclusion", "manifest.json"},
         ),
         (["public-key.pem"], {"bundle.json", "bundle.sig"}),
-        (["pack-key.pem"], {"SHA256SUMS.sig", "manifest's summary"}),
+        (["pack-key.pem"], {"SHA256SUMS.sig", "manifest.json"}),
     ],
     ids=str,
 )
@@ -281,7 +281,7 @@ def test_another_records_manifest_is_refused(tmp_path: Path) -> None:
         {"checkpoint": {"origin": packs.ORIGIN, "size": 7, "root": "00" * 32}},
     ):
         found = checked(tmp_path, resealed(files_of(PACK), **told))
-        assert found.of("INVALID") == ["manifest's summary"]
+        assert found.of("INVALID") == ["manifest.json"]
 
 
 def test_a_forger_with_a_log_and_pack_key_of_his_own_gets_no_further_than_his_own_keys(
@@ -485,11 +485,11 @@ def test_a_zip_that_is_not_exactly_its_files_is_refused(tmp_path: Path, data: by
 
 def test_a_name_twice_in_a_zip_is_refused(tmp_path: Path) -> None:
     out = io.BytesIO()
-    with pytest.warns(UserWarning), zipfile.ZipFile(out, "w") as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, data in files_of(PACK).items():
             archive.writestr(zipfile.ZipInfo(name), data)
-            if name == "bundle.json":
-                archive.writestr(zipfile.ZipInfo(name), b"{}")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr(zipfile.ZipInfo("bundle.json"), b"{}")
     assert checked(tmp_path, out.getvalue()).code == 1
     archive_of_two = Archive([of_bytes("a", b"1"), of_bytes("b", b"2")])
     data = b"".join(archive_of_two).replace(b"b", b"a")
@@ -530,7 +530,7 @@ def test_seeded_mutations_of_files_within_sound_sums_never_raise(tmp_path: Path)
     files = files_of(b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp))))
     random_ = random.Random(7)
     names = [name for name in files if name not in ("verify.py", "README.txt", "SHA256SUMS.sig")]
-    for _ in range(300):
+    for _ in range(100):
         name = random_.choice(names)
         data = bytearray(files[name])
         for _ in range(random_.randint(1, 3)):
@@ -647,8 +647,11 @@ def test_it_runs_on_other_pythons_that_are_here(
     tmp_path: Path, minor: int, roots: list[object]
 ) -> None:
     python = shutil.which(f"python3.{minor}")
-    if python is None:
-        pytest.skip(f"python3.{minor} is not on the path")
+    if (
+        python is None
+        or subprocess.run([python, "-V"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip(f"no python3.{minor} is on the path")
     (tmp_path / "pack.zip").write_bytes(PACK)
     done = program(tmp_path / "pack.zip", *roots, "--strict", python=python)
     assert (done.returncode, done.stderr) == (0, b""), done.stdout
@@ -680,4 +683,4 @@ def test_it_opens_no_connection_and_imports_nothing_else() -> None:
 
 
 def test_the_files_of_a_pack_are_known_to_its_reader() -> None:
-    assert sorted({*verify.REQUIRED, "manifest.json"}) == sorted(files_of(PACK))
+    assert sorted({*verify.SUMMED, *verify.OTHERS}) == sorted(files_of(PACK))
