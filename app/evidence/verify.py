@@ -49,8 +49,8 @@ from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Tuple, Union
 
 MIB = 1 << 20
 MAX_PACK = 512 * MIB
-MAX_BUNDLE = 64 * MIB
-MAX_SMALL = 4 * MIB  # every other file that is read as more than bytes
+MAX_BUNDLE = 16 * MIB
+MAX_SMALL = 1 * MIB  # every other file that is read as more than bytes
 Data = Union[bytes, memoryview]
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -318,13 +318,13 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
 
 
-PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----\s+([A-Za-z0-9+/=\s]+?)\s*-----END \1-----\s*")
+PEM = re.compile(rb"-----BEGIN ([A-Z ]{1,40})-----([A-Za-z0-9+/=\s]*)-----END \1-----")
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
 
 def public_key(pem: bytes) -> bytes:
     """Return the 32 bytes of the one Ed25519 public key in a PEM file (RFC 8410)."""
-    found = PEM.fullmatch(pem.strip() + b"\n")
+    found = PEM.fullmatch(pem.strip())
     der = from_base64("".join(found[2].decode().split())) if found else b""
     if found is None or found[1] != b"PUBLIC KEY" or der[:12] != ED25519_SPKI or len(der) != 44:
         raise Invalid("this is not one Ed25519 public key in PEM")
@@ -608,6 +608,13 @@ class Fields:
         if self.more():
             raise Invalid("there is more in DER than there may be")
 
+    def flag(self) -> bool:
+        """Return whether the next value is TRUE; FALSE is left out."""
+        found = self.maybe(BOOLEAN)
+        if found is not None and found.content != b"\xff":
+            raise Invalid("this is not a boolean in DER")
+        return found is not None
+
     def integer(self) -> int:
         """Return the next value, an INTEGER."""
         return integer(self.next(INTEGER))
@@ -619,6 +626,8 @@ class Fields:
             raise Invalid("this is not an object identifier")
         arcs, value = [], 0
         for byte in content:
+            if value == 0 and byte == 0x80:
+                raise Invalid("this is not an object identifier")
             value = value << 7 | byte & 0x7F
             if not byte & 0x80:
                 arcs.append(value)
@@ -801,8 +810,10 @@ def signature_verifies(
     (key_kind, parameters), key = fields.algorithm(), fields.bits()
     if kind not in (RSA_KEY, EC_KEY) or algorithm == EC_KEY or digest not in DIGEST_INFO:
         raise NotChecked(f"{algorithm} is an algorithm this program does not check")
-    if key_kind != kind or (hashed and hashed != digest):
-        raise Invalid("the key or digest is of another kind than the signature")
+    if hashed and hashed != digest:
+        raise NotChecked("two digests in one signature are not what this program checks")
+    if key_kind != kind:
+        raise Invalid("the key is of another kind than the signature")
     if kind == RSA_KEY:
         return rsa_verifies(key, signature, hashlib.new(digest, m).digest(), digest)
     curve = Fields(parameters).oid() if parameters[:1] == bytes([OID]) else "(explicit)"
@@ -847,10 +858,10 @@ class Certificate:
         inner = whole(listed.content, SEQUENCE) if listed else Fields(b"")
         while inner.more():
             extension = inner.next(SEQUENCE).fields()
-            name, critical = extension.oid(), extension.maybe(BOOLEAN)
+            name, critical = extension.oid(), extension.flag()
             if name in self.extensions:
                 raise Invalid("a certificate has an extension twice")
-            self.extensions[name] = (critical is not None, extension.next(OCTETS).content)
+            self.extensions[name] = (critical, extension.next(OCTETS).content)
             extension.end()
 
     def check(self, moment: datetime) -> None:
@@ -879,9 +890,8 @@ class Certificate:
     def check_issuer(self, below: int) -> None:
         """Check that it may issue a certificate with `below` issuers beneath it."""
         fields = whole(self.extensions.get(BASIC_CONSTRAINTS, (True, b"\x30\x00"))[1], SEQUENCE)
-        authority = fields.maybe(BOOLEAN)
-        most = fields.integer() if fields.more() else below
-        if authority is None or below > most or not self.may(5):
+        authority, most = fields.flag(), fields.integer() if fields.more() else below
+        if not authority or below > most or not self.may(5):
             raise Invalid("a certificate in the chain may not issue this one")
         if self.usages() and not {TIMESTAMPING, ANY_USAGE} & set(self.usages()):
             raise Invalid("a certificate in the chain may not issue for timestamping")
@@ -910,18 +920,24 @@ def check_chain(
         raise Invalid("the signer's certificate is not for timestamping alone, and critically")
     if not (signer.may(0) or signer.may(1)):
         raise Invalid("the signer's certificate is not for signatures")
-    here, trusted = signer, {root.raw for root in roots}
-    for below in range(8):
+    trusted, tried = {root.raw for root in roots}, set()
+
+    def climb(here: Certificate, below: int) -> None:
         here.check(moment)
-        if here.raw in trusted:
-            return
-        # Roots first: whatever else a pack brings, it cannot lead past them.
-        issuers = [each for each in roots + known if each.raw != here.raw and each.issued(here)]
-        if not issuers:
-            break
-        here = issuers[0]
-        here.check_issuer(below)
-    raise Invalid("no chain leads from the signer's certificate to a root that is trusted")
+        reason: Verdict = Invalid("no chain leads from the signer to a root that is trusted")
+        for each in [] if here.raw in trusted else roots + known:
+            if each.raw not in tried and each.raw != here.raw and each.issued(here):
+                tried.add(each.raw)
+                try:
+                    each.check_issuer(below)
+                    return climb(each, below + 1)
+                except Verdict as verdict:
+                    reason = verdict
+        if here.raw not in trusted:
+            raise reason
+        return None
+
+    climb(signer, 0)
 
 
 class Token(NamedTuple):
@@ -950,7 +966,8 @@ def read_token(response: bytes) -> Token:
         raise Invalid("the timestamp is not signed data")
     signed = whole(content.next(0xA0).content, SEQUENCE)
     content.end()
-    signed.integer()
+    if signed.integer() not in (3, 4, 5):
+        raise Invalid("the timestamp's signed data is of another version")
     signed.next(SET)
     inner = signed.next(SEQUENCE).fields()
     if inner.oid() != TIMESTAMP_INFO:
@@ -991,8 +1008,9 @@ def check_timestamp(
     if roots is None:
         roots = [each for each in certificates(chain) if each.subject == each.issuer]
     fields = token.signer
-    fields.integer()
-    named = fields.any()
+    version, named = fields.integer(), fields.any()
+    if version != (1 if named.tag == SEQUENCE else 3):
+        raise Invalid("the timestamp's signer is told of in another version")
     hashed = DIGESTS.get(fields.algorithm()[0], "")
     attributes = fields.next(0xA0)
     algorithm, signature = fields.algorithm()[0], fields.next(OCTETS).content
@@ -1662,23 +1680,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        try:
-            code = run(options)
-        except Unreadable as error:
-            show(f"COULD NOT BE READ: {error}")
-            code = 2
-        except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
-            # What nobody thought of must not look like a verdict, nor be a page of Python.
-            show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
-            code = 2
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Nobody reads on. Python would complain once more as it ends.
+        code = attempt_to(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        # Nobody reads on, or nothing can be written. Python would complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def attempt_to(options: argparse.Namespace) -> int:
+    try:
+        return run(options)
+    except BrokenPipeError:
+        raise
+    except (Unreadable, OSError) as error:
+        show(f"COULD NOT BE READ: {error}")
+    except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
+        # What nobody thought of must not look like a verdict, nor be a page of Python.
+        show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
+    return 2
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def test_our_own_responses_are_good_before_they_are_spoiled(tmp_path: Path, by: 
         ),
         (
             {"signature_algorithm": authorities.der(0x30, authorities.oid("1.2.840.10045.4.3.3"))},
-            "INVALID",
+            "NOT CHECKED",
         ),
     ],
     ids=str,
@@ -234,6 +234,22 @@ def test_a_chain_leads_through_those_in_between_to_the_root_given(
     found = checked(tmp_path, data, "--tsa-ca", tmp_path / "ca.pem")
     assert found.verdicts["checkpoint.tsr"] == expected
     assert checked(tmp_path, data).verdicts["checkpoint.tsr"] == expected
+
+
+def test_a_chain_is_found_among_certificates_of_one_name(tmp_path: Path) -> None:
+    """As after a cross-certification: one name and key, and only one way up is trusted."""
+    keys = [authorities.private_key("p256") for _ in range(4)]
+    roots = [issue(f"root {number}", keys[number], None, ROOT) for number in (0, 1)]
+    middles = [issue("middle", keys[2], (roots[number], keys[number]), ROOT) for number in (0, 1)]
+    signer = issue("signer", keys[3], (middles[0], keys[2]), [TIMESTAMPING])
+    for order in ((0, 1), (1, 0)):
+        above = tuple(middles[number] for number in order)
+        by = Authority(keys[3], signer, (*above, *roots))
+        data = stamped(by.stamp(EVIDENCE.checkpoint, MOMENT), by.chain)
+        for root in roots:
+            (tmp_path / "ca.pem").write_bytes(root.public_bytes(Encoding.PEM))
+            found = checked(tmp_path, data, "--tsa-ca", tmp_path / "ca.pem")
+            assert found.verdicts["checkpoint.tsr"] == "VALID", found.text
 
 
 def test_a_root_that_is_not_asked_for_a_timestamp_is_told_of(
