@@ -371,10 +371,10 @@ ED25519, COSIGNATURE, ML_DSA_COSIGNATURE = 1, 4, 6
 def read_key(text: str) -> Key:
     """Read a verifier key: <name>+<hash>+<base64 of algorithm and public key>."""
     found = re.fullmatch(r"([^+\s\x00-\x1f]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/=]+)", text)
-    if found is None:
+    data = from_base64(found[3]) if found else b""
+    if found is None or len(data) < 2:
         raise Invalid("this is not a verifier key")
-    data = from_base64(found[3])
-    key = Key(found[1], bytes.fromhex(found[2]), data[0] if data else 0, data[1:])
+    key = Key(found[1], bytes.fromhex(found[2]), data[0], data[1:])
     if key.algorithm in (ED25519, COSIGNATURE):
         named = sha256(found[1].encode("utf-8", "replace") + b"\n" + data)[:4]
         if len(key.public) != 32 or named != key.hash:
@@ -768,7 +768,6 @@ DIGESTS = {
     "2.16.840.1.101.3.4.2.2": "sha384",
     "2.16.840.1.101.3.4.2.3": "sha512",
 }
-DIGEST_OIDS = {name: oid for oid, name in DIGESTS.items()}
 DIGEST_INFO = {
     "sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
     "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),

@@ -95,6 +95,7 @@ def test_without_others_a_pack_says_that_the_log_stands_alone() -> None:
     assert json.loads(files["anchor.json"])["anchored_by"] == "the service's own log alone"
     assert b"Anchored by: the service's own log alone.\n" in files["README.txt"]
     assert b"openssl ts" not in files["README.txt"]
+    assert b"CA.pem" not in files["README.txt"]
 
 
 def test_the_checkpoint_has_the_logs_signature_only_and_the_proof_has_all() -> None:
