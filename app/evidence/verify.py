@@ -50,6 +50,7 @@ from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Tuple, Union
 MIB = 1 << 20
 MAX_PACK = 512 * MIB
 MAX_BUNDLE = 16 * MIB
+MAX_LINE = 16 * MIB  # of an exported chain; its trailer has up to a hundred timestamps
 MAX_SMALL = 1 * MIB  # every other file that is read as more than bytes
 Data = Union[bytes, memoryview]
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
@@ -1491,7 +1492,7 @@ class Chain:
 
     def read(self, stream: BinaryIO) -> str:
         """Recompute every entry up to the trailer."""
-        for line in iter(lambda: stream.readline(MAX_SMALL), b""):
+        for line in iter(lambda: stream.readline(MAX_LINE), b""):
             if self.trailer is not None:
                 raise Invalid("something follows the trailer")
             if not line.endswith(b"\n"):
@@ -1562,7 +1563,7 @@ class AuditAnchor:
 
     def read(self) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
-        seq, digest, at, of, proof, vkey, lines, _, _ = members(
+        seq, digest, at, of, proof, vkey, lines, response, chain = members(
             self.value,
             seq=int,
             hash=bytes,
@@ -1576,6 +1577,8 @@ class AuditAnchor:
         )
         if not 0 < seq <= self.chain.last or digest != self.chain.hash_at(seq):
             raise Invalid("it is of an entry that this chain does not have")
+        if (response is None) != (chain is None):
+            raise Invalid("it has a timestamp without a chain, or a chain without a timestamp")
         leaf = {"type": "audit-head", "seq": seq, "hash": digest.hex(), "at": at, "chain": of.hex()}
         anchor = read_anchor(vkey, proof, lines)
         found = check_inclusion(anchor, leaf)

@@ -224,6 +224,7 @@ OTHERS = entries(7, "ten_other")
         anchor(MADE[3]) | {"timestamp": "AAAA", "tsa_chain": "x"},
         anchor(MADE[3]) | {"timestamp": "?", "tsa_chain": None},
         anchor(MADE[3]) | {"timestamp": 1},
+        anchor(MADE[3]) | {"tsa_chain": "x"},
         anchor(MADE[3]) | {"more": 1},
         {},
         None,
@@ -283,8 +284,16 @@ def test_as_a_program_it_checks_what_is_piped_to_it(tmp_path: Path) -> None:
     assert subprocess.run(missing, check=False, capture_output=True).returncode == 2
 
 
+def test_a_hundred_anchors_fit_into_a_trailer(tmp_path: Path) -> None:
+    line = "\u2014 somebody " + b64encode(bytes(20_000)).decode()
+    anchors = [anchor(MADE[number % 7], cosignatures=[line]) for number in range(100)]
+    found = checked(tmp_path, lines(MADE, anchors))
+    assert found.code == 0, found.text
+    assert found.verdicts["anchor 100"] == "VALID"
+
+
 def test_a_long_chain_is_read_line_by_line(tmp_path: Path) -> None:
     made = entries(500)
     assert checked(tmp_path, lines(made)).code == 0
-    long = json.dumps({"a": "x" * verify.MAX_SMALL}).encode() + b"\n"
+    long = json.dumps({"a": "x" * verify.MAX_LINE}).encode() + b"\n"
     assert checked(tmp_path, lines(made[:2]) + long).code == 1
