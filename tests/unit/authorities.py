@@ -32,9 +32,10 @@ ess_cert_id_alg = {naming}
 
 
 def private_key(kind: str) -> PrivateKey:
-    if kind == "rsa":
-        return rsa.generate_private_key(65537, 2048)
-    return ec.generate_private_key({"p256": ec.SECP256R1(), "p384": ec.SECP384R1()}[kind])
+    if kind.startswith("rsa"):
+        return rsa.generate_private_key(65537, int(kind[3:] or 2048))
+    curves = {"p256": ec.SECP256R1(), "p384": ec.SECP384R1(), "p521": ec.SECP521R1()}
+    return ec.generate_private_key(curves[kind])
 
 
 def name(common: str) -> x509.Name:
@@ -178,6 +179,11 @@ def response(
     fraction: str = "",
     signature_algorithm: bytes | None = None,
     version: int = 1,
+    signer_version: int = 1,
+    key_identifier: bytes | None = None,
+    held: bool = True,
+    digest_algorithm: bytes | None = None,
+    content_kind: str = "1.2.840.113549.1.7.2",
 ) -> bytes:
     moment_text = moment.astimezone(UTC).strftime("%Y%m%d%H%M%S") + fraction + "Z"
     info = der(
@@ -210,16 +216,14 @@ def response(
         signature = by.key.sign(signed, ec.ECDSA(algorithm))
         last = "3" if algorithm.digest_size == 48 else "2"
         standard = der(0x30, oid(f"1.2.840.10045.4.3.{last}"))
-    digest_algorithm = SHA384 if algorithm.digest_size == 48 else SHA256
+    usual = SHA384 if algorithm.digest_size == 48 else SHA256
+    number = integer(by.certificate.serial_number)
+    serial = der(0x30, by.certificate.issuer.public_bytes(), number)
     signer = der(
         0x30,
-        integer(1),
-        der(
-            0x30,
-            by.certificate.issuer.public_bytes(),
-            integer(by.certificate.serial_number),
-        ),
-        digest_algorithm,
+        integer(signer_version),
+        serial if key_identifier is None else der(0x80, key_identifier),
+        digest_algorithm or usual,
         der(0xA0, *kept),
         signature_algorithm or standard,
         der(0x04, signature),
@@ -227,12 +231,12 @@ def response(
     content = der(
         0x30,
         integer(3),
-        der(0x31, digest_algorithm),
+        der(0x31, usual),
         der(0x30, oid(TST_INFO), der(0xA0, der(0x04, info))),
-        der(0xA0, raw),
+        der(0xA0, raw) if held else b"",
         der(0x31, signer),
     )
-    token = der(0x30, oid("1.2.840.113549.1.7.2"), der(0xA0, content))
+    token = der(0x30, oid(content_kind), der(0xA0, content))
     return der(0x30, der(0x30, integer(status)), token)
 
 

@@ -125,6 +125,14 @@ def test_our_own_responses_are_good_before_they_are_spoiled(tmp_path: Path, by: 
         ({"without": ["named"]}, "INVALID"),
         ({"twice": True}, "INVALID"),
         ({"version": 2}, "INVALID"),
+        ({"signer_version": 3}, "INVALID"),
+        ({"held": False}, "INVALID"),
+        ({"key_identifier": bytes(20), "signer_version": 3}, "INVALID"),
+        ({"content_kind": "1.2.840.113549.1.7.1"}, "INVALID"),
+        (
+            {"digest_algorithm": authorities.der(0x30, authorities.oid("1.3.14.3.2.26"))},
+            "NOT CHECKED",
+        ),
         ({"fraction": ".50"}, "INVALID"),
         ({"fraction": "."}, "INVALID"),
         (
@@ -146,6 +154,26 @@ def test_a_timestamp_with_something_else_in_it(
     tmp_path: Path, p256: Authority, other: dict[str, Any], expected: str
 ) -> None:
     assert verdict(tmp_path, p256, **other) == expected
+
+
+def test_the_signer_may_be_named_by_its_key_and_stand_in_the_chain_alone(tmp_path: Path) -> None:
+    key = authorities.private_key("p256")
+    named = x509.SubjectKeyIdentifier(b"k" * 20)
+    root = issue("root", key, None, ROOT)
+    signer_key = authorities.private_key("p256")
+    signer = issue("signer", signer_key, (root, key), [TIMESTAMPING, (named, False)])
+    by = Authority(signer_key, signer, (signer, root))
+    other = {"key_identifier": b"k" * 20, "signer_version": 3, "held": False}
+    data = stamped(by.stamp(EVIDENCE.checkpoint, MOMENT, **other), by.chain)
+    assert checked(tmp_path, data).verdicts["checkpoint.tsr"] == "VALID"
+    (tmp_path / "ca.pem").write_bytes(root.public_bytes(Encoding.PEM))
+    found = checked(tmp_path, data, "--tsa-ca", tmp_path / "ca.pem")
+    assert found.verdicts["checkpoint.tsr"] == "VALID"
+
+
+@pytest.mark.parametrize("kind", ["p521", "rsa1024"])
+def test_keys_that_it_does_not_check_are_told_of(tmp_path: Path, kind: str) -> None:
+    assert verdict(tmp_path, authority(kind)) == "NOT CHECKED"
 
 
 def test_a_moment_may_have_a_fraction(tmp_path: Path, p256: Authority) -> None:
