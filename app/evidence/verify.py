@@ -211,20 +211,33 @@ def read_canonical(data: Data) -> Any:
     return value
 
 
-def members(value: Any, **kinds: type) -> list[Any]:
+KINDS: dict[str, type] = {
+    "str": str,
+    "int": int,
+    "list": list,
+    "dict": dict,
+    "hash": bytes,
+    "any": object,
+}
+
+
+def members(value: Any, spec: str) -> list[Any]:
     """Return the members of an object, which must be exactly these, of these types.
 
-    `int` stands for a number from 0 on, `bytes` for a hash in hex, of which they are returned.
+    `spec` is like "seq:int at:str". `int` is a number from 0 on, `hash` is in hex of lower case,
+    and its bytes are returned.
     """
+    kinds = dict(each.split(":") for each in spec.split())
     if not isinstance(value, dict) or set(value) != set(kinds):
         raise Invalid(f"an object does not have exactly the members {', '.join(sorted(kinds))}")
     found = []
     for name, kind in kinds.items():
-        each = value[name]
-        if kind is bytes and type(each) is str and HEX_HASH.fullmatch(each):
+        each: Any = value[name]
+        if kind == "hash" and type(each) is str and HEX_HASH.fullmatch(each):
             each = bytes.fromhex(each)
         # The type itself: True is an int as well.
-        if (kind is not object and type(each) is not kind) or (kind is int and each < 0):
+        typed = kind == "any" or type(each) is KINDS[kind]
+        if not typed or (kind == "int" and each < 0):
             raise Invalid(f"{name} is not what it must be")
         found.append(each)
     return found
@@ -1180,12 +1193,7 @@ def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
     """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
     place, data, leaf_hash, size, path, note = members(
         proof,
-        leaf_index=int,
-        leaf_data=str,
-        leaf_hash=bytes,
-        tree_size=int,
-        inclusion=list,
-        checkpoint=str,
+        "leaf_index:int leaf_data:str leaf_hash:hash tree_size:int inclusion:list checkpoint:str",
     )
     key, leaf, note = read_key(vkey), from_base64(data), note.encode("utf-8", "replace")
     checkpoint = read_checkpoint(note, key)
@@ -1193,8 +1201,8 @@ def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
         raise Invalid("its size is not the checkpoint's, or leaf_hash not that of leaf_data")
     if len(path) > 63 or len(cosignatures) > 99:
         raise Invalid("the path or the list of cosignatures is too long")
-    hashes = [members({"hash": each}, hash=bytes)[0] for each in path]
-    lines = [read_line(members({"line": each}, line=str)[0]) for each in cosignatures]
+    hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+    lines = [read_line(members({"line": each}, "line:str")[0]) for each in cosignatures]
     if (key.name, key.hash) in [line[:2] for line in lines]:
         raise Invalid("the log's own signature is no cosignature")
     return Anchor(key, place, leaf, hashes, note, checkpoint, lines)
@@ -1314,12 +1322,7 @@ class Pack:
         data = self.view("bundle.json", MAX_BUNDLE)
         schema, record, _, _, _, named = members(
             read_canonical(data),
-            schema=str,
-            record=dict,
-            content=object,
-            steps=list,
-            nonce=str,
-            key_id=str,
+            "schema:str record:dict content:any steps:list nonce:str key_id:str",
         )
         if schema != "records/bundle/v1" or type(record.get("id")) is not str:
             raise Invalid("this is not a bundle of a kind that this program knows")
@@ -1331,13 +1334,8 @@ class Pack:
     def read_anchor(self) -> str:
         schema, release, _, vkey, proof, lines, timestamp = members(
             read_canonical(self.view("anchor.json")),
-            schema=str,
-            release=str,
-            anchored_by=str,
-            vkey=str,
-            log_proof=dict,
-            cosignatures=list,
-            timestamp=object,
+            "schema:str release:str anchored_by:str vkey:str log_proof:dict cosignatures:list"
+            " timestamp:any",
         )
         if schema != "records/anchor/v1":
             raise Invalid("this is not an anchor of a kind that this program knows")
@@ -1471,8 +1469,10 @@ def check_pack(path: pathlib.Path | None, roots: Roots, *, strict: bool) -> int:
 
 # --- The audit chain -----------------------------------------------------------------------------
 
-ENTRY = {"seq": int, "prev_hash": bytes, "hash": bytes, "tenant_id": str, "action": str}
-ENTRY.update(dict.fromkeys(("at", "actor", "target", "details", "request_id"), object))
+ENTRY = (
+    "seq:int prev_hash:hash hash:hash tenant_id:str action:str"
+    " at:any actor:any target:any details:any request_id:any"
+)
 
 
 class Chain:
@@ -1511,7 +1511,7 @@ class Chain:
         if isinstance(entry, dict) and entry.get("type") == "trailer":
             self.trailer = entry
             return
-        seq, before, stated, tenant, action = members(entry, **ENTRY)[:5]
+        seq, before, stated, tenant, action = members(entry, ENTRY)[:5]
         del entry["hash"]
         if seq != self.last + 1 or before != self.hash_at(self.last):
             raise Invalid("it does not follow the entry before")
@@ -1524,9 +1524,9 @@ class Chain:
 
     def check_trailer(self) -> str:
         _, entries, head, anchors = members(
-            self.trailer, type=str, entries=int, head=dict, anchors=list
+            self.trailer, "type:str entries:int head:dict anchors:list"
         )
-        seq, digest = members(head, seq=int, hash=bytes)
+        seq, digest = members(head, "seq:int hash:hash")
         if not entries == seq == self.last > 0 or digest != self.hash_at(seq):
             raise Invalid("it is not about the entries before it")
         return f"it names {len(anchors)} anchors"
@@ -1565,15 +1565,8 @@ class AuditAnchor:
         """Check that the log has a leaf with the hash of this chain's entry."""
         seq, digest, at, of, proof, vkey, lines, response, chain = members(
             self.value,
-            seq=int,
-            hash=bytes,
-            at=str,
-            chain=bytes,
-            log_proof=dict,
-            vkey=str,
-            cosignatures=list,
-            timestamp=object,
-            tsa_chain=object,
+            "seq:int hash:hash at:str chain:hash log_proof:dict vkey:str cosignatures:list"
+            " timestamp:any tsa_chain:any",
         )
         if not 0 < seq <= self.chain.last or digest != self.chain.hash_at(seq):
             raise Invalid("it is of an entry that this chain does not have")
@@ -1587,7 +1580,7 @@ class AuditAnchor:
 
     def check_timestamp(self, note: bytes) -> str:
         told = {name: self.value[name] for name in ("timestamp", "tsa_chain")}
-        response, chain = members(told, timestamp=str, tsa_chain=str)
+        response, chain = members(told, "timestamp:str tsa_chain:str")
         pem = chain.encode("utf-8", "replace")
         moment = check_timestamp(from_base64(response), note, pem, self.roots.authorities)
         return f"its checkpoint was there at {moment.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
