@@ -41,7 +41,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     claims.KIND: _digest,
     heads.KIND: lambda _: heads.step,
     stamping.KIND: lambda here: (
-        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_certificates).step
+        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }
