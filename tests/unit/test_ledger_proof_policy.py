@@ -124,38 +124,38 @@ def same_key_as_x1() -> str:
     return str(VerifierKey.ed25519("other.example", public, COSIGNATURE))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "quorum none",
-        "quorum none\nquorum none\n",
-        "quorum none \x0b\n",
-        "quorum none\r\n",
-        "quorum X\n",
-        "quorum\n",
-        "Quorum none\n",
-        f"quorum X1\nwitness X1 {X1}\n",
-        f"log {X1}\nquorum none\n",
-        f"log {LOG} a b\nquorum none\n",
-        f"log {LOG}\nlog {LOG}\nquorum none\n",
-        f"witness X1 {LOG}\nquorum none\n",
-        f"witness none {X1}\nquorum none\n",
-        f"witness X1 {X1}\nwitness X1 {X2}\nquorum none\n",
-        f"witness X1 {X1}\nwitness X2 {same_key_as_x1()}\nquorum none\n",
-        f"witness X1 {X1[:-4]}AAA=\nquorum none\n",
-        f"witness X1 {X1}\ngroup g 0 X1\nquorum g\n",
-        f"witness X1 {X1}\ngroup g 01 X1\nquorum g\n",
-        f"witness X1 {X1}\ngroup g 2 X1\nquorum g\n",
-        f"witness X1 {X1}\ngroup g any\nquorum g\n",
-        f"witness X1 {X1}\ngroup g any X1 X1\nquorum g\n",
-        f"witness X1 {X1}\ngroup g any X1\ngroup h any X1\nquorum g\n",
-        f"witness X1 {X1}\ngroup g any g\nquorum g\n",
-        f"witness X1 {X1}\ngroup g any none\nquorum g\n",
-        f"witness X1 {X1}\ngroup X1 any X1\nquorum X1\n",
-        f"group g any X1\nwitness X1 {X1}\nquorum g\n",
-    ],
-)
+NO_POLICIES = [
+    "",
+    "quorum none",
+    "quorum none\nquorum none\n",
+    "quorum none \x0b\n",
+    "quorum none\r\n",
+    "quorum X\n",
+    "quorum\n",
+    "Quorum none\n",
+    f"quorum X1\nwitness X1 {X1}\n",
+    f"log {X1}\nquorum none\n",
+    f"log {LOG} a b\nquorum none\n",
+    f"log {LOG}\nlog {LOG}\nquorum none\n",
+    f"witness X1 {LOG}\nquorum none\n",
+    f"witness none {X1}\nquorum none\n",
+    f"witness X1 {X1}\nwitness X1 {X2}\nquorum none\n",
+    f"witness X1 {X1}\nwitness X2 {same_key_as_x1()}\nquorum none\n",
+    f"witness X1 {X1[:-4]}AAA=\nquorum none\n",
+    f"witness X1 {X1}\ngroup g 0 X1\nquorum g\n",
+    f"witness X1 {X1}\ngroup g 01 X1\nquorum g\n",
+    f"witness X1 {X1}\ngroup g 2 X1\nquorum g\n",
+    f"witness X1 {X1}\ngroup g any\nquorum g\n",
+    f"witness X1 {X1}\ngroup g any X1 X1\nquorum g\n",
+    f"witness X1 {X1}\ngroup g any X1\ngroup h any X1\nquorum g\n",
+    f"witness X1 {X1}\ngroup g any g\nquorum g\n",
+    f"witness X1 {X1}\ngroup g any none\nquorum g\n",
+    f"witness X1 {X1}\ngroup X1 any X1\nquorum X1\n",
+    f"group g any X1\nwitness X1 {X1}\nquorum g\n",
+]
+
+
+@pytest.mark.parametrize("text", NO_POLICIES)
 def test_what_is_no_policy_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         parsed(text)

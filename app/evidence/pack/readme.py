@@ -42,15 +42,14 @@ How to check it
 A script cannot vouch for itself. Take verify.py from where you trust it, {base_url}/verify.py,
 and compare its SHA-256 with the one that was published with its release. Then, with the ZIP:
 
-    python3 -I -S verify.py PACK.zip --key KEY.pem --policy POLICY --tsa-ca CA.pem --strict
+    python3 -I -S verify.py PACK.zip --key KEY.pem --policy POLICY{authority_option} --strict
 
 KEY.pem     the service's public key, which you have from elsewhere (its keys are listed at
             {base_url}/.well-known/jwks.json); give --key twice if bundle and pack have
             different keys
 POLICY      a C2SP tlog-policy with the log's key and the witnesses you trust
-CA.pem      the root certificate of the timestamping authority
-
-Without these three it says VALID AGAINST THE PACK'S OWN KEYS: the pack agrees with itself, and
+{authority_line}
+Without these it says VALID AGAINST THE PACK'S OWN KEYS: the pack agrees with itself, and
 whoever made it could have made the keys too.
 
 Without verify.py, in the unzipped folder (OpenSSL 3):
@@ -76,6 +75,8 @@ What this does not prove
 - That the log shows everyone the same. {who}
 - That prov.json says all that the bundle says. It is a translation; the bundle decides.
 """
+
+_AUTHORITY_LINE = "CA.pem      the root certificate of the timestamping authority, from elsewhere\n"
 
 _TIMESTAMP_FILES = """\
 checkpoint.tsr      an RFC 3161 timestamp of the file checkpoint: {gen_time}
@@ -107,6 +108,8 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> bytes:
         size=checkpoint.size,
         origin=checkpoint.origin,
         timestamp_files="" if stamp is None else _timestamp_files(stamp),
+        authority_option="" if stamp is None else " --tsa-ca CA.pem",
+        authority_line="" if stamp is None else _AUTHORITY_LINE,
         timestamp_commands="" if stamp is None else _timestamp_commands(stamp),
         when=_when(stamp),
         who=_who(len(evidence.cosignatures)),

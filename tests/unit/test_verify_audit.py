@@ -1,0 +1,299 @@
+"""`verify.py audit` on exported chains: good, cut, changed, written anew, and their anchors."""
+
+import json
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.evidence import verify
+from app.ledger import hash_chain, leaves, merkle
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Note
+from app.lib import canonical_json
+from tests.unit import packs
+from tests.unit.authorities import authority
+from tests.unit.verifying import Answer, answer
+
+TENANT = packs.record()["tenant_id"]
+CHAIN = leaves.chain_name(bytes(32))
+DETAILS: Sequence[dict[str, Any]] = [
+    {},
+    {"hash": "00" * 32, "numbers": [0.5, 1e21, -3], "é": "\U00010000", "prev_hash": None},
+    {"deep": {"hash": '"hash":"'}},
+]
+
+
+def entries(count: int, tenant: str = TENANT) -> list[dict[str, Any]]:
+    """The entries of a chain, each with its hash."""
+    made: list[dict[str, Any]] = []
+    for seq in range(1, count + 1):
+        fields = {
+            "seq": seq,
+            "at": "2026-01-31T12:00:00.123456Z",
+            "tenant_id": tenant,
+            "actor": {"type": "operator", "id": None},
+            "action": "tenant.create" if seq == 1 else "key.mint",
+            "target": {"type": "tenant", "id": tenant},
+            "details": DETAILS[seq % 3],
+            "request_id": None,
+            "prev_hash": made[-1]["hash"] if made else hash_chain.GENESIS,
+        }
+        digest = hash_chain.entry_hash(hash_chain.entry_bytes(fields)).hex()
+        made.append({**fields, "hash": digest})
+    return made
+
+
+def lines(made: Sequence[dict[str, Any]], anchors: Sequence[Any] = (), **trailer: Any) -> bytes:
+    end = {"seq": made[-1]["seq"], "hash": made[-1]["hash"]} if made else {"seq": 0, "hash": ""}
+    last = {"type": "trailer", "entries": len(made), "head": end, "anchors": list(anchors)}
+    return b"".join(canonical_json.dumps(each) + b"\n" for each in [*made, {**last, **trailer}])
+
+
+def anchor(
+    entry: dict[str, Any], *, witnesses: Sequence[int] = (), chain: bytes = CHAIN, **other: Any
+) -> dict[str, Any]:
+    """An anchor of an entry in a log of seven leaves."""
+    at = "2026-01-31T13:00:00.000000Z"
+    leaf = leaves.AuditHead(chain, entry["seq"], bytes.fromhex(entry["hash"]), at)
+    hashes = [merkle.leaf_hash(b"%d" % number) for number in range(6)]
+    hashes.insert(2, merkle.leaf_hash(leaf.data))
+    path = merkle.inclusion_proof(
+        2, 7, lambda level, number: merkle.root(hashes[number << level : (number + 1) << level])
+    )
+    note = Checkpoint(packs.ORIGIN, 7, merkle.root(hashes)).sign(packs.LOG)
+    return {
+        "seq": entry["seq"],
+        "hash": entry["hash"],
+        "at": at,
+        "chain": chain.hex(),
+        "log_proof": {
+            "leaf_index": 2,
+            "leaf_data": b64encode(leaf.data).decode(),
+            "leaf_hash": hashes[2].hex(),
+            "tree_size": 7,
+            "inclusion": [each.hex() for each in path],
+            "checkpoint": str(note),
+        },
+        "vkey": str(packs.LOG.verifier_key),
+        "timestamp": None,
+        "tsa_chain": None,
+        "cosignatures": [str(packs.cosign(number, note.text)) for number in witnesses],
+        **other,
+    }
+
+
+MADE = entries(7)
+HEAD = f"7:{MADE[-1]['hash']}"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> list[object]:
+    text = f"log {packs.LOG.verifier_key}\nwitness w {packs.witness_key(9)}\nquorum w\n"
+    (tmp_path / "policy").write_text(text)
+    return ["--policy", tmp_path / "policy"]
+
+
+def checked(folder: Path, data: bytes, *arguments: object) -> Answer:
+    (folder / "chain.ndjson").write_bytes(data)
+    return answer("audit", folder / "chain.ndjson", *arguments)
+
+
+def test_a_chain_alone_agrees_with_itself_and_no_more(tmp_path: Path) -> None:
+    found = checked(tmp_path, lines(MADE))
+    assert (found.code, found.last) == (0, "VALID AGAINST THE EXPORT'S OWN KEYS")
+    assert found.of("NOT CHECKED") == ["anchors"]
+    assert checked(tmp_path, lines(MADE), "--strict").code == 2
+
+
+def test_a_head_that_was_kept_binds_it(tmp_path: Path) -> None:
+    found = checked(tmp_path, lines(MADE), "--head", f"3:{MADE[2]['hash']}", "--head", HEAD)
+    assert (found.code, found.last) == (0, "VALID, WITH 1 NOT CHECKED")
+    assert checked(tmp_path, lines(MADE[:6]), "--head", HEAD).of("INCOMPLETE") == ["head 7"]
+    found = checked(tmp_path, lines(entries(9, "ten_other")), "--head", HEAD)
+    assert found.of("INVALID") == ["head 7"]
+    for wrong in ("7", "7:", HEAD.upper(), "0" + HEAD, "-" + HEAD, HEAD + "0"):
+        assert checked(tmp_path, lines(MADE), f"--head={wrong}").code == 2
+
+
+def test_anchors_in_a_log_that_is_known_bind_it(tmp_path: Path, policy: list[object]) -> None:
+    by = authority("p384")
+    (tmp_path / "ca.pem").write_bytes(by.chain)
+    first, last = anchor(MADE[2], witnesses=[9]), anchor(MADE[6], witnesses=[9, 77])
+    note = first["log_proof"]["checkpoint"].encode()
+    response = by.stamp(note, datetime(2026, 2, 1, tzinfo=UTC))
+    first |= {"timestamp": b64encode(response).decode(), "tsa_chain": by.chain.decode()}
+    data = lines(MADE, [first, last])
+    found = checked(tmp_path, data, *policy, "--tsa-ca", tmp_path / "ca.pem", "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    assert {"anchor 1", "anchor 1 timestamp", "anchor 2 cosignatures"} <= found.verdicts.keys()
+    found = checked(tmp_path, data)
+    assert (found.code, found.last) == (0, "VALID AGAINST THE EXPORT'S OWN KEYS")
+    # The timestamp of one checkpoint is none of another's.
+    last |= {"timestamp": first["timestamp"], "tsa_chain": first["tsa_chain"]}
+    assert checked(tmp_path, lines(MADE, [last])).of("INVALID") == ["anchor 1 timestamp"]
+
+
+def rewritten(change: Callable[[list[dict[str, Any]]], object]) -> bytes:
+    made = [dict(each) for each in MADE]
+    change(made)
+    return lines(made)
+
+
+GOOD = lines(MADE)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", "INCOMPLETE"),
+        (GOOD[:-1], "INCOMPLETE"),
+        (GOOD[: GOOD.rindex(b"\n", 0, -1) + 1], "INCOMPLETE"),
+        (GOOD[: len(GOOD) // 2], "INCOMPLETE"),
+        (GOOD + GOOD, "INVALID"),
+        (GOOD + b"\n", "INVALID"),
+        (b"\n" + GOOD, "INVALID"),
+        (GOOD.replace(b"\n", b"\r\n"), "INVALID"),
+        (GOOD.replace(b'{"action"', b'{ "action"', 1), "INVALID"),
+        (GOOD.replace(b'"action":"key.mint"', b'"action":"key.lost"', 1), "INVALID"),
+        (GOOD.replace(b'"type":"trailer"', b'"type":"Trailer"', 1), "INVALID"),
+        (lines([]), "INVALID"),
+        (lines(MADE[1:]), "INVALID"),
+        (lines(MADE[:3] + MADE[4:]), "INVALID"),
+        (lines([*MADE[:3], MADE[2], *MADE[3:]]), "INVALID"),
+        (lines([*MADE[:2], MADE[3], MADE[2], *MADE[4:]]), "INVALID"),
+        (rewritten(lambda made: made[3].update(details={"x": 1})), "INVALID"),
+        (rewritten(lambda made: made[3].update(hash="00" * 32)), "INVALID"),
+        (rewritten(lambda made: made[3].update(hash=made[3]["hash"].upper())), "INVALID"),
+        (rewritten(lambda made: made[3].update(more=1)), "INVALID"),
+        (rewritten(lambda made: made[3].update(seq=True)), "INVALID"),
+        (rewritten(lambda made: made[3].pop("details")), "INVALID"),
+        (lines(entries(3)[:2] + entries(3, "ten_other")[2:]), "INVALID"),
+        (lines(MADE, entries=6), "INVALID"),
+        (lines(MADE, head={"seq": 6, "hash": MADE[5]["hash"]}), "INVALID"),
+        (lines(MADE, head={"seq": 7, "hash": MADE[5]["hash"]}), "INVALID"),
+        (lines(MADE, head={"seq": 7}), "INVALID"),
+        (lines(MADE, more=1), "INVALID"),
+        (b"null\n", "INVALID"),
+        (b"[" * 100_000 + b"\n", "INVALID"),
+        (b"\xff\n", "INVALID"),
+    ],
+)
+def test_a_chain_that_is_not_whole_is_refused(tmp_path: Path, data: bytes, status: str) -> None:
+    found = checked(tmp_path, data)
+    assert found.code == 1, found.text
+    assert status in found.verdicts.values(), found.text
+
+
+def hashed(fields: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in fields.items() if name != "hash"}
+    return {**fields, "hash": sha256(canonical_json.dumps(fields)).hexdigest()}
+
+
+def test_an_entry_of_another_tenant_with_right_hashes_is_refused(tmp_path: Path) -> None:
+    strange = hashed(MADE[2] | {"tenant_id": "ten_other"})
+    assert checked(tmp_path, lines([*MADE[:2], strange])).of("INVALID") == ["entries"]
+    first = hashed(MADE[0] | {"action": "key.mint"})
+    assert checked(tmp_path, lines([first])).of("INVALID") == ["entries"]
+
+
+OTHERS = entries(7, "ten_other")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        anchor(OTHERS[3]),
+        anchor(MADE[3]) | {"seq": 5, "hash": MADE[4]["hash"]},
+        anchor(MADE[3]) | {"seq": 8},
+        anchor(MADE[3]) | {"seq": 0, "hash": "00" * 32},
+        anchor(MADE[3]) | {"seq": "4"},
+        anchor(MADE[3]) | {"at": "2026-01-31T13:00:00.000001Z"},
+        anchor(MADE[3]) | {"chain": "00" * 32},
+        anchor(MADE[3]) | {"chain": "AA"},
+        anchor(MADE[3]) | {"vkey": str(packs.witness_key(9))},
+        anchor(MADE[3]) | {"log_proof": anchor(MADE[4])["log_proof"]},
+        anchor(MADE[3]) | {"log_proof": None},
+        anchor(MADE[3]) | {"cosignatures": None},
+        anchor(MADE[3]) | {"timestamp": "AAAA", "tsa_chain": "x"},
+        anchor(MADE[3]) | {"timestamp": "?", "tsa_chain": None},
+        anchor(MADE[3]) | {"timestamp": 1},
+        anchor(MADE[3]) | {"tsa_chain": "x"},
+        anchor(MADE[3]) | {"more": 1},
+        {},
+        None,
+    ],
+)
+def test_an_anchor_of_something_else_is_refused(tmp_path: Path, wrong: Any) -> None:
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[1]), wrong]))
+    assert found.code == 1, found.text
+    assert found.of("INVALID")[0] in ("anchor 2", "anchor 2 timestamp")
+
+
+def test_anchors_of_two_chains_are_refused(tmp_path: Path) -> None:
+    other = anchor(MADE[3], chain=leaves.chain_name(b"\1" * 32))
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[1]), other]))
+    assert found.of("INVALID") == ["anchors"]
+
+
+def test_the_policy_decides_on_logs_and_witnesses(tmp_path: Path, policy: list[object]) -> None:
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[1])]), *policy)
+    assert found.of("INCOMPLETE") == ["anchor 1 cosignatures"]
+    (tmp_path / "policy").write_text(
+        f"log {packs.LOG.verifier_key.ed25519('other', bytes(32))}\nquorum none\n"
+    )
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[1])]), *policy)
+    assert found.of("INVALID") == ["the log's key"]
+
+
+def test_a_cosigned_note_in_place_of_the_published_one_is_refused(tmp_path: Path) -> None:
+    wrong = anchor(MADE[1])
+    note = Note.parse(wrong["log_proof"]["checkpoint"].encode())
+    wrong["log_proof"]["checkpoint"] = str(note.with_signatures([packs.cosign(9, note.text)]))
+    assert checked(tmp_path, lines(MADE, [wrong])).of("INVALID") == ["anchor 1"]
+
+
+def test_one_flipped_bit_anywhere_in_an_export_is_refused(tmp_path: Path) -> None:
+    data = lines(MADE[:3], [anchor(MADE[1], witnesses=[9])])
+    (tmp_path / "policy").write_text(
+        f"log {packs.LOG.verifier_key}\nwitness w {packs.witness_key(9)}\nquorum w\n"
+    )
+    assert checked(tmp_path, data, "--policy", tmp_path / "policy").code == 0
+    for at in range(0, len(data), 17):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << at % 8
+        found = checked(tmp_path, bytes(spoiled), "--policy", tmp_path / "policy")
+        assert found.code == 1, (at, found.text)
+
+
+def test_as_a_program_it_checks_what_is_piped_to_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", verify.__file__, "audit", "/dev/stdin", "--head", HEAD],
+        input=lines(MADE),
+        check=False,
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b""), done.stdout
+    missing = [sys.executable, "-I", "-S", verify.__file__, "audit", str(tmp_path / "none")]
+    assert subprocess.run(missing, check=False, capture_output=True).returncode == 2
+
+
+def test_a_hundred_anchors_fit_into_a_trailer(tmp_path: Path) -> None:
+    line = "\u2014 somebody " + b64encode(bytes(20_000)).decode()
+    anchors = [anchor(MADE[number % 7], cosignatures=[line]) for number in range(100)]
+    found = checked(tmp_path, lines(MADE, anchors))
+    assert found.code == 0, found.text
+    assert found.verdicts["anchor 100"] == "VALID"
+
+
+def test_a_long_chain_is_read_line_by_line(tmp_path: Path) -> None:
+    made = entries(500)
+    assert checked(tmp_path, lines(made)).code == 0
+    long = json.dumps({"a": "x" * verify.MAX_LINE}).encode() + b"\n"
+    assert checked(tmp_path, lines(made[:2]) + long).code == 1
