@@ -12,6 +12,7 @@ from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
@@ -40,6 +41,9 @@ __all__ = [
     "Delivery",
     "DeliveryAttempt",
     "Event",
+    "EvidenceExport",
+    "EvidencePack",
+    "EvidencePackPart",
     "Finding",
     "IdempotencyKey",
     "Job",
