@@ -11,6 +11,8 @@ from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.stamping import Stamper
 from app.core.delivery import bulk_replay
 from app.core.jobs import Errand, Failed, Step
+from app.core.pack import building
+from app.core.pack.building import Builder
 from app.core.record import expiry
 from app.models import Job
 from jobs.runtime import Runtime
@@ -22,6 +24,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
     heads.KIND: lambda _: heads.step,
+    building.KIND: lambda here: Builder(here.database, here.settings).step,
     stamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
