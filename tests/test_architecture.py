@@ -32,6 +32,7 @@ PUBLIC_ROUTES = {
     "/readyz",
     "/robots.txt",
     "/s/<token>",
+    "/verify.py",
     "/v1/log/<int:generation>/checkpoint",
     "/v1/log/<int:generation>/key",
     "/v1/log/<int:generation>/tile/<path:tile>",
