@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.dev.demo.api import Api
@@ -20,7 +21,8 @@ class Scene:
     """Who takes part: the service, seen through its root admin key, and two receivers.
 
     `heed` is called while something is waited for; it raises if the demo must not go on. `now`
-    rings an entry of the timetable. `is_stamped` says whether a timestamp authority runs.
+    rings an entry of the timetable. `tsa_ca_file` has the roots of the timestamp authority; None
+    where none runs.
     """
 
     telling: Telling
@@ -31,7 +33,12 @@ class Scene:
     desk: TicketDesk
     heed: Callable[[], None]
     now: Callable[[str], None]
-    is_stamped: bool
+    tsa_ca_file: Path | None
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether a timestamp authority runs."""
+        return self.tsa_ca_file is not None
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
         """Wait until `condition()` is true and return the seconds it took.
