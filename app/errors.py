@@ -151,6 +151,16 @@ class BundleExpired(ServiceError):
         self.log_index = log_index
 
 
+class PackFailed(ServiceError):
+    """The evidence pack's job gave up; `job_id` (as callers see it) says which."""
+
+    slug = "evidence-pack-failed"
+
+    def __init__(self, detail: str, job_id: str) -> None:
+        super().__init__(detail)
+        self.job_id = job_id
+
+
 # One text for a key that is unknown, revoked or expired: nobody learns which it was.
 BAD_KEY = "This API key is not known, was revoked or has expired."
 

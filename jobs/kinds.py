@@ -14,6 +14,8 @@ from app.core.digest import claims
 from app.core.digest.links import Links
 from app.core.digest.sending import Sender
 from app.core.jobs import Errand, Failed, Step
+from app.core.pack import building
+from app.core.pack.building import Builder
 from app.core.record import expiry
 from app.models import Job
 from jobs.runtime import Runtime
@@ -40,6 +42,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     expiry.KIND: lambda _: expiry.step,
     claims.KIND: _digest,
     heads.KIND: lambda _: heads.step,
+    building.KIND: lambda here: Builder(here.database, here.settings).step,
     stamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),

@@ -5,6 +5,7 @@ import structlog
 from app import clock
 from app.core import history, idempotency
 from app.core.history import Partition
+from app.core.pack import store
 from app.core.record import openings
 from app.database import Database
 from app.errors import Unavailable
@@ -27,7 +28,21 @@ def prune_history() -> None:
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + openings.forget_old(session)
-    _log.info("history_pruned", made=made, dropped=dropped, kept=kept, forgotten=forgotten)
+    packs = _forget_packs(here.database)
+    _log.info(
+        "history_pruned", made=made, dropped=dropped, kept=kept, forgotten=forgotten, packs=packs
+    )
+
+
+def _forget_packs(database: Database) -> int:
+    """Delete what is left of builds that died and of packs that were replaced; return how many."""
+    total = 0
+    while True:
+        with database.across_tenants() as session:
+            gone = store.forget_left_over(session)
+        total += gone
+        if gone < store.MOST_AT_ONCE:
+            return total
 
 
 def _drop(database: Database, partition: Partition) -> bool:

@@ -33,6 +33,7 @@ PUBLIC_ROUTES = {
     "/robots.txt",
     "/s/<token>",
     "/unsubscribe/<token>",
+    "/verify.py",
     "/v1/log/<int:generation>/checkpoint",
     "/v1/log/<int:generation>/key",
     "/v1/log/<int:generation>/tile/<path:tile>",

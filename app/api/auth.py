@@ -138,6 +138,17 @@ def authenticate() -> Caller:
     return caller()
 
 
+def key_holder() -> Caller | None:
+    """Return whose key the request carries; None for none, or one that is not good.
+
+    For routes that let in whoever comes: what was sent refuses nobody.
+    """
+    try:
+        return services().keyring.authenticate(_presented_key(), request_id())
+    except Unauthenticated:
+        return None
+
+
 def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     """Ask whose key the request carries; a key that is not good counts against its sender."""
     key_text = _presented_key()

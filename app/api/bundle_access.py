@@ -50,14 +50,15 @@ class ShareTokenArgs(fields.Schema):
 class Admission:
     """How a request was let in.
 
-    `tenant_id` is None when what was sent opens nothing; `caller` is the key's, if a key did it;
-    `public` says that nothing was needed.
+    `tenant_id` is None when what was sent opens nothing; `caller` is the key's, if a key did it,
+    and `link_id` the link's; `public` says that nothing was needed.
     """
 
     record_id: UUID | None
     tenant_id: UUID | None
     caller: Caller | None = None
     public: bool = False
+    link_id: UUID | None = None
 
 
 def bundle_content(*, public: bool) -> Callable[[_View], _View]:
@@ -103,6 +104,15 @@ def admitted() -> Iterator[tuple[Session, Record]]:
             yield session, records.find(session, found.caller, found.record_id)
 
 
+def holder() -> Caller | None:
+    """Return whose good key of the record's tenant was sent, also where none was needed."""
+    found = admission()
+    if found.caller is not None or not found.public:
+        return found.caller
+    sent = auth.key_holder()
+    return sent if sent is not None and sent.tenant_id == found.tenant_id else None
+
+
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     database = services().database
     open_to_all = openings.public_tenant(database, record_id) if may_be_public else None
@@ -112,9 +122,10 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
         return Admission(record_id, caller.tenant_id, caller)
     limits.count_address()
     tenant_id = None if link is None else _open(link)
+    link_id = None if link is None or tenant_id is None else link.id
     if open_to_all is not None:
-        return Admission(record_id, open_to_all, public=True)
-    return Admission(record_id, tenant_id)
+        return Admission(record_id, open_to_all, public=True, link_id=link_id)
+    return Admission(record_id, tenant_id, link_id=link_id)
 
 
 def _link_to(record_id: UUID | None) -> Link | None:

@@ -54,7 +54,7 @@ def read_bundle(args: dict[str, Any], record_id: str) -> Response:
         answered = conditional(
             record.bundle_sha256.hex(),
             record.bundle_size,
-            lambda: contents.read(session, master_keys, record),
+            lambda start, stop: contents.read(session, master_keys, record)[start:stop],
             MEDIA_TYPE,
         )
     signed = bundle.signature_header(record.key_id, record.signature)

@@ -6,7 +6,7 @@ and a suffix longer than the whole (14.1.2) with 416, and `bytes=-0` with everyt
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flask import Response, request
@@ -37,10 +37,12 @@ IF_RANGE = _header("If-Range", "The ETag of which the range is wanted; else the 
 def conditional(
     etag: str,
     size: int,
-    read: Callable[[], bytes],
+    read: Callable[[int, int], bytes | Iterator[bytes]],
     content_type: str,
 ) -> Response:
-    """Answer a GET or HEAD for `size` bytes with a strong ETag; `read` is called when one is sent.
+    """Answer a GET or HEAD for `size` bytes with a strong ETag.
+
+    `read` is called when some are sent, with where they begin and end.
 
     Raises 412 and 416 as werkzeug's exceptions.
     """
@@ -48,7 +50,7 @@ def conditional(
         return not_modified(etag)
     wanted = _range(etag, size)
     start, stop = wanted or (0, size)
-    body = b"" if request.method == "HEAD" else read()[start:stop]
+    body = b"" if request.method == "HEAD" else read(start, stop)
     response = Response(body, 206 if wanted else 200, content_type=content_type)
     response.content_length = stop - start
     response.set_etag(etag)

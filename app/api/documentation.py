@@ -5,6 +5,7 @@ document, and a test can hold real answers to it.
 """
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import marshmallow
@@ -15,6 +16,7 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.fields import Items, Strict
+from app.evidence import pack
 from app.lib import share_tokens
 from app.settings import VERSION, Settings
 
@@ -30,6 +32,9 @@ or belongs to another tenant, is answered like what does not exist.
 
 **Share links.** A link opens one record without a key: its page, and what is in its bundle with
 `share_token` in the query or `x-share-token`.
+
+**Evidence packs.** `evidence.zip` holds all that proves a record. `/verify.py` checks it offline,
+with Python alone; the SHA-256 of this release's is `{verifier}`.
 
 **Errors** are problem details (RFC 9457); `type` leads to a page that explains it. Bodies are JSON
 in UTF-8, read strictly: unknown fields, duplicate names and wrong types are refused.
@@ -194,10 +199,14 @@ def open_spec(app_settings: Settings) -> dict[str, Any]:
         "version": VERSION,
         "openapi_version": "3.1.0",
         "extra_plugins": [Refusals()],
-        "info": {"description": _INTRODUCTION, "license": {"name": "Apache-2.0"}},
+        "info": {"description": _introduction(), "license": {"name": "Apache-2.0"}},
         "servers": [{"url": app_settings.base_url}],
         "security": [{name: []} for name in _SECURITY_SCHEMES],
     }
+
+
+def _introduction() -> str:
+    return _INTRODUCTION.replace("{verifier}", sha256(pack.verifier_source()).hexdigest())
 
 
 def complete(api: DocumentedApi) -> None:

@@ -187,6 +187,13 @@ KINDS: Mapping[str, Kind] = {
         "Something went wrong here",
         "It is our fault and it was logged. Quote request_id when you ask about it.",
     ),
+    "evidence-pack-failed": Kind(
+        503,
+        "The evidence pack could not be built",
+        "job_id is the job that gave up; GET /v1/jobs/:id says why. A key with the role write has "
+        "it tried again by POST /v1/jobs/:id/retry; an hour after its end the next request for the "
+        "pack begins another. The record's bundle and log-proof can be read meanwhile.",
+    ),
     "busy": Kind(
         503,
         "Too much at once",
@@ -247,6 +254,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.LogPending, _log_pending)
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(errors.BundleExpired, _bundle_expired)
+    app.register_error_handler(errors.PackFailed, _pack_failed)
     app.register_error_handler(RateLimited, _rate_limited)
     app.register_error_handler(errors.Busy, _busy)
     app.register_error_handler(errors.Unavailable, _unavailable)
@@ -286,6 +294,11 @@ def _bundle_expired(error: errors.BundleExpired) -> Response:
         error.detail,
         members={"sha256": error.sha256.hex(), "log_index": error.log_index},
     )
+
+
+def _pack_failed(error: errors.PackFailed) -> Response:
+    members = {"job_id": error.job_id}
+    return problem(error.slug, error.detail, members=members, headers={"Retry-After": "60"})
 
 
 def _rate_limited(error: RateLimited) -> Response:

@@ -26,7 +26,7 @@ from app.core import signing_keys
 from app.core.record import bundles, openings, records
 from app.core.record.openings import Link
 from app.errors import NotFound
-from app.evidence import bundle
+from app.evidence import bundle, pack
 from app.lib.visible import visible
 
 blp = Blueprint(
@@ -49,6 +49,7 @@ _EXPORTS = {
     "prov": "prov.json",
     "otlp_logs": "otlp-logs.json",
     "otlp_traces": "otlp-traces.json",
+    "evidence": "evidence.zip",
 }
 _DEAD = "This link opens nothing: it has expired, was revoked, or is not complete."
 
@@ -60,6 +61,7 @@ class LinksSchema(fields.Schema):
     prov = fields.Text(3000, required=True)
     otlp_logs = fields.Text(3000, required=True)
     otlp_traces = fields.Text(3000, required=True)
+    evidence = fields.Text(3000, required=True)
 
 
 class SharedRecordSchema(RecordSchema):
@@ -113,6 +115,8 @@ def read(token: str) -> Response:
         links=links,
         ends_at=ends_at,
         pem=pem,
+        verifier=f"{services().settings.base_url}/verify.py",
+        verifier_sha256=hashlib.sha256(pack.verifier_source()).hexdigest(),
     )
     return Response(page, content_type=_CONTENT_TYPE)
 

@@ -5,6 +5,7 @@ strict Content-Security-Policy.
 """
 
 import html
+from hashlib import sha256
 from pathlib import Path
 
 import flask_swagger_ui
@@ -12,7 +13,9 @@ from flask import Blueprint, Response, abort, current_app, redirect, send_from_d
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.auth import public
+from app.api.conditional import conditional
 from app.api.problems import KINDS
+from app.evidence import pack
 
 DOCUMENT = "record-service-openapi"
 
@@ -85,6 +88,21 @@ def home() -> AnyResponse:
 def robots() -> Response:
     """Keep search engines from what is opened by a link, and from the API."""
     return Response(_ROBOTS, content_type="text/plain; charset=utf-8")
+
+
+@blp.get("/verify.py")
+@public
+def verifier() -> Response:
+    """Serve the program that checks evidence packs: the bytes that are in each of this release."""
+    source = pack.verifier_source()
+    answered = conditional(
+        sha256(source).hexdigest(),
+        len(source),
+        lambda start, stop: source[start:stop],
+        "text/x-python; charset=utf-8",
+    )
+    answered.headers["Cache-Control"] = "no-cache"
+    return answered
 
 
 @blp.get("/openapi.json")

@@ -89,19 +89,7 @@ def enqueue(
     """
     owner = tenant_id or NO_TENANT
     if dedupe_key is not None:
-        # Two who enqueue the same at once: the second waits here and then finds the first's row.
-        session.execute(
-            text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"),
-            {"key": f"{owner}:{kind}:{dedupe_key}"},
-        )
-        open_job = session.scalar(
-            select(Job).where(
-                Job.tenant_id == owner,
-                Job.kind == kind,
-                Job.dedupe_key == dedupe_key,
-                Job.finished_at.is_(None),
-            )
-        )
+        open_job = _open(session, owner, kind, dedupe_key)
         if open_job is not None:
             return open_job
     job = Job(
@@ -160,9 +148,13 @@ def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
     return session.scalar(statement)
 
 
-def renew(session: Session, job: Job) -> bool:
-    """Lease a claimed job for another 30 seconds; False when it is not ours any more."""
-    return _write(session, job, locked_until=_NOW + LEASE)
+def renew(session: Session, job: Job, progress: Mapping[str, Any] | None = None) -> bool:
+    """Lease a claimed job for another 30 seconds; False when it is not ours any more.
+
+    With `progress` that is shown from now on.
+    """
+    shown = {} if progress is None else {"progress": _dump(progress)}
+    return _write(session, job, locked_until=_NOW + LEASE, **shown)
 
 
 def advance(session: Session, job: Job, step: Step) -> bool:
@@ -295,10 +287,31 @@ def _locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     return session.get_one(Job, (tenant_id, job_id), with_for_update=True, populate_existing=True)
 
 
+def _open(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
+    """Return the open job of a key. Until the commit nobody else opens one."""
+    # Two who enqueue the same at once: the second waits here and then finds the first's row.
+    session.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"),
+        {"key": f"{owner}:{kind}:{dedupe_key}"},
+    )
+    return session.scalar(
+        select(Job).where(
+            Job.tenant_id == owner,
+            Job.kind == kind,
+            Job.dedupe_key == dedupe_key,
+            Job.finished_at.is_(None),
+        )
+    )
+
+
 def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) -> Job:
     job = _locked(session, tenant_id, job_id)
     if job.status != status:
         raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
+    if job.dedupe_key is not None:
+        successor = _open(session, tenant_id, job.kind, job.dedupe_key)
+        if successor is not None:
+            raise NotResumable(f"{ids.text('job', successor.id)} does the same, and is open.")
     return _queued_again(session, job)
 
 

@@ -13,6 +13,7 @@ from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.digests import Digest
+from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
@@ -42,6 +43,9 @@ __all__ = [
     "DeliveryAttempt",
     "Digest",
     "Event",
+    "EvidenceExport",
+    "EvidencePack",
+    "EvidencePackPart",
     "Finding",
     "IdempotencyKey",
     "Job",

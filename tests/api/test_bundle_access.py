@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.log.keeper import Keeper
 from app.ids import parse
 from tests.api.making import NOBODY, make_agent, make_record, make_session, make_share_link, pin_of
 from tests.conftest import Answer, Api, FreshTenant
+from tests.packing import Packer, packer
+
+__all__ = ["packer"]
 
 Callers = Callable[..., Api]
 
-CONTENT = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json")
-EXPORTS = (*CONTENT, "log-proof")
+COLUMNS = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json", "log-proof")
+PACK = "evidence.zip"
+EXPORTS = (*COLUMNS, PACK)
+CONTENT = tuple(name for name in EXPORTS if name != "log-proof")
 
 # P: 200 that only its reader may keep ("private, no-store"). O: 200 that anyone may keep and must
-# ask about again ("no-cache"). b, p, l, t, g: the exports in their order.
+# ask about again ("no-cache"). b, p, l, t, g: the exports in their order; a pack is as its bundle.
 TABLE = """
                                      | private                 | public
                                      | b   p   l   t   g        | b   p   l   t   g
@@ -61,10 +65,14 @@ def rows() -> Iterator[Row]:
         yield Row(
             caller,
             {
-                visibility: dict(zip(EXPORTS, column.split(), strict=True))
+                visibility: _by_export(column.split())
                 for visibility, column in zip(("private", "public"), columns, strict=True)
             },
         )
+
+
+def _by_export(statuses: list[str]) -> dict[str, str]:
+    return dict(zip(COLUMNS, statuses, strict=True)) | {PACK: statuses[0]}
 
 
 ROWS = list(rows())
@@ -130,10 +138,11 @@ class Cast:
 
 
 @pytest.fixture
-def cast(api: Callers, other_tenant: FreshTenant, admin_engine: Engine, log: Keeper) -> Cast:
-    """Return a record that is in the log, with everyone who comes to read it."""
+def cast(api: Callers, other_tenant: FreshTenant, admin_engine: Engine, packer: Packer) -> Cast:
+    """Return a record that is in the log and packed, with everyone who comes to read it."""
     made = Cast(api, api(other_tenant.root_key), admin_engine)
-    log.run()
+    packer.log.run()
+    packer.built(made.record)
     return made
 
 
@@ -191,8 +200,8 @@ def _said(answer: Answer) -> str:
     if answer.status_code != 200:
         assert kept == "private, no-store"
         return str(answer.status_code)
-    assert answer.content_type == "application/json"
-    assert answer.json
+    assert answer.data
+    assert answer.content_type in ("application/json", "application/zip")
     assert answer.headers.get("ETag") or "inclusion" in answer.json
     return {"private, no-store": "P", "no-cache": "O"}[kept]
 

@@ -29,7 +29,7 @@ from tests.api.sending import history, make_webhook
 from tests.conftest import Answer, Api, FreshTenant
 
 # Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
-# A log-proof is 409 because no worker publishes here.
+# A log-proof is 409 and a pack 202 because no worker publishes and builds here.
 # r, w, a: keys with the role read, write, admin.
 TABLE = """
                                             | no  | no pin      | inside      | outside
@@ -59,6 +59,8 @@ GET    /v1/records/<record_id>/log-proof    | 401 | 409 409 409 | 409 409 409 | 
 
 GET    /v1/records/<record_id>/bundle       | 401 | 200 200 200 | 200 200 200 | 404 404 404
 GET    /v1/records/<record_id>/prov.json    | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/evidence.zip
+                                            | 401 | 202 202 202 | 202 202 202 | 404 404 404
 GET    /v1/records/<record_id>/otlp-logs.json
                                             | 401 | 200 200 200 | 200 200 200 | 404 404 404
 GET    /v1/records/<record_id>/otlp-traces.json
@@ -121,6 +123,7 @@ PUBLIC = {
     "/robots.txt": 200,
     "/s/<token>": 404,
     "/unsubscribe/<token>": 404,
+    "/verify.py": 200,
     "/v1/log/<int:generation>/checkpoint": 404,
     "/v1/log/<int:generation>/key": 404,
     "/v1/log/<int:generation>/tile/<path:tile>": 404,
@@ -266,7 +269,8 @@ def send(caller: Api, row: Row, world: World, **changed: str) -> Answer:
     if row.rule.endswith("/decisions"):
         path += f"?event_id={named['event_id']}"
     body = world.body(row)
-    return caller.request(row.method, path, **({} if body is None else {"json": body}))
+    impatient = {"headers": {"Prefer": "wait=0"}}
+    return caller.request(row.method, path, **impatient, **({} if body is None else {"json": body}))
 
 
 @pytest.fixture

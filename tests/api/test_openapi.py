@@ -49,7 +49,7 @@ def test_every_answer_is_as_documented(
 ) -> None:
     world = World(Api(app.test_client(), tenant.root_key))
     generated = operation(document, row)
-    headers = {"Authorization": f"Bearer {tenant.root_key}"}
+    headers = {"Authorization": f"Bearer {tenant.root_key}", "Prefer": "wait=0"}
 
     @settings(
         max_examples=12,

@@ -16,7 +16,7 @@ from app.lib.sealing import MasterKeys
 _STORE = """
 INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
 """
-_KEPT = f"""
+KEPT = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
   JOIN tenants AS t ON t.id = b.tenant_id
@@ -24,8 +24,9 @@ _KEPT = f"""
    AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
 """
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
-_READ = "SELECT b.bytes" + _KEPT
-_IS_KEPT = "SELECT true" + _KEPT
+_READ = "SELECT b.bytes" + KEPT
+_IS_KEPT = "SELECT true" + KEPT
+_HOLD = _IS_KEPT + "FOR KEY SHARE OF b"
 
 
 def store(
@@ -46,6 +47,11 @@ def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
     return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
 
 
+def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
+    """Say the same, and let nobody delete the bundle before this transaction ends."""
+    return cursor(tx).execute(_HOLD, (tenant_id, record_id)).fetchone() is not None
+
+
 def read(
     session: Session, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID
 ) -> bytes | None:
@@ -58,7 +64,7 @@ def read(
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
-    """Delete bundles; return how many there were."""
+    """Delete bundles, and by foreign keys their packs; return how many bundles there were."""
     return cursor(session).execute(_DELETE, (tenant_id, record_ids)).rowcount
 
 

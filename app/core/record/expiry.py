@@ -1,8 +1,9 @@
 """Expiry: bundles that are due are deleted, in batches, by a durable job of their tenant.
 
 A job walks the tenant's records by age, from where something is due to what was due when it began.
-Each step looks at a bounded number of records and deletes their bundles (with the words taken from
-them) in one short transaction. What remains: metadata, findings, the audit chain, the log's leaf.
+Each step looks at a bounded number of records and deletes their bundles (with their packs, and the
+words taken from them) in one short transaction. What remains: metadata, findings, the audit chain,
+the log's leaf.
 
 What was due before is watched too: a slice at each look, so that a record whose time was set back
 behind all that has expired is found within minutes among thousands, within a day among millions.
@@ -36,7 +37,7 @@ _FIRST_ID = UUID(int=0)
 
 
 class _Aged(NamedTuple):
-    """A record by its age; `size` is its bundle's, None when that is gone."""
+    """A record by its age; `size` is its bundle's with its packs', None when that is gone."""
 
     at: datetime
     id: UUID
@@ -85,7 +86,10 @@ def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
 
 
 _AGED = """
-SELECT r.created_at, r.id, b.size FROM records AS r
+SELECT r.created_at, r.id,
+       b.size + (SELECT coalesce(sum(p.size), 0)::bigint FROM evidence_packs AS p
+                  WHERE p.tenant_id = r.tenant_id AND p.record_id = r.id)
+  FROM records AS r
   LEFT JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
  WHERE r.tenant_id = %(tenant)s AND r.created_at <= %(through)s
    AND (r.created_at, r.id) > (%(at)s, %(id)s)
@@ -151,7 +155,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
 
 
 def _of_bounded_size(found: Sequence[_Aged]) -> Sequence[_Aged]:
-    """Cut a batch where its bundles come to 32 MiB; deleting costs what storing them did."""
+    """Cut a batch where what goes comes to 32 MiB; deleting costs what storing them did."""
     total = 0
     for place, each in enumerate(found):
         total += each.size or 0

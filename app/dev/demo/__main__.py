@@ -147,7 +147,7 @@ def _scene(
         desk,
         heed,
         stack.now,
-        bool(environ.get("TSA_URL")),
+        Path(environ["TSA_CA_FILE"]) if environ.get("TSA_URL") else None,
         stack.env_file.parent / "mail",
     )
 
@@ -161,11 +161,11 @@ def _tell(scene: Scene) -> None:
     failed = arrivals.what_was_retried(scene, ticketing, expected)
     arrivals.a_replay(scene, ticketing, failed)
     records.what_proves_it(scene, record)
-    records.what_one_link_opens(scene, record)
     mail.the_digest(scene, expected)
     proofs.the_books(scene, security, ticketing)
     proofs.the_audit_chain(scene)
     anchors.what_holds_the_chain(scene)
+    records.what_one_link_opens(scene, record)
     scene.telling.chapter("The verdict")
     scene.telling.say(f"{scene.telling.claims} claims were checked, and all of them hold.")
 

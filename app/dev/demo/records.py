@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint, InclusionProof, InclusionProofInvalid
 
+from app.dev.demo import packs
 from app.dev.demo.api import Api
 from app.dev.demo.scene import Scene
 
@@ -69,6 +70,7 @@ def what_one_link_opens(scene: Scene, record: Record) -> None:
         opened.status_code == 200 and record.made["title"] in opened.text,
         "the link opens a page about this record, without a key",
     )
+    packs.a_pack_for_an_auditor(scene, record.made["id"], link["url"])
     scene.api.delete(f"{record.path}/share-links/{link['id']}")
     closed = _anonymously(link["url"])
     scene.telling.claim(

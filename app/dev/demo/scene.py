@@ -21,8 +21,8 @@ class Scene:
     """Who takes part: the service, seen through its root admin key, and two receivers.
 
     `heed` is called while something is waited for; it raises if the demo must not go on. `now`
-    rings an entry of the timetable. `is_stamped` says whether a timestamp authority runs.
-    `mail_folder` is where mails lie that nobody sends.
+    rings an entry of the timetable. `tsa_ca_file` has the roots of the timestamp authority; None
+    where none runs. `mail_folder` is where mails lie that nobody sends.
     """
 
     telling: Telling
@@ -33,8 +33,13 @@ class Scene:
     desk: TicketDesk
     heed: Callable[[], None]
     now: Callable[[str], None]
-    is_stamped: bool
+    tsa_ca_file: Path | None
     mail_folder: Path
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether a timestamp authority runs."""
+        return self.tsa_ca_file is not None
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
         """Wait until `condition()` is true and return the seconds it took.

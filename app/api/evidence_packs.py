@@ -1,0 +1,247 @@
+"""A record's evidence pack over HTTP: the ZIP if there is one, else how far its job has come.
+
+A pack is given out in parts, each read in a short transaction of its own: memory does not grow with
+it, and a slow reader holds no connection. What fails or expires under way cuts the answer short of
+its Content-Length, so nobody takes a part for the whole.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from flask import Response, request
+from sqlalchemy.orm import Session
+
+from app import clock, ids
+from app.api import bundle_access, fields, waiting
+from app.api.answers import answer
+from app.api.bundle_access import QUERY, ShareTokenArgs, admission, admitted, bundle_content
+from app.api.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
+from app.api.jobs import JobSchema
+from app.api.parsing import Blueprint
+from app.api.preferences import PREFER, Patience, patience
+from app.api.request_ids import request_id
+from app.api.services import services
+from app.core import jobs
+from app.core.callers import Actor, Caller
+from app.core.pack import asking, store
+from app.core.pack.asking import Standing
+from app.core.pack.store import Stored, Vanished
+from app.core.record import contents
+from app.database import Database
+from app.errors import Busy, PackFailed
+from app.lib.sealing import CannotOpen, MasterKeys
+from app.models import Job, Record
+
+blp = Blueprint(
+    "evidence_packs",
+    __name__,
+    url_prefix="/v1/records/<record_id>",
+    description="All that proves a record, in one ZIP that needs nobody to check it.",
+)
+
+MEDIA_TYPE = "application/zip"
+DEFAULT_WAIT = 10.0
+_STATE = "x-service-evidence"
+_MOST_RETRY_AFTER = 60
+
+_log = structlog.get_logger(__name__)
+
+
+class PackPendingSchema(fields.Schema):
+    """The pack is not there yet; `job` says how far it has come."""
+
+    job = fields.Object(JobSchema, required=True)
+
+
+@blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
+@bundle_content(public=True)
+@blp.arguments(ShareTokenArgs, location="query")
+@blp.response(
+    200,
+    {"type": "string", "format": "binary"},
+    content_type=MEDIA_TYPE,
+    headers={
+        "ETag": {"description": "The SHA-256 of the ZIP, in hex.", "schema": {"type": "string"}},
+        _STATE: {
+            "description": "`current`, or `outdated`: whole and valid, while a better is made.",
+            "schema": {"type": "string", "enum": ["current", "outdated"]},
+        },
+    },
+)
+@blp.alt_response(202, schema=PackPendingSchema, description="It is being built: come back.")
+@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
+@blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(410, "GONE")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
+@blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE])
+def read_evidence(args: dict[str, Any], record_id: str) -> Response:
+    """Read the evidence pack of a record
+
+    A ZIP that an auditor checks offline with the `verify.py` in it, or better with that of
+    `/verify.py`. The first request begins a job that builds it; with a key the answer waits for
+    that up to ten seconds, or as `Prefer: wait=N` says. Else, and for share links and public
+    records at once, 202 with `Location` (this URL) and `Retry-After`.
+
+    Once there is better evidence (a timestamp, witnesses), a new key or a new release, the pack is
+    made anew at the next request; the one before is answered until then, unless `Prefer: wait`
+    asks for the better one. After expiry 410.
+    """
+    try:
+        return _asked()
+    except _Damaged as damage:
+        _discard(services().database, damage.pack)
+        raise
+
+
+class _Damaged(Exception):
+    """What is stored of a pack is not what was: another is built from the bundle when asked for."""
+
+    def __init__(self, pack: Stored) -> None:
+        super().__init__(f"pack {pack.id} does not open")
+        self.pack = pack
+
+
+def _asked() -> Response:
+    holder = bundle_access.holder()
+    settings = services().settings
+    with admitted() as (session, record):
+        if holder is not None and not holder.may_touch(record.agent_id, record.principal):
+            holder = None
+        wait = _patience(holder)
+        found = asking.ask(session, settings, record)
+        job = _worth_waiting_for(found, wait)
+        if job is None:
+            return _answer(session, record, found, holder, wait)
+    _wait_for(job, wait)
+    with admitted() as (session, record):
+        found = asking.ask(session, settings, record, any_pack=True)
+        return _answer(session, record, found, holder, wait)
+
+
+def _patience(holder: Caller | None) -> Patience:
+    """Say how long to wait: only for whoever has a key, since a wait holds a thread of ours."""
+    return Patience(0) if holder is None else patience(DEFAULT_WAIT)
+
+
+def _worth_waiting_for(found: Standing, wait: Patience) -> Job | None:
+    """Return the job to wait for: for a first pack, or a better one if that was asked for."""
+    wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
+    at_it = found.job is not None and found.job.status in ("queued", "running")
+    return found.job if wanted and at_it else None
+
+
+def _wait_for(job: Job, wait: Patience) -> None:
+    database = services().database
+
+    def settled() -> bool:
+        with database.transaction(job.tenant_id) as session:
+            return asking.is_settled(session, job.tenant_id, job.id)
+
+    waiting.wait_until(settled, wait.seconds)
+
+
+def _answer(
+    session: Session, record: Record, found: Standing, holder: Caller | None, wait: Patience
+) -> Response:
+    if found.pack is not None:
+        answered = _zip(session, record, found.pack, holder)
+        answered.headers[_STATE] = "current" if found.is_current else "outdated"
+    else:
+        answered = _pending(found.job)
+    if wait.asked and (wait.seconds > 0 or answered.status_code == 202):
+        answered.headers["Preference-Applied"] = wait.applied
+    return answered
+
+
+def _pending(job: Job | None) -> Response:
+    """Answer that the pack is not there yet. Raises `PackFailed` when nobody is at it any more."""
+    if job is None:
+        raise Busy("The evidence pack has just been replaced; ask again.")
+    if job.status == "dead":
+        raise PackFailed(
+            "The job that builds this record's evidence pack gave up.", ids.text("job", job.id)
+        )
+    headers = {"Location": _this_url(), "Retry-After": str(_retry_after(job))}
+    return answer({"job": jobs.represent(job)}, 202, headers)
+
+
+def _this_url() -> str:
+    """Return where to ask again: with the share token, if that came in the URL."""
+    query = request.query_string.decode("ascii", "replace") if QUERY in request.args else ""
+    url = services().settings.base_url + request.path
+    return f"{url}?{query}" if query else url
+
+
+def _retry_after(job: Job) -> int:
+    """Return the seconds until it may be there: one, but for a job that waits for its next try."""
+    if job.status != "retrying":
+        return 1
+    left = (job.run_at - clock.now()).total_seconds()
+    return max(1, min(math.ceil(left), _MOST_RETRY_AFTER))
+
+
+def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) -> Response:
+    master_keys = services().settings.master_keys
+
+    def read(start: int, stop: int) -> Iterator[bytes]:
+        first = _first_part(session, master_keys, record, pack, start)
+        asking.note_export(session, pack, _taker(holder), request_id())
+        return _parts(services().database, master_keys, pack, (start, stop), first)
+
+    answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
+    name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
+    answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answered
+
+
+def _taker(holder: Caller | None) -> Actor | None:
+    """Return who takes the pack, for the audit chain; None without a key and without a link."""
+    if holder is not None:
+        return holder.actor()
+    link_id = admission().link_id
+    return None if link_id is None else Actor("link", ids.text("shr", link_id))
+
+
+def _first_part(
+    session: Session, master_keys: MasterKeys, record: Record, pack: Stored, start: int
+) -> bytes:
+    """Return the part where the answer begins, while it can still be another answer."""
+    try:
+        return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
+    except CannotOpen:
+        raise _Damaged(pack) from None
+    except Vanished:
+        contents.require_kept(session, record)
+        raise Busy("The evidence pack has just been replaced; ask again.") from None
+
+
+def _parts(
+    database: Database,
+    master_keys: MasterKeys,
+    pack: Stored,
+    wanted: tuple[int, int],
+    first: bytes,
+) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
+    start, stop = wanted
+    number = start // store.PART_BYTES
+    begins = number * store.PART_BYTES
+    yield first[start - begins : stop - begins]
+    for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
+        try:
+            with database.transaction(pack.tenant_id) as session:
+                part = store.read_part(session, master_keys, pack, each)
+        except CannotOpen:
+            _discard(database, pack)
+            raise
+        yield part[: stop - each * store.PART_BYTES]
+
+
+def _discard(database: Database, pack: Stored) -> None:
+    _log.error("pack_damaged", record=ids.text("rec", pack.record_id), pack=str(pack.id))
+    with database.transaction(pack.tenant_id) as session:
+        store.discard(session, pack.tenant_id, pack.id)

@@ -1,0 +1,39 @@
+"""Waiting for a durable job while a client waits: few at once, without transaction or connection.
+
+Whoever waits holds a thread of the web process, and nothing else. A quarter of the threads that
+the Procfile gives a process may wait; beyond that the client is asked to come back, as it is when
+the job takes longer.
+"""
+
+import time
+from collections.abc import Callable
+from threading import BoundedSemaphore
+
+AT_ONCE = 4
+# Between two looks: soon at first, since most packs take some milliseconds.
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.5
+_GROWS_BY = 1.5
+
+_room = BoundedSemaphore(AT_ONCE)
+
+
+def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
+    """Look until `settled()` is true, for so many seconds; False at once if too many wait here."""
+    if seconds <= 0 or not _room.acquire(blocking=False):
+        return False
+    try:
+        return _looked(settled, time.monotonic() + seconds)
+    finally:
+        _room.release()
+
+
+def _looked(settled: Callable[[], bool], until: float) -> bool:
+    pause = _FIRST_PAUSE
+    while not settled():
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)
+    return True

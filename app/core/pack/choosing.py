@@ -1,0 +1,104 @@
+"""What a record's pack is to be made from: the best evidence there is, and the service's own part.
+
+A pack is as good as what others say of the checkpoint in it. One whose evidence has the best rank
+that can be had stays, however the log grows; it is made anew once better evidence is there, after
+the key that signs packs was rotated, and by another release.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC
+from hashlib import sha256
+
+from sqlalchemy.orm import Session
+
+from app.core import signing_keys
+from app.core.anchoring import evidence as anchoring
+from app.core.log import proofs, publication
+from app.core.pack.store import Source, Stored
+from app.core.record import bundles, records
+from app.core.signing_keys import Purpose
+from app.errors import LogPending
+from app.evidence import pack
+from app.evidence.pack import Evidence, Timestamp
+from app.ledger.notes import Signature
+from app.lib.signing import SigningKey
+from app.models import Record
+from app.settings import VERSION, Settings
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a pack made now would be made from: where the leaf is, and what vouches for that."""
+
+    index: int
+    anchor: anchoring.Evidence
+    pack_key: SigningKey
+    source: Source
+
+
+def choose(session: Session, settings: Settings, record: Record) -> Choice:
+    """Return what a pack of the record would be made from now.
+
+    Raises `LogPending` while no published checkpoint covers its leaf.
+    """
+    last = publication.current(session)
+    if last is None:
+        raise LogPending("The log has published nothing yet.")
+    index = proofs.index_of(session, last, records.leaf_hash(record.bundle_sha256))
+    found = anchoring.best(session, last, index, settings.witness_policy)
+    key = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE)
+    source = Source(
+        found.published.generation.number,
+        found.published.checkpoint.size,
+        found.rank,
+        key.public.id,
+        recipe(settings),
+    )
+    return Choice(index, found, key, source)
+
+
+def is_current(stored: Stored, wanted: Source) -> bool:
+    """Say whether a pack is as good as one that would be made now."""
+    have = stored.source
+    return (have.generation, have.key_id, have.recipe) == (
+        wanted.generation,
+        wanted.key_id,
+        wanted.recipe,
+    ) and have.rank >= wanted.rank
+
+
+def recipe(settings: Settings) -> str:
+    """Name what of the service's own a pack is a function of: its release, its URL, verify.py."""
+    parts = (VERSION.encode(), settings.base_url.encode(), pack.verifier_source())
+    return sha256(b"\0".join(parts)).hexdigest()
+
+
+def evidence_of(
+    session: Session, settings: Settings, record: Record, chosen: Choice
+) -> Evidence | None:
+    """Return all that goes into the pack; None when the bundle is due or gone."""
+    raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
+    if raw is None:
+        return None
+    published = chosen.anchor.published
+    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
+    stamp = chosen.anchor.timestamp
+    return Evidence(
+        bundle=raw,
+        signature=record.signature,
+        public_key=signing_keys.public_key(session, record.key_id),
+        pack_key=chosen.pack_key,
+        base_url=settings.base_url,
+        release=VERSION,
+        log_key=publication.verifier_key(session, published.generation),
+        checkpoint=published.note,
+        leaf_index=chosen.index,
+        path=proof.path,
+        cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
+        timestamp=None if stamp is None else _timestamp(stamp),
+    )
+
+
+def _timestamp(stamp: anchoring.Timestamp) -> Timestamp:
+    moment = stamp.gen_time.astimezone(UTC)
+    return Timestamp(stamp.response, moment, stamp.tsa_chain.encode())
