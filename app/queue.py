@@ -37,6 +37,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "sweep": "tick",
     "expire_bundles": "tick",
     "prune_history": "tick",
+    "anchor_audit": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
+from jobs.anchor_audit import anchor_audit
 from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.deliver import deliver
 from jobs.expire_bundles import expire_bundles
@@ -20,6 +21,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "sweep": sweep,
     "expire_bundles": expire_bundles,
     "prune_history": prune_history,
+    "anchor_audit": anchor_audit,
 }
 
 # Milliseconds, of those that may take longer than any other.

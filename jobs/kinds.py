@@ -6,16 +6,18 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from app.core.anchoring import heads
 from app.core.delivery import bulk_replay
-from app.core.jobs import Errand, Step
+from app.core.jobs import Errand, Failed, Step
 from app.core.record import expiry
 from app.models import Job
 from jobs.runtime import Runtime
 
-Work: TypeAlias = Callable[[Session, UUID, Job], Step | Errand[Any]]
+Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
 # Each is bound to what it needs of the process that runs it.
 KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
+    heads.KIND: lambda _: heads.step,
 }

@@ -1,6 +1,7 @@
 """The actor that works on a durable job: step by step, each in its own transaction."""
 
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
@@ -9,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from app import metrics
 from app.core import jobs as durable
-from app.core.jobs import Errand, JobFailed, Step
+from app.core.jobs import Errand, Failed, JobFailed, Step
 from app.errors import Unavailable
-from app.models import Job
+from app.models import NO_TENANT, Job
 from jobs.kinds import KINDS
 from jobs.lease import renewed
 from jobs.middleware import kind, where
@@ -71,24 +72,35 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
 
 
 def _step(here: Runtime, tenant_id: UUID, job: Job) -> bool:
-    with here.database.transaction(tenant_id) as session:
+    with _opened(here, tenant_id) as session:
         step = KINDS[job.kind](here)(session, tenant_id, job)
-        if isinstance(step, Step):
-            return _advanced(session, job, step)
+        if not isinstance(step, Errand):
+            return _ended(session, job, step)
     return _run_errand(here, tenant_id, job, step)
 
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> bool:
     with renewed(here.database, job):
         said = errand.talk()
-    with here.database.transaction(tenant_id) as session:
-        return _advanced(session, job, errand.record(session, said))
+    with _opened(here, tenant_id) as session:
+        return _ended(session, job, errand.record(session, said))
 
 
-def _advanced(session: Session, job: Job, step: Step) -> bool:
-    if not durable.advance(session, job, step):
+def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
+    """Open what a step works in: the service's own jobs work for all tenants."""
+    if tenant_id == NO_TENANT:
+        return here.database.across_tenants()
+    return here.database.transaction(tenant_id)
+
+
+def _ended(session: Session, job: Job, step: Step | Failed) -> bool:
+    if isinstance(step, Failed):
+        kept = durable.fail(session, job, step.error, for_good=step.for_good)
+    else:
+        kept = durable.advance(session, job, step)
+    if not kept:
         raise _NotOurs
-    return step.cursor is not None
+    return isinstance(step, Step) and step.cursor is not None
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:

@@ -46,6 +46,7 @@ TIMETABLE: Final = by_name(
         # The sweep rings it each second while leaves wait; this holds the log against its head.
         Entry("integrate", actor="integrate", every=10, max_age=10),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
+        Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
 )

@@ -47,6 +47,17 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A step that came to nothing, and says why; what it wrote stays.
+
+    It is tried again like one that raised, unless `for_good`.
+    """
+
+    error: str
+    for_good: bool = False
+
+
+@dataclass(frozen=True)
 class Errand(Generic[_Said]):
     """A step that may take long, or talks to others: not while a transaction is open.
 
@@ -55,7 +66,7 @@ class Errand(Generic[_Said]):
     """
 
     talk: Callable[[], _Said]
-    record: Callable[[Session, _Said], Step]
+    record: Callable[[Session, _Said], Step | Failed]
 
 
 class JobFailed(Exception):
@@ -108,6 +119,27 @@ def enqueue(
     session.flush()
     ring_job(session, owner, job.id)
     return job
+
+
+def recur(session: Session, *, kind: str, dedupe_key: str, args: Mapping[str, Any]) -> Job:
+    """Queue the service's own job of this kind and key: always the same row, as it is while open.
+
+    So what a clock asks for day and night leaves one row that says how it went last.
+    """
+    found = session.scalar(
+        select(Job)
+        .where(Job.tenant_id == NO_TENANT, Job.kind == kind, Job.dedupe_key == dedupe_key)
+        .order_by(Job.id.desc())
+        .limit(1)
+    )
+    if found is None:
+        return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
+    job = _locked(session, NO_TENANT, found.id)
+    if job.finished_at is None:
+        return job
+    job.args = canonical_json.dumps(args).decode()
+    job.cursor = job.progress = None
+    return _queued_again(session, job)
 
 
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
@@ -267,6 +299,10 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
     job = _locked(session, tenant_id, job_id)
     if job.status != status:
         raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
+    return _queued_again(session, job)
+
+
+def _queued_again(session: Session, job: Job) -> Job:
     job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0
@@ -274,7 +310,7 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
     job.ring_at = None
     job.finished_at = None
     session.flush()
-    ring_job(session, tenant_id, job.id)
+    ring_job(session, job.tenant_id, job.id)
     return job
 
 

@@ -1,7 +1,12 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together."""
 
 from app.models.agents import Agent, AgentSession
-from app.models.anchors import AuditAnchor, CheckpointCosignature, CheckpointTimestamp
+from app.models.anchors import (
+    AnchoringTrouble,
+    AuditAnchor,
+    CheckpointCosignature,
+    CheckpointTimestamp,
+)
 from app.models.api_keys import ApiKey
 from app.models.audit import AuditEntry, AuditHead
 from app.models.base import Base
@@ -21,6 +26,7 @@ __all__ = [
     "NO_TENANT",
     "Agent",
     "AgentSession",
+    "AnchoringTrouble",
     "ApiKey",
     "AuditAnchor",
     "AuditEntry",

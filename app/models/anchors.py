@@ -34,13 +34,28 @@ class CheckpointTimestamp(Base):
 
 
 class CheckpointCosignature(Base):
-    """A witness's line (C2SP tlog-cosignature) on a published checkpoint."""
+    """A witness's line (C2SP tlog-cosignature) on a published checkpoint.
+
+    `cosigned_at` is None for an algorithm that is not checked here.
+    """
 
     __tablename__ = "checkpoint_cosignatures"
 
     generation: Mapped[int] = mapped_column(primary_key=True)
     size: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
+    key_hash: Mapped[bytes] = mapped_column(primary_key=True)
     line: Mapped[str]
-    cosigned_at: Mapped[datetime]
+    cosigned_at: Mapped[datetime | None]
     created_at: Mapped[CreatedAt]
+
+
+class AnchoringTrouble(Base):
+    """What keeps a part of anchoring from happening, and since when; gone when it happens again."""
+
+    __tablename__ = "anchoring_troubles"
+
+    part: Mapped[str] = mapped_column(primary_key=True)
+    since: Mapped[datetime]
+    detail: Mapped[str]
+    alarm: Mapped[bool]

@@ -51,16 +51,32 @@ CREATE TABLE checkpoint_cosignatures (
     generation  bigint NOT NULL,
     size        bigint NOT NULL,
     name        text NOT NULL,
+    key_hash    bytea NOT NULL CHECK (length(key_hash) = 4),
     line        text NOT NULL,
-    cosigned_at timestamptz NOT NULL,
+    -- Of an algorithm that is not checked here: unknown.
+    cosigned_at timestamptz,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (generation, size, name),
+    PRIMARY KEY (generation, size, name, key_hash),
     FOREIGN KEY (generation, size) REFERENCES checkpoints
+);
+-- How far a witness has come.
+CREATE INDEX checkpoint_cosignatures_witness
+    ON checkpoint_cosignatures (generation, name, key_hash, size);
+"""
+
+# What keeps heads or checkpoints from being anchored, one row a part for as long as it does; an
+# alarm is a witness that has seen another log of our name.
+TROUBLES = """
+CREATE TABLE anchoring_troubles (
+    part   text PRIMARY KEY,
+    since  timestamptz NOT NULL,
+    detail text NOT NULL,
+    alarm  boolean NOT NULL
 );
 """
 
 
 def upgrade() -> None:
     """Create what anchors need."""
-    for statements in (SALTS, ANCHORS, WITNESSED):
+    for statements in (SALTS, ANCHORS, WITNESSED, TROUBLES):
         op.execute(statements)

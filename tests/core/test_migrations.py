@@ -34,6 +34,7 @@ WITHOUT_TENANT = (
     "checkpoints",
     "checkpoint_timestamps",
     "checkpoint_cosignatures",
+    "anchoring_troubles",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")

@@ -68,9 +68,22 @@ def of_leaf(tx: Tx, leaf_hash: bytes) -> dict[str, object]:
     Raises `LogPending` while no published checkpoint covers it, `NotFound` if there is no such
     leaf.
     """
+    return at_checkpoint(tx, newest(tx), leaf_hash)
+
+
+def newest(tx: Tx) -> Published:
+    """Return the log's last checkpoint. Raises `LogPending` while there is none."""
     last = publication.current(tx)
     if last is None:
         raise LogPending("The log has published nothing yet.")
+    return last
+
+
+def at_checkpoint(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object]:
+    """Return the log-proof of a leaf in the tree of this checkpoint, whether or not it is the last.
+
+    Raises as `of_leaf` does.
+    """
     index, data = _place(tx, last, leaf_hash)
     found = inclusion(tx, last, index, last.checkpoint.size)
     return {

@@ -1,0 +1,6 @@
+"""Anchoring: what holds the audit chains, and the log they are anchored in, from outside.
+
+The heads of chains go into the log (`heads.py`); the log's checkpoints are stamped by a timestamp
+authority (`stamping.py`) and cosigned by witnesses (`cosigning.py`); `evidence.py` chooses what
+proves most, and `troubles.py` says what does not happen, and since when.
+"""

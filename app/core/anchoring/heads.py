@@ -1,0 +1,112 @@
+"""The heads of audit chains go into the log, as leaves that name no tenant.
+
+A head that was anchored is expected for ever: whoever rewrites, cuts or empties the chain cannot
+take it out of the log. A chain's entries stay as they are, so the head is read without a lock, and
+one that is older by the time of the commit is still a head that the chain leads through.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import jobs
+from app.core.jobs import Step
+from app.database import cursor
+from app.ledger import leaves, merkle
+from app.ledger.leaves import AuditHead
+from app.models import Job
+
+KIND = "anchor_audit"
+# In one transaction: some tens of milliseconds.
+MOST_TENANTS = 500
+
+_FIRST = UUID(int=0)
+
+# For each tenant one look at the end of its anchors: ten thousand take some tens of milliseconds.
+_DUE = """
+SELECT t.id, t.chain_salt, h.seq, h.hash, clock_timestamp()
+  FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
+ WHERE t.anchoring_enabled AND t.id > %(after)s
+   AND h.seq > coalesce((SELECT a.seq FROM audit_anchors AS a WHERE a.tenant_id = t.id
+                          ORDER BY a.seq DESC LIMIT 1), 0)
+ ORDER BY t.id LIMIT %(most)s
+"""
+# Of two who anchor the same head at once, the second waits here and then adds nothing.
+_ADD = """
+WITH added AS (
+    INSERT INTO audit_anchors (tenant_id, seq, hash, at, leaf_hash)
+    SELECT tenant_id, seq, hash, at, leaf_hash
+      FROM unnest(%(tenants)b::uuid[], %(seqs)b::bigint[], %(hashes)b::bytea[],
+                  %(times)b::timestamptz[], %(leaf_hashes)b::bytea[])
+           AS new (tenant_id, seq, hash, at, leaf_hash)
+     ORDER BY tenant_id
+    ON CONFLICT DO NOTHING
+    RETURNING leaf_hash)
+INSERT INTO log_leaves (id, leaf_hash, data)
+SELECT new.id, new.leaf_hash, new.data
+  FROM unnest(%(ids)b::uuid[], %(leaf_hashes)b::bytea[], %(data)b::bytea[])
+       AS new (id, leaf_hash, data)
+  JOIN added ON added.leaf_hash = new.leaf_hash
+"""
+
+
+class _Due(NamedTuple):
+    """A chain's head beyond its newest anchor, and the moment it was read."""
+
+    tenant_id: UUID
+    salt: bytes
+    seq: int
+    hash: bytes
+    at: datetime
+
+    @property
+    def leaf(self) -> bytes:
+        """The data of its leaf."""
+        chain = leaves.chain_name(self.salt)
+        return AuditHead(chain, self.seq, self.hash, rfc3339(self.at)).data
+
+
+def look(session: Session) -> Job | None:
+    """Enqueue the anchoring of every chain that is due, in a session that sees all tenants.
+
+    None when nothing is due.
+    """
+    if not _due(session, _FIRST, 1):
+        return None
+    return jobs.recur(session, kind=KIND, dedupe_key="due", args={})
+
+
+def step(session: Session, _tenant_id: UUID, job: Job) -> Step:
+    """Anchor the heads of the next tenants, in a session that sees all of them."""
+    progress = json.loads(job.progress or '{"anchored": 0}')
+    due = _due(session, _FIRST if job.cursor is None else UUID(hex=job.cursor), MOST_TENANTS)
+    progress["anchored"] += _add(session, due)
+    return Step(due[-1].tenant_id.hex if len(due) == MOST_TENANTS else None, progress)
+
+
+def _due(session: Session, after: UUID, most: int) -> list[_Due]:
+    rows = cursor(session).execute(_DUE, {"after": after, "most": most}, binary=True)
+    return [_Due(*row) for row in rows.fetchall()]
+
+
+def _add(session: Session, due: Sequence[_Due]) -> int:
+    """Add anchors with their leaves; return how many were new."""
+    if not due:
+        return 0
+    data = [each.leaf for each in due]
+    values = {
+        "tenants": [each.tenant_id for each in due],
+        "seqs": [each.seq for each in due],
+        "hashes": [each.hash for each in due],
+        "times": [each.at for each in due],
+        "leaf_hashes": [merkle.leaf_hash(each) for each in data],
+        "ids": [ids.new(each.at) for each in due],
+        "data": data,
+    }
+    return cursor(session).execute(_ADD, values).rowcount

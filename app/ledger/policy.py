@@ -1,0 +1,187 @@
+"""Whose word counts for a checkpoint (C2SP tlog-policy): logs, witnesses and their quorum.
+
+The policy is octets: a name is compared byte for byte, whatever characters it spells.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Signed, VerifierKey
+
+ML_DSA_44_COSIGNATURE = 0x06
+"""A witness's other algorithm. Its lines are kept, and never checked here."""
+
+NONE = "none"
+"""The quorum of whoever asks for no cosignature."""
+
+MAX_BYTES = 262_144
+MAX_ENTRIES = 256
+"""How many logs, witnesses and groups a policy may have, each; 32 are asked for."""
+
+_FORBIDDEN = re.compile(rb"[^\t\n\x20-\x7e\x80-\xff]")
+_ITEM = re.compile(r"[^ \t]+")
+_THRESHOLD = re.compile(r"[1-9][0-9]{0,5}")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log whose checkpoints count. Its key's name is its origin."""
+
+    key: VerifierKey
+    url: str | None
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A witness, by the name that it has within the policy only; `url` is its submission prefix."""
+
+    name: str
+    key: VerifierKey
+    url: str | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Witnesses and groups of which `threshold` are needed."""
+
+    name: str
+    threshold: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy as it was read; groups stand behind what they are made of."""
+
+    logs: tuple[Log, ...]
+    witnesses: tuple[Witness, ...]
+    groups: tuple[Group, ...]
+    quorum: str
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Policy":
+        """Read a policy. Raises Malformed, naming the line."""
+        if len(data) > MAX_BYTES or _FORBIDDEN.search(data):
+            raise Malformed(f"A policy is text of up to {MAX_BYTES} bytes, without controls.")
+        if not data.endswith(b"\n"):
+            raise Malformed("Each line of a policy ends with a newline, the last one too.")
+        reader = _Reader()
+        for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), 1):
+            try:
+                reader.take(_ITEM.findall(line))
+            except Malformed as error:
+                raise Malformed(f"Line {number} of the policy: {error}") from None
+        if reader.quorum is None:
+            raise Malformed("A policy has a line `quorum <name>`, or `quorum none`.")
+        return cls(tuple(reader.logs), tuple(reader.witnesses), tuple(reader.groups), reader.quorum)
+
+    def cosignatures(self, note: Note) -> list[Signed]:
+        """Return the cosignatures by these witnesses, each witness's first only.
+
+        Lines by others, and by keys that cannot be checked here, are passed over. Raises Unverified
+        if one by a witness does not hold.
+        """
+        known = {
+            (each.key.name, each.key.key_hash): each.key
+            for each in self.witnesses
+            if each.key.checkable
+        }
+        found: dict[VerifierKey, Signed] = {}
+        for line in note.signatures:
+            key = known.get((line.name, line.key_hash))
+            if key is not None:
+                found.setdefault(key, key.verify(note.text, line))
+        return list(found.values())
+
+    def is_met_by(self, keys: Iterable[VerifierKey]) -> bool:
+        """Say whether cosignatures by these keys make the quorum."""
+        signed = set(keys)
+        met = {NONE} | {each.name for each in self.witnesses if each.key in signed}
+        for group in self.groups:
+            if len(met.intersection(group.members)) >= group.threshold:
+                met.add(group.name)
+        return self.quorum in met
+
+
+_Entry = TypeVar("_Entry", Log, Witness)
+
+
+@dataclass
+class _Reader:
+    """What the lines so far have said."""
+
+    logs: list[Log] = field(default_factory=list)
+    witnesses: list[Witness] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    quorum: str | None = None
+    names: set[str] = field(default_factory=set)
+    grouped: set[str] = field(default_factory=set)
+
+    def take(self, items: Sequence[str]) -> None:
+        match items:
+            case []:
+                pass
+            case [first, *_] if first.startswith("#"):
+                pass
+            case ["log", key, *url] if len(url) < 2:
+                self._log(key, url)
+            case ["witness", name, key, *url] if len(url) < 2:
+                self._witness(name, key, url)
+            case ["group", name, threshold, *members] if members:
+                self._group(name, threshold, members)
+            case ["quorum", name]:
+                self._quorum(name)
+            case _:
+                raise Malformed("Not a log, witness, group or quorum line.")
+
+    def _log(self, text: str, url: list[str]) -> None:
+        key = VerifierKey.parse(text)
+        if key.algorithm != ED25519:
+            raise Malformed("The key of a log is Ed25519 (algorithm 01).")
+        _add(self.logs, Log(key, url[0] if url else None))
+
+    def _witness(self, name: str, text: str, url: list[str]) -> None:
+        key = VerifierKey.parse(text)
+        if key.algorithm not in (COSIGNATURE, ML_DSA_44_COSIGNATURE):
+            raise Malformed("The key of a witness is for cosignatures (algorithm 04 or 06).")
+        self._define(name)
+        _add(self.witnesses, Witness(name, key, url[0] if url else None))
+
+    def _group(self, name: str, threshold: str, members: list[str]) -> None:
+        for member in members:
+            if member not in self.names:
+                raise Malformed("A group is made of witnesses and groups from lines before it.")
+            if member in self.grouped:
+                raise Malformed("A name is a member of one group at most, and once.")
+            self.grouped.add(member)
+        self._define(name)
+        needed = {"any": 1, "all": len(members)}.get(threshold)
+        if needed is None and _THRESHOLD.fullmatch(threshold):
+            needed = int(threshold)
+        if needed is None or needed > len(members):
+            raise Malformed("A group needs `any`, `all`, or 1 up to all of its members.")
+        if len(self.groups) == MAX_ENTRIES:
+            raise Malformed(f"A policy has up to {MAX_ENTRIES} groups.")
+        self.groups.append(Group(name, needed, tuple(members)))
+
+    def _quorum(self, name: str) -> None:
+        if self.quorum is not None:
+            raise Malformed("A policy has one quorum.")
+        if name != NONE and name not in self.names:
+            raise Malformed("The quorum is a witness or group from a line before it, or `none`.")
+        self.quorum = name
+
+    def _define(self, name: str) -> None:
+        if name == NONE or name in self.names:
+            raise Malformed("This name is taken.")
+        self.names.add(name)
+
+
+def _add(entries: list[_Entry], entry: _Entry) -> None:
+    if len(entries) == MAX_ENTRIES:
+        raise Malformed(f"A policy has up to {MAX_ENTRIES} logs, and as many witnesses.")
+    if any(each.key.public_key == entry.key.public_key for each in entries):
+        raise Malformed("This public key is on another line already.")
+    entries.append(entry)

@@ -1,0 +1,107 @@
+"""Evidence to make packs of: a log with a few leaves, a witness, and keys that never change."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from app.evidence import bundle
+from app.evidence.bundle import Record
+from app.evidence.pack import Evidence
+from app.ledger import leaves, merkle
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
+from app.lib.signing import SigningKey
+
+BASE_URL = "https://records.example"
+ORIGIN = "log.example/records"
+RELEASE = "1.2.3"
+
+KEY = SigningKey(bytes(range(32)))
+NEXT_KEY = SigningKey(bytes(range(1, 33)))
+LOG = Signer(ORIGIN, Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34))))
+SECONDS = 1_770_000_000
+
+
+def private_key(seed: int) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+
+
+def witness_key(number: int) -> VerifierKey:
+    public = private_key(number).public_key().public_bytes_raw()
+    return VerifierKey.ed25519(f"witness.example/w{number}", public, COSIGNATURE)
+
+
+def cosign(number: int, text: str, seconds: int = SECONDS) -> Signature:
+    key = witness_key(number)
+    signed = private_key(number).sign(cosigned_bytes(text, seconds))
+    return Signature(key.name, key.key_hash, seconds.to_bytes(8, "big") + signed)
+
+
+def record(number: int = 7) -> Record:
+    return {
+        "id": f"rec_{number:032x}",
+        "tenant_id": f"ten_{1:032x}",
+        "session_id": f"ses_{2:032x}",
+        "agent_id": f"agt_{3:032x}",
+        "principal": "ana@example.com",
+        "kind": "decision",
+        "title": "Überweisung geprüft 🏦",
+        "labels": {"region": "eu", "\U00010000": "behind \ue000", "\ue000": "before"},
+        "occurred_at": None,
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    }
+
+
+STEP: Mapping[str, Any] = {
+    "name": "look up",
+    "kind": "tool",
+    "started_at": "2026-01-31T11:59:58Z",
+    "ended_at": "2026-01-31T11:59:59Z",
+    "status": "ok",
+    "attributes": {"score": 0.1, "tiny": 1e-7, "big": 1e21, "n": 9007199254740991},
+    "inputs": {"iban": "DE00"},
+    "outputs": ["verdict"],
+}
+CONTENT = {"amount": 12.5, "text": 'a "quoted" \\ \b\f\n\r\t\x00\x7f\u2028 text', "none": None}
+
+
+def bundle_of(number: int = 7, *, key: SigningKey = KEY, content: Any = CONTENT) -> bytes:
+    return bundle.write(record(number), content, [STEP], key_id=key.public.id)
+
+
+def evidence(
+    raw: bytes | None = None,
+    *,
+    key: SigningKey = KEY,
+    pack_key: SigningKey | None = None,
+    log: Signer = LOG,
+    others: int = 5,
+    index: int = 3,
+    witnesses: Sequence[int] = (),
+) -> Evidence:
+    """A record among `others` in a log whose checkpoint these witnesses cosigned."""
+    raw = bundle_of(key=key) if raw is None else raw
+    hashes = [merkle.leaf_hash(b"leaf %d" % number) for number in range(others)]
+    hashes.insert(index, merkle.leaf_hash(leaves.Record(sha256(raw).digest()).data))
+    checkpoint = Checkpoint(log.name, len(hashes), merkle.root(hashes))
+    path = merkle.inclusion_proof(
+        index,
+        len(hashes),
+        lambda level, number: merkle.root(hashes[number << level : (number + 1) << level]),
+    )
+    note = checkpoint.sign(log)
+    return Evidence(
+        bundle=raw,
+        signature=key.sign(raw),
+        public_key=key.public,
+        pack_key=pack_key or key,
+        base_url=BASE_URL,
+        release=RELEASE,
+        log_key=log.verifier_key,
+        checkpoint=bytes(note),
+        leaf_index=index,
+        path=path,
+        cosignatures=[cosign(number, note.text) for number in witnesses],
+    )
