@@ -1,0 +1,94 @@
+"""One tenant's chain, streamed and recomputed in constant memory: every hash, every link, its end.
+
+The server sends while the rows that came before are checked, and never more of them than one part.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit_view
+from app.core.verification.deadline import Deadline
+from app.database import cursor
+from app.ledger import hash_chain
+from app.ledger.hash_chain import START, Head
+from app.models import AuditHead
+
+PART = 500
+# A request's body is a tenth of that; who stores more wants to fill our memory.
+_LONGEST = 10 * 1024 * 1024
+
+_ENTRIES = f"""
+SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body END, substr(hash, 1, 33),
+       convert_to(left(action, 200), 'UTF8'),
+       convert_to(coalesce(
+           to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), at::text), 'UTF8')
+  FROM audit_entries WHERE tenant_id = %s AND seq > %s ORDER BY seq
+"""
+_ANY = "SELECT hash FROM audit_entries WHERE tenant_id = %s AND seq = %s"
+
+
+def end(session: Session, tenant_id: UUID) -> Head:
+    """Return the head that the chain has. Raises `AuditChainBroken` without one."""
+    found = session.get(AuditHead, tenant_id)
+    if found is None:
+        raise audit_view.broken(1, "missing", "a row in audit_heads", "none")
+    return Head(found.seq, found.hash.hex())
+
+
+def check(
+    session: Session, tenant_id: UUID, last: Head, deadline: Deadline, after: Head = START
+) -> None:
+    """Recompute what is behind `after`, through to `last` and no further.
+
+    Raises `AuditChainBroken` for the first bad entry, `TakesLonger`. Nothing else may be asked of
+    this session meanwhile.
+    """
+    cur = cursor(session)
+    # No entry has a number below 1, but a row may.
+    begin = after.seq or -(2**63)
+    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
+    with closing(rows):
+        seen = hash_chain.verify(
+            _filed(rows, deadline), tenant_id=ids.text("ten", tenant_id), after=after, end=last
+        )
+    if seen.broken is not None:
+        found = seen.broken
+        raise audit_view.broken(found.seq, found.reason, found.expected, found.found)
+
+
+def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
+    """Hold a chain that was found good up to `last` against a head that somebody kept.
+
+    Raises `AuditChainBroken`.
+    """
+    row = cursor(session).execute(_ANY, (tenant_id, kept.seq)).fetchone()
+    if row is None:
+        place = min(kept.seq, last.seq + 1)
+        raise audit_view.broken(place, "missing", f"entry {kept.seq}", f"the end at {last.seq}")
+    if row[0].hex() != kept.hash:
+        raise audit_view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
+
+
+def _filed(rows: Iterator[Any], deadline: Deadline) -> Iterator[tuple[int, bytes, bytes]]:
+    """Pass the rows on, and hold what they are filed under against each body once it is proven.
+
+    `action` and `at` are copies for filters, and a forged one hides an entry from a filtered list.
+    A body is canonical, so it begins with the one and has the other before its details.
+    """
+    for seq, body, digest, action, at in rows:
+        if not seq % PART:
+            deadline.check()
+        if body is None:
+            raise audit_view.broken(seq, "not_an_entry", "an entry", f"more than {_LONGEST} bytes")
+        yield seq, body, digest
+        if not (
+            body.startswith(b'{"action":"%b",' % action)
+            and b'"at":"%b","details":' % at in body
+        ):
+            filed = f"{action.decode()} and {at.decode()} beside it"
+            raise audit_view.broken(seq, "misfiled", "the action and time in its body", filed)
