@@ -38,6 +38,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "expire_bundles": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
+    "stamp_checkpoint": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from cryptography.x509 import Certificate
+
 from app.ledger.notes import check_name
-from app.lib import api_keys
+from app.ledger.policy import Policy
+from app.lib import api_keys, timestamps
+from app.lib.addresses import EVERYWHERE, BadURL, Network, check_url
 from app.lib.sealing import MasterKeys
 
 VERSION = "0.1.0"
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Seconds before each attempt, the first included: about three days in all.
 RETRY_SCHEDULE = (0.0, 5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
@@ -49,6 +51,9 @@ class Settings:
     root_admin_key: str | None = field(repr=False)
     webhook_allowed_networks: tuple[Network, ...]
     webhook_ca_file: str | None
+    tsa_url: str | None
+    tsa_certificates: tuple[Certificate, ...]
+    witness_policy: Policy | None
     retry_schedule: tuple[float, ...]
     pause_seconds: float
     history_days: int
@@ -94,6 +99,7 @@ class Settings:
             root_admin_key=_read(environ, "ROOT_ADMIN_KEY", _api_key, None),
             webhook_allowed_networks=_read(environ, "WEBHOOK_ALLOWED_NETWORKS", _networks, ()),
             webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", _existing_file, None),
+            **_anchoring(environ),
             retry_schedule=_read(environ, "RETRY_SCHEDULE", _schedule, RETRY_SCHEDULE),
             pause_seconds=_read(environ, "PAUSE_SECONDS", _positive, 30.0),
             history_days=_read(environ, "HISTORY_DAYS", _whole_days, 90),
@@ -214,6 +220,47 @@ def _head_url(text: str) -> str:
     else:
         raise ValueError("use file:///folder/file or s3://bucket/key")
     return text
+
+
+class _Anchoring(TypedDict):
+    tsa_url: str | None
+    tsa_certificates: tuple[Certificate, ...]
+    witness_policy: Policy | None
+
+
+def _anchoring(environ: Mapping[str, str]) -> _Anchoring:
+    """Read who vouches for the log besides the service itself."""
+    url = _read(environ, "TSA_URL", _operator_url, None)
+    nothing: tuple[Certificate, ...] = ()
+    certificates = _read(environ, "TSA_CA_FILE", _certificates, nothing)
+    for name, other, one, both in (
+        ("TSA_CA_FILE", "TSA_URL", url, certificates),
+        ("TSA_URL", "TSA_CA_FILE", certificates, url),
+    ):
+        if one and not both:
+            raise SettingError(f"{name} is not set, and {other} is: set both, or neither.")
+    policy = _read(environ, "WITNESS_POLICY", _policy, None)
+    return {"tsa_url": url, "tsa_certificates": certificates, "witness_policy": policy}
+
+
+def _operator_url(text: str) -> str:
+    try:
+        check_url(text, EVERYWHERE)
+    except BadURL as error:
+        raise ValueError(error.detail) from None
+    return text
+
+
+def _certificates(path: str) -> tuple[Certificate, ...]:
+    return timestamps.read_certificates(Path(_existing_file(path)).read_bytes())
+
+
+def _policy(path: str) -> Policy:
+    policy = Policy.parse(Path(_existing_file(path)).read_bytes())
+    for witness in policy.witnesses:
+        if witness.url is not None:
+            _operator_url(witness.url)
+    return policy
 
 
 def _networks(text: str) -> tuple[Network, ...]:

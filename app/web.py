@@ -8,6 +8,7 @@ from flask import Flask
 from app import logs
 from app.api import (
     agents,
+    anchors,
     audit,
     bundles,
     deliveries,
@@ -57,6 +58,7 @@ RESOURCES = (
     events,
     jobs,
     audit,
+    anchors,
     system,
 )
 

@@ -12,6 +12,7 @@ from jobs.expire_bundles import expire_bundles
 from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
+from jobs.stamp_checkpoint import stamp_checkpoint
 from jobs.sweep import sweep
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
@@ -22,6 +23,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "expire_bundles": expire_bundles,
     "prune_history": prune_history,
     "anchor_audit": anchor_audit,
+    "stamp_checkpoint": stamp_checkpoint,
 }
 
 # Milliseconds, of those that may take longer than any other.

@@ -6,7 +6,9 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import heads
+from app.core.anchoring import cosigning, heads, stamping
+from app.core.anchoring.cosigning import Cosigner
+from app.core.anchoring.stamping import Stamper
 from app.core.delivery import bulk_replay
 from app.core.jobs import Errand, Failed, Step
 from app.core.record import expiry
@@ -20,4 +22,8 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
     heads.KIND: lambda _: heads.step,
+    stamping.KIND: lambda here: (
+        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_certificates).step
+    ),
+    cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

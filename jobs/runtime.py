@@ -9,6 +9,7 @@ from app.core.log import heads
 from app.core.log.keeper import Keeper
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib.addresses import EVERYWHERE
 from app.lib.outbound import Outbound
 from app.lib.tally import Tally
 from app.queue import Bell
@@ -27,6 +28,8 @@ class Runtime:
     database: Database
     bell: Bell
     outbound: Outbound
+    # For the URLs that the operator chose: timestamp authority and witnesses.
+    authorities: Outbound
     flusher: Flusher
     room: Room
     log: Keeper
@@ -47,19 +50,32 @@ class Runtime:
             prepare_threshold=settings.database_prepare_threshold,
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
+        authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, settings, tally)
         flusher.start()
         head = heads.opened(settings.log_head_url)
         log = Keeper(database, settings.master_keys, settings.log_origin, head)
         counters = CounterWriter(database, tally)
         counters.begin()
-        return cls(settings, database, bell, outbound, flusher, Room(threads), log, tally, counters)
+        return cls(
+            settings,
+            database,
+            bell,
+            outbound,
+            authorities,
+            flusher,
+            Room(threads),
+            log,
+            tally,
+            counters,
+        )
 
     def close(self) -> None:
         """Write what is left and close everything."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
         self.outbound.close()
+        self.authorities.close()
         self.database.close()
         self.bell.close()
 

@@ -47,6 +47,14 @@ TIMETABLE: Final = by_name(
         Entry("integrate", actor="integrate", every=10, max_age=10),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
+        # A minute later: by then the heads that were just anchored are in a checkpoint.
+        Entry(
+            "stamp_checkpoint",
+            actor="stamp_checkpoint",
+            every=10 * _MINUTE,
+            offset=_MINUTE,
+            max_age=10 * _MINUTE,
+        ),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
 )

@@ -20,6 +20,7 @@ from app.core.callers import Caller, Role
 from app.database import Database
 from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Head
+from app.ledger.policy import Policy
 from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(
@@ -171,15 +172,18 @@ def _export() -> Response:
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:
         end = audit_export.begin(session, caller())
-    lines = _lines(services().database, caller(), end)
+    policy = services().settings.witness_policy
+    lines = _lines(services().database, caller(), end, policy)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
     return Response(chain([first], lines), content_type=NDJSON)
 
 
-def _lines(database: Database, reader: Caller, end: Head) -> Iterator[bytes]:
+def _lines(database: Database, reader: Caller, end: Head, policy: Policy | None) -> Iterator[bytes]:
     for after in range(0, end.seq, audit_export.PART):
         with database.transaction(reader.tenant_id) as session:
             entries = audit_export.part(session, reader, after, end)
         yield b"".join(map(audit_export.line, entries))
-    yield audit_export.trailer(end)
+    with database.transaction(reader.tenant_id, snapshot=True) as session:
+        trailer = audit_export.trailer(session, reader.tenant_id, end, policy)
+    yield trailer

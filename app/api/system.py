@@ -15,6 +15,7 @@ from app.api.auth import public
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
+from app.core.anchoring import evidence, troubles
 from app.core.gauges import Gauges
 from app.core.log import generations, status
 from app.errors import Unauthenticated, Unavailable
@@ -23,7 +24,7 @@ from app.models import NO_TENANT
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "log")
+_NEEDED = ("redis", "worker", "scheduler", "log", "anchoring")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -59,9 +60,11 @@ def readyz() -> Response:
     Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
     `worker` or `scheduler` everything is accepted and kept, and its effects wait. `log` is among
     them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
+    `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
+    be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
     """
     database = _database_state()
-    parts = {"database": database, **_others(), **_log_states(database)}
+    parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
     missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
     body: dict[str, Any] = {
@@ -132,6 +135,21 @@ def _log_states(database: str) -> dict[str, str]:
     except Unavailable:
         return {"log": "unknown", "log_head": head}
     return {"log": trouble or "up", "log_head": head}
+
+
+def _anchoring(database: str) -> dict[str, str]:
+    """Say what is not anchored, and who vouches for what is."""
+    settings = services().settings
+    by = evidence.vouchers(timestamps=settings.tsa_url is not None, policy=settings.witness_policy)
+    said = evidence.said_of(by)
+    if database != "up":
+        return {"anchoring": "unknown", "anchored_by": said}
+    try:
+        with services().database.across_tenants() as session:
+            found = [troubles.line(each) for each in troubles.rows(session)]
+    except Unavailable:
+        return {"anchoring": "unknown", "anchored_by": said}
+    return {"anchoring": "; ".join(found) or "up", "anchored_by": said}
 
 
 def _others() -> dict[str, str]:

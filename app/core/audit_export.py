@@ -6,18 +6,23 @@ slow reader holds no connection and no old rows, and memory does not grow with t
 """
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import audit, audit_view
+from app.core.anchoring import anchors
+from app.core.anchoring.anchors import AnchorReader
 from app.core.callers import Caller
 from app.ledger.hash_chain import Head
+from app.ledger.policy import Policy
 from app.lib import canonical_json
 from app.models import AuditEntry, AuditHead
 
 PART = 500
+MOST_ANCHORS = 100
 
 
 def begin(session: Session, caller: Caller) -> Head:
@@ -64,16 +69,18 @@ def line(entry: AuditEntry) -> bytes:
     return canonical_json.dumps(audit_view.represent(entry)) + b"\n"
 
 
-def trailer(end: Head) -> bytes:
-    """Return the last line of an export, without which it is incomplete."""
-    return (
-        canonical_json.dumps(
-            {
-                "type": "trailer",
-                "entries": end.seq,
-                "head": audit_view.head_json(end),
-                "anchors": [],
-            }
-        )
-        + b"\n"
-    )
+def trailer(session: Session, tenant_id: UUID, end: Head, policy: Policy | None) -> bytes:
+    """Return the last line of an export, without which it is incomplete.
+
+    It holds the newest anchors of the entries before it, each with its proof. Needs a snapshot.
+    """
+    reader = AnchorReader(session, tenant_id, policy)
+    newest = anchors.rows(session, tenant_id, end.seq + 1, MOST_ANCHORS)
+    members = {
+        "type": "trailer",
+        "entries": end.seq,
+        "head": audit_view.head_json(end),
+        "anchors": [reader.represent(each) for each in newest],
+        "anchors_total": anchors.count(session, tenant_id, end.seq),
+    }
+    return canonical_json.dumps(members) + b"\n"

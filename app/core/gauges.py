@@ -31,6 +31,9 @@ class Gauges:
     jobs_retrying: int
     jobs_dead: int
     oldest_job_due: float
+    unanchored: int
+    anchoring_alarms: int
+    oldest_unanchored: float
 
 
 # A stuck scrape must not stay behind as another burden.
@@ -75,7 +78,9 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
          WHERE status = 'disabled' AND deleted_at IS NULL) AS webhooks_disabled,
        job.queued AS jobs_queued, job.running AS jobs_running, job.retrying AS jobs_retrying,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
-       job.oldest AS oldest_job_due
+       job.oldest AS oldest_job_due,
+       trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
+       trouble.oldest AS oldest_unanchored
   FROM (SELECT count(*) AS due, count(*) FILTER (WHERE age > %(overdue)s) AS overdue,
                coalesce(extract(epoch FROM max(age)), 0)::float8 AS oldest FROM due) AS lane
  CROSS JOIN (
@@ -84,6 +89,11 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
               count(*) FILTER (WHERE status = 'retrying') AS retrying,
               greatest(coalesce(extract(epoch FROM max(age)), 0), 0)::float8 AS oldest
          FROM open_job) AS job
+ CROSS JOIN (
+       SELECT count(*) AS parts, count(*) FILTER (WHERE alarm) AS alarms,
+              coalesce(extract(epoch FROM (SELECT now FROM present) - min(since)), 0)::float8
+                  AS oldest
+         FROM anchoring_troubles) AS trouble
 """
 
 

@@ -99,6 +99,10 @@ class Target:
         return self.scheme == "https"
 
 
+EVERYWHERE = (ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0"))
+"""For URLs that the operator chooses, and nobody else."""
+
+
 def is_public(address: Address) -> bool:
     """Say whether an address belongs to the public internet, by IANA's registries.
 

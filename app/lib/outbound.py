@@ -105,12 +105,13 @@ class Outbound:
         deadline_seconds: float = DEADLINE_SECONDS,
         on_slow: Callable[[], None] | None = None,
         slow_after: float = SLOW_SECONDS,
+        kept_bytes: int = KEPT_BODY_BYTES,
     ) -> Answer:
         """POST `body` and return what came of it, at `deadline_seconds` at the latest (to 50 ms).
 
         Never raises for what the network or the receiver does. `on_slow` is called once, from
         another thread, if the POST is still out after `slow_after` seconds; it should return at
-        once.
+        once. Of the answer's body at most `kept_bytes` are kept, and no more than 64 KiB read.
         """
         started = time.monotonic()
         try:
@@ -119,38 +120,39 @@ class Outbound:
             return Answer(None, Failure.BAD_URL, error.detail, Timings(milliseconds_since(started)))
         watch = nullcontext() if on_slow is None else self._watchdog.watch(slow_after, on_slow)
         with watch:
-            return self._post(post, started, deadline_seconds)
+            return self._post(post, started, deadline_seconds, kept_bytes)
 
     def close(self) -> None:
         """Close every connection that is kept alive."""
         self._adapter.close()
 
-    def _post(self, post: Post, started: float, seconds: float) -> Answer:
+    def _post(self, post: Post, started: float, seconds: float, kept_bytes: int) -> Answer:
         """Try once, and once more if a kept-alive connection turns out to be dead.
 
         Receivers close idle connections when they like, so a request may cross with the closing.
         Then not a byte comes back; should it have been read all the same, receivers deduplicate.
         """
         attempt = Attempt(started, seconds)
-        answer = self._exchange(post, started, attempt)
+        answer = self._exchange(post, started, attempt, kept_bytes)
         if answer.failure is Failure.RESET and attempt.reused and attempt.first_byte is None:
-            answer = self._exchange(post, started, Attempt(started, seconds, fresh=True))
+            attempt = Attempt(started, seconds, fresh=True)
+            answer = self._exchange(post, started, attempt, kept_bytes)
             return replace(answer, reconnected=True)
         return answer
 
-    def _exchange(self, post: Post, started: float, attempt: Attempt) -> Answer:
+    def _exchange(self, post: Post, started: float, attempt: Attempt, kept_bytes: int) -> Answer:
         begin(attempt)
         try:
             raw: HTTPResponse = self._adapter.send(post, stream=True).raw
         except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
             failure, error = explain(caught, attempt)
             return Answer(None, failure, error, _timings(started, attempt))
-        body, cut = _read_body(raw, attempt)
+        body, cut = _read_body(raw, attempt, kept_bytes)
         timings = _timings(started, attempt)
         return Answer(raw.status, None, cut, timings, _headers(raw), body, _retry_after(raw))
 
 
-def _read_body(answer: HTTPResponse, attempt: Attempt) -> tuple[bytes, str | None]:
+def _read_body(answer: HTTPResponse, attempt: Attempt, kept_bytes: int) -> tuple[bytes, str | None]:
     """Return the first bytes of the body, and what broke it off, if something did.
 
     A body that ended leaves its connection to the next request; any other closes it.
@@ -161,7 +163,7 @@ def _read_body(answer: HTTPResponse, attempt: Attempt) -> tuple[bytes, str | Non
     try:
         # What comes after a 101 is no HTTP.
         while left and answer.status >= 200 and (piece := answer.read1(left)):
-            kept += piece[: KEPT_BODY_BYTES - len(kept)]
+            kept += piece[: kept_bytes - len(kept)]
             left -= len(piece)
     except AnswerTooLong:
         pass  # more is there than is read

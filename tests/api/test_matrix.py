@@ -101,6 +101,7 @@ POST   /v1/jobs/<job_id>/retry              | 401 | 403 409 409 | 403 403 403 | 
 
 GET    /v1/audit                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/audit/verify                     | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/audit/anchors                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
 """
 
 # Anybody may read these; /metrics has a token of its own and is not there without one.

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from app.evidence.pack import Evidence
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.evidence import bundle
 from app.evidence.bundle import Record
-from app.evidence.pack import Evidence
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes

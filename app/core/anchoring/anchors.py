@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -92,13 +93,23 @@ SELECT at FROM audit_entries
 """
 
 
-def disabled_since(session: Session, tenant_id: UUID) -> datetime | None:
-    """Return when the tenant's anchoring was switched off, as its chain says.
+@dataclass(frozen=True)
+class Standing:
+    """Whether a tenant's chain is anchored; if not, since when, where its chain says so."""
 
-    None while it is on, and when no entry says: then it was no caller who did it.
+    enabled: bool
+    disabled_since: datetime | None
+
+
+def standing(session: Session, tenant_id: UUID) -> Standing:
+    """Return whether the chain is anchored.
+
+    Switched off by no caller but in the database, there is no entry that says since when.
     """
-    enabled = select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
-    if session.execute(enabled).scalar_one():
-        return None
+    enabled = session.execute(
+        select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
+    ).scalar_one()
+    if enabled:
+        return Standing(enabled=True, disabled_since=None)
     row = cursor(session).execute(_DISABLED, (tenant_id,)).fetchone()
-    return None if row is None else row[0]
+    return Standing(enabled=False, disabled_since=None if row is None else row[0])

@@ -8,7 +8,7 @@ given out together are of one checkpoint.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from sqlalchemy.orm import Session
 
@@ -26,6 +26,36 @@ class Rank(IntEnum):
     LOG = 0
     TIMESTAMPED = 1
     WITNESSED = 2
+
+
+class Voucher(StrEnum):
+    """Who vouches for what is anchored: the service's own log, and others for that."""
+
+    LOG = "log"
+    TIMESTAMPS = "timestamps"
+    WITNESSES = "witnesses"
+
+
+_SAID = {
+    (Voucher.LOG,): "The service's own log alone: nobody outside vouches for it. Set TSA_URL or"
+    " WITNESS_POLICY, or keep checkpoints yourself.",
+    (Voucher.LOG, Voucher.TIMESTAMPS): "The service's own log, stamped by a timestamp authority.",
+    (Voucher.LOG, Voucher.WITNESSES): "The service's own log, cosigned by witnesses.",
+    tuple(Voucher): "The service's own log, stamped by a timestamp authority and cosigned by"
+    " witnesses.",
+}
+
+
+def vouchers(*, timestamps: bool, policy: Policy | None) -> tuple[Voucher, ...]:
+    """Return who vouches for the log of this installation as it is set up now."""
+    asked = policy is not None and any(each.url is not None for each in policy.witnesses)
+    wanted = {Voucher.LOG: True, Voucher.TIMESTAMPS: timestamps, Voucher.WITNESSES: asked}
+    return tuple(each for each, is_there in wanted.items() if is_there)
+
+
+def said_of(those: tuple[Voucher, ...]) -> str:
+    """Say in a sentence who vouches."""
+    return _SAID[those]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""The anchors of the audit chain over HTTP: heads in the public log, and what proves them."""
+
+from typing import Any
+
+from flask import Response
+
+from app.api import fields
+from app.api.auth import caller, requires
+from app.api.log_schemas import Hash, LogProofSchema
+from app.api.paging import PageArgs, page
+from app.api.parsing import Blueprint
+from app.api.services import services
+from app.api.transactions import transaction
+from app.clock import rfc3339
+from app.core.anchoring import anchors, evidence
+from app.core.anchoring.anchors import AnchorReader
+from app.core.callers import Role
+from app.lib.canonical_json import MAX_INTEGER
+from app.settings import Settings
+
+blp = Blueprint(
+    "anchors",
+    __name__,
+    url_prefix="/v1/audit",
+    description="What holds the audit chain from outside: its heads in the transparency log.",
+)
+
+_BASE64 = {"contentEncoding": "base64"}
+
+
+class AnchorSchema(fields.Schema):
+    """A head of the chain in the log. Proof, timestamp and cosignatures are of one checkpoint.
+
+    `chain` is what the log calls this tenant's chain. While `log_proof` is null it waits for its
+    place in the log.
+    """
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    hash = Hash(required=True)
+    at = fields.Time(required=True)
+    chain = Hash(required=True)
+    log_proof = fields.Object(LogProofSchema, required=True, allow_none=True)
+    vkey = fields.Text(
+        1000, required=True, allow_none=True, metadata={"description": "The log's verifier key."}
+    )
+    timestamp = fields.Text(
+        100_000,
+        required=True,
+        allow_none=True,
+        metadata={"description": "The RFC 3161 response over the checkpoint.", **_BASE64},
+    )
+    tsa_chain = fields.Text(
+        1_000_000,
+        required=True,
+        allow_none=True,
+        metadata={"description": "PEM: the certificates above the authority's, root included."},
+    )
+    cosignatures = fields.Items(fields.Text(20_000), required=True, max_items=1000)
+
+
+class AnchoringSchema(fields.Schema):
+    """Whether heads are anchored, and who vouches for the log besides the service itself."""
+
+    enabled = fields.Boolean(required=True)
+    disabled_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Null also if no entry of the chain says when."},
+    )
+    anchored_by = fields.Items(
+        fields.Choice(evidence.Voucher), required=True, max_items=len(evidence.Voucher)
+    )
+    detail = fields.Text(1000, required=True)
+
+
+class AnchorPageSchema(fields.Schema):
+    """One page of anchors, newest first."""
+
+    data = fields.Items(fields.Object(AnchorSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    anchoring = fields.Object(AnchoringSchema, required=True)
+
+
+@blp.route("/anchors", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, AnchorPageSchema)
+@blp.alt_response(409, "CONFLICT")
+def list_anchors(args: dict[str, Any]) -> Response:
+    """List the anchors of the audit chain
+
+    Newest first, each with the best evidence there is: a quorum of witnesses before a timestamp,
+    that before the log alone, and of equals the earliest checkpoint. `anchoring` says whether the
+    chain is anchored at present, and by whom.
+    """
+    settings = services().settings
+    tenant_id = caller().tenant_id
+    with transaction(snapshot=True) as session:
+        reader = AnchorReader(session, tenant_id, settings.witness_policy)
+        standing = anchors.standing(session, tenant_id)
+        return page(
+            args,
+            lambda before, limit: anchors.rows(session, tenant_id, before, limit),
+            reader.represent,
+            position=lambda anchor: anchor.seq,
+            beside={"anchoring": _anchoring(settings, standing)},
+        )
+
+
+def _anchoring(settings: Settings, standing: anchors.Standing) -> dict[str, Any]:
+    vouchers = evidence.vouchers(
+        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
+    )
+    since = standing.disabled_since
+    return {
+        "enabled": standing.enabled,
+        "disabled_since": None if since is None else rfc3339(since),
+        "anchored_by": list(vouchers),
+        "detail": evidence.said_of(vouchers),
+    }

@@ -1,0 +1,123 @@
+"""C2SP tlog-witness, the log's side: what `add-checkpoint` is sent, and how its answer is read."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.anchoring import asking
+from app.core.anchoring.asking import NoAnswer, Reply
+from app.ledger.merkle import MAX_SIZE
+from app.ledger.notes import (
+    MAX_SIGNATURES,
+    Malformed,
+    Note,
+    Signature,
+    Unverified,
+    VerifierKey,
+    encode_base64,
+)
+from app.lib.outbound import Outbound
+
+_SIZE = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
+_MOST_SECONDS = 253_402_300_799  # the last that a calendar of four-digit years has
+
+
+@dataclass(frozen=True)
+class Cosigned:
+    """The lines of a 200 by keys that were asked for: each with its time, None if unchecked."""
+
+    lines: tuple[tuple[Signature, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A 409: the witness is at another size than the one that was said to be its last."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Inconsistent:
+    """A 422: what the witness cosigned before is not how this checkpoint's tree begins."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Anything else; the text says what."""
+
+    detail: str
+
+
+Answer = Cosigned | Elsewhere | Inconsistent | Refused
+
+
+def add_checkpoint(
+    outbound: Outbound,
+    url: str,
+    old_size: int,
+    proof: Sequence[bytes],
+    note: bytes,
+    keys: Sequence[VerifierKey],
+) -> Answer:
+    """Submit a checkpoint to the witness with this submission prefix; say what came of it.
+
+    `proof` leads from `old_size` to the checkpoint's size. Lines by other than `keys` are ignored.
+    """
+    lines = [f"old {old_size}", *map(encode_base64, proof), ""]
+    body = "".join(f"{line}\n" for line in lines).encode() + note
+    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    try:
+        reply = asking.post(outbound, f"{url.rstrip('/')}/add-checkpoint", body, headers)
+        return _read(reply, Note.parse(note).text, keys)
+    except NoAnswer as error:
+        return Refused(str(error))
+
+
+def _read(reply: Reply, text: str, keys: Sequence[VerifierKey]) -> Answer:
+    if reply.status == 409:
+        match = _SIZE.fullmatch(reply.body)
+        if match is None or int(match[1]) > MAX_SIZE:
+            return Refused("It answered 409 without saying at which size it is.")
+        return Elsewhere(int(match[1]))
+    if reply.status == 422:
+        return Inconsistent()
+    if reply.status in _REFUSALS:
+        return Refused(_REFUSALS[reply.status])
+    try:
+        return Cosigned(tuple(_lines(reply.ok(), text, keys)))
+    except (Malformed, Unverified) as error:
+        return Refused(f"Its cosignature cannot be taken: {error}")
+
+
+_REFUSALS = {
+    400: "It took the request for a malformed one (400).",
+    403: "It knows this log by another key (403).",
+    404: "It does not know this log (404), or its URL is wrong.",
+}
+
+
+def _lines(
+    body: bytes, text: str, keys: Sequence[VerifierKey]
+) -> list[tuple[Signature, int | None]]:
+    """Return the lines by these keys, each key's first, those that can be checked checked."""
+    try:
+        *lines, end = body.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise Malformed("The answer is not UTF-8.") from None
+    if end or not 0 < len(lines) <= MAX_SIGNATURES:
+        raise Malformed("The answer is not signature lines.")
+    found: dict[VerifierKey, tuple[Signature, int | None]] = {}
+    for signature in map(Signature.parse, lines):
+        key = next((key for key in keys if key.made(signature)), None)
+        if key is not None and key not in found:
+            found[key] = (signature, _seconds(key, text, signature))
+    return list(found.values())
+
+
+def _seconds(key: VerifierKey, text: str, signature: Signature) -> int | None:
+    if not key.checkable:
+        return None
+    seconds = key.verify(text, signature).seconds
+    if seconds is None or not 0 < seconds <= _MOST_SECONDS:
+        raise Unverified("It has no time.")
+    return seconds

@@ -1,0 +1,77 @@
+"""What keeps something from being anchored: one row a part, from when it begins until it ends.
+
+So a failure is seen while it lasts, and said once when it begins and once when it ends, not at each
+try. An alarm is more than a failure: a witness has seen another log of our name. It stays until
+that witness accepts what we publish.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.database import after_commit, cursor
+from app.models import AnchoringTrouble
+
+_log = structlog.get_logger(__name__)
+
+_ADD = """
+INSERT INTO anchoring_troubles (part, since, detail, alarm) VALUES (%s, %s, %s, %s)
+ON CONFLICT DO NOTHING
+"""
+# What an alarm said stays: a witness that is out of reach as well does not take it back.
+_CHANGE = """
+UPDATE anchoring_troubles SET detail = %(detail)s, alarm = alarm OR %(alarm)s
+ WHERE part = %(part)s AND (%(alarm)s OR NOT alarm)
+"""
+_END = "DELETE FROM anchoring_troubles WHERE part = %s"
+_OTHERS = "DELETE FROM anchoring_troubles WHERE part <> ALL (%s) RETURNING part"
+
+
+def begin(
+    session: Session, part: str, since: datetime, detail: str, *, alarm: bool = False
+) -> None:
+    """Note that nothing was anchored by this part since `since`, and why; say it when it is new."""
+    cur = cursor(session)
+    known = cur.execute(
+        "SELECT alarm FROM anchoring_troubles WHERE part = %s FOR UPDATE", (part,)
+    ).fetchone()
+    if known is None:
+        is_new = cur.execute(_ADD, (part, since, detail, alarm)).rowcount == 1
+    else:
+        is_new = alarm and not known[0]
+        cur.execute(_CHANGE, {"part": part, "detail": detail, "alarm": alarm})
+    if is_new:
+        say = _log.critical if alarm else _log.error
+        event = "witness_alarm" if alarm else "unanchored"
+        after_commit(session, lambda: say(event, part=part, since=since.isoformat(), detail=detail))
+
+
+def end(session: Session, part: str) -> None:
+    """Note that this part anchors again."""
+    if cursor(session).execute(_END, (part,)).rowcount:
+        after_commit(session, lambda: _log.warning("anchored_again", part=part))
+
+
+def keep(session: Session, parts: Collection[str]) -> None:
+    """Forget the troubles of every other part: it is not asked for any more."""
+    for (part,) in cursor(session).execute(_OTHERS, (list(parts),)).fetchall():
+        _log.warning("anchoring_part_removed", part=part)
+
+
+def rows(session: Session) -> Sequence[AnchoringTrouble]:
+    """Return what fails now: alarms first, then the longest."""
+    return session.scalars(
+        select(AnchoringTrouble).order_by(
+            AnchoringTrouble.alarm.desc(), AnchoringTrouble.since, AnchoringTrouble.part
+        )
+    ).all()
+
+
+def line(trouble: AnchoringTrouble) -> str:
+    """Say a trouble in one line."""
+    alarm = "ALARM: " if trouble.alarm else ""
+    return f"{alarm}{trouble.part}: unanchored since {rfc3339(trouble.since)}: {trouble.detail}"

@@ -1,0 +1,81 @@
+"""Watching that heads reach the log, and that the log takes them in.
+
+Looked at by each tick, before it asks for what is due: what was due at the tick before has had ten
+minutes.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.anchoring import heads, troubles
+from app.core.log import generations
+from app.database import cursor, database_now
+from app.models import NO_TENANT, Job
+
+HEADS = "heads"
+LOG = "log"
+PARTS = (HEADS, LOG)
+
+# What should have happened within seconds.
+LATE = timedelta(minutes=5)
+
+_OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
+_PREPARED = """
+SELECT prepared_at FROM checkpoints
+ WHERE note IS NULL AND generation = (SELECT max(generation) FROM log_generations)
+"""
+# The first entry of any chain that no anchor covers.
+_OLDEST_ENTRY = """
+SELECT min(e.at) FROM tenants AS t
+ CROSS JOIN LATERAL (SELECT coalesce(max(a.seq), 0) AS seq FROM audit_anchors AS a
+                      WHERE a.tenant_id = t.id) AS anchored
+  JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = anchored.seq + 1
+ WHERE t.anchoring_enabled
+"""
+
+
+def watch(session: Session) -> None:
+    """Note what does not get anywhere, or does again, in a session that sees all tenants."""
+    now = database_now(session)
+    _watch_log(session, now)
+    _watch_heads(session, now)
+
+
+def _watch_log(session: Session, now: datetime) -> None:
+    since = _waiting_since(session)
+    if since is None or now - since < LATE:
+        troubles.end(session, LOG)
+        return
+    generation = generations.newest(session)
+    halted = None if generation is None else generation.trouble
+    why = f"the log is halted ({halted})" if halted else "no worker takes them in"
+    troubles.begin(session, LOG, since, f"Leaves wait for a checkpoint: {why}.")
+
+
+def _waiting_since(session: Session) -> datetime | None:
+    cur = cursor(session)
+    leaf = cur.execute(_OLDEST_LEAF).fetchone()
+    prepared = cur.execute(_PREPARED).fetchone()
+    times = [] if leaf is None else [ids.made_at(leaf[0])]
+    return min(times + ([] if prepared is None else [prepared[0]]), default=None)
+
+
+def _watch_heads(session: Session, now: datetime) -> None:
+    """A run that is due for minutes, or that failed, keeps every chain waiting."""
+    job = session.scalar(
+        select(Job)
+        .where(Job.tenant_id == NO_TENANT, Job.kind == heads.KIND)
+        .order_by(Job.id.desc())
+        .limit(1)
+    )
+    failed = job is not None and job.error is not None and job.status != "succeeded"
+    late = job is not None and job.finished_at is None and now - job.run_at > LATE
+    if job is None or not (failed or late):
+        troubles.end(session, HEADS)
+        return
+    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
+    since = now if row is None or row[0] is None else row[0]
+    troubles.begin(session, HEADS, since, job.error or "No worker runs the job that anchors them.")

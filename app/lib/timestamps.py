@@ -1,0 +1,149 @@
+"""RFC 3161 timestamps: what is asked of an authority, and when its answer counts.
+
+An answer counts when it grants what was asked: the same SHA-256, the same nonce, signed by a
+certificate for `timeStamping` that leads to a root which the operator trusts, valid at genTime.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
+from rfc3161_client import (
+    HashAlgorithm,
+    TimeStampRequest,
+    TimestampRequestBuilder,
+    TimeStampResponse,
+    VerificationError,
+    VerifierBuilder,
+    decode_timestamp_response,
+)
+from rfc3161_client.tsp import PKIStatus
+
+CONTENT_TYPE = "application/timestamp-query"
+
+_SHA256 = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
+_LONGEST_CHAIN = 10
+
+
+class NotStamped(Exception):
+    """An authority's answer is no timestamp of what was sent; the text says why."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A response as it came, the certificates that lead from its signer to the root, genTime."""
+
+    response: bytes
+    chain: str
+    gen_time: datetime
+
+
+def read_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Read a PEM file of certificates. Raises ValueError unless one at least is a root."""
+    found = tuple(x509.load_pem_x509_certificates(pem))
+    if not any(each.subject == each.issuer for each in found):
+        raise ValueError("it holds no root certificate, which others lead to")
+    return found
+
+
+def request(data: bytes) -> TimeStampRequest:
+    """Return a request (RFC 3161 section 2.4.1) for `data`, with a nonce and `certReq`."""
+    return (
+        TimestampRequestBuilder()
+        .data(data)
+        .hash_algorithm(HashAlgorithm.SHA256)
+        .nonce(nonce=True)
+        .cert_request(cert_request=True)
+        .build()
+    )
+
+
+def check(
+    response: bytes, asked: TimeStampRequest, data: bytes, trusted: Sequence[x509.Certificate]
+) -> Stamp:
+    """Return what a response says, once it is sure to answer `asked`, which was made of `data`.
+
+    `trusted` are roots, and certificates between them and the authority's. Raises `NotStamped`.
+    """
+    try:
+        read = decode_timestamp_response(response)
+        _check_granted(read)
+        _verify(read, asked, data, trusted)
+        chain = _chain(read, trusted)
+        moment = read.tst_info.gen_time
+    except (VerificationError, ValueError, TypeError) as error:
+        raise NotStamped(_plain(error)) from None
+    return Stamp(response, "".join(_pem(each) for each in chain), moment)
+
+
+def _check_granted(read: TimeStampResponse) -> None:
+    """Section 2.4.2: anything but `granted` is not what was asked for."""
+    if read.status != PKIStatus.GRANTED:
+        named = {each.value: each.name.lower() for each in PKIStatus}.get(read.status, "unknown")
+        raise NotStamped(f"The authority answered with the status {named}.")
+
+
+def _verify(
+    read: TimeStampResponse,
+    asked: TimeStampRequest,
+    data: bytes,
+    trusted: Sequence[x509.Certificate],
+) -> None:
+    if asked.nonce is None or read.tst_info.nonce != asked.nonce:
+        raise NotStamped("The nonce in the answer is not the one that was sent.")
+    imprint = read.tst_info.message_imprint
+    if imprint.hash_algorithm != _SHA256 or imprint.message != sha256(data).digest():
+        raise NotStamped("The answer is about other bytes.")
+    # The library takes a list of its own for each call only if it is given one.
+    VerifierBuilder(
+        roots=[each for each in trusted if each.subject == each.issuer],
+        intermediates=[each for each in trusted if each.subject != each.issuer],
+        nonce=asked.nonce,
+    ).build().verify_message(read, data)
+
+
+def _chain(
+    read: TimeStampResponse, trusted: Sequence[x509.Certificate]
+) -> Iterable[x509.Certificate]:
+    """Return the certificates above the signer's, the root last."""
+    sent = [x509.load_der_x509_certificate(each) for each in read.signed_data.certificates]
+    (signer,) = read.signed_data.signer_infos
+    here = next(
+        each
+        for each in sent
+        if (each.issuer, each.serial_number) == (signer.issuer, signer.serial_number)
+    )
+    chain: list[x509.Certificate] = []
+    while here.subject != here.issuer and len(chain) < _LONGEST_CHAIN:
+        above = next((each for each in (*trusted, *sent) if _issued(each, here)), None)
+        if above is None:
+            break
+        chain.append(above)
+        here = above
+    if here not in trusted or here.subject != here.issuer:
+        raise NotStamped("The authority's certificate does not lead to a root that is trusted.")
+    return chain
+
+
+def _issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+    if issuer.subject != certificate.issuer:
+        return False
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+
+def _plain(error: Exception) -> str:
+    """Cut a library's words to what a row and a log line hold."""
+    text = " ".join(str(error).split())[:300]
+    return f"The answer is no timestamp that holds: {text or type(error).__name__}"
