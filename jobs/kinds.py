@@ -1,6 +1,7 @@
 """What a step of each kind of durable job does, by the job's kind."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from app.core.anchoring.stamping import Stamper
 from app.core.delivery import bulk_replay
 from app.core.jobs import Errand, Failed, Step
 from app.core.record import expiry
+from app.core.verification import jobs as verification
 from app.models import Job
 from jobs.runtime import Runtime
 
@@ -25,5 +27,6 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     stamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_certificates).step
     ),
+    verification.KIND: lambda here: partial(verification.step, here.verifier),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

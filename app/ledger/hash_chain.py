@@ -233,11 +233,11 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
 
 
 # Reading each body in full would take four times as long as all the rest. So a body is first held
-# against the one form that nearly all have. All but the details admits canonical bytes only (strings
-# of plain ASCII, no escapes), and the details are judged by themselves, as a whole document. A body
-# composed of such parts is the canonical form of an entry: look-alikes in the details cannot change
-# that, for a wrong cut leaves details that are no document. Any other body gets no verdict here: it
-# is read in full.
+# against the one form that nearly all have. All but the details admits canonical bytes only, that
+# is strings of plain ASCII without escapes; the details are judged by themselves, as a whole
+# document. A body composed of such parts is the canonical form of an entry: look-alikes in the
+# details cannot change that, for a wrong cut leaves details that are no document. Any other body
+# gets no verdict here: it is read in full.
 
 _STRING = rb'"[ !#-\[\]-~]*+"'
 _SCALAR = rb"(?:" + _STRING + rb"|null|true|false|0|-?[1-9][0-9]{0,14})"

@@ -1,4 +1,4 @@
-"""What verifying audit chains found: breaks, each told once, and chains by their names in the log."""
+"""What verifying audit chains found: breaks, each told once; and chains by their names."""
 
 from alembic import op
 

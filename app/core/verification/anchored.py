@@ -102,7 +102,7 @@ class Leaves:
         self.generation = generation
         self.newest = newest
         self.by_tenant: dict[UUID, Found] = {}
-        self.unknown: dict[bytes, AuditHead] = {}
+        self.unknown: dict[bytes, tuple[int, AuditHead]] = {}
         self.strange: int | None = None
         self.matched = 0
         self._session = session
@@ -140,7 +140,7 @@ class Leaves:
             index, head, _ = batch[place - 1]
             if tenant_id is None:
                 if len(self.unknown) < _MOST_UNKNOWN:
-                    self.unknown.setdefault(head.chain, head)
+                    self.unknown.setdefault(head.chain, (index, head))
                 continue
             self._hold(self.by_tenant.setdefault(tenant_id, Found()), index, head, *there)
 

@@ -41,6 +41,11 @@ UPDATE audit_breaks SET healed_at = clock_timestamp()
  WHERE tenant_id = %s AND healed_at IS NULL AND seen_at < %s
 """
 _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
+_ORPHAN = "unknown_chain"
+_ORPHANS = f"""
+SELECT count(*) FROM audit_breaks
+ WHERE healed_at IS NULL AND tenant_id = '{NO_TENANT}' AND reason = '{_ORPHAN}'
+"""
 
 
 def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
@@ -49,12 +54,17 @@ def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
     The caller raises or writes down the error itself; here nothing is raised, whatever becomes of
     the database: an answer that says "broken" must not depend on it.
     """
-    _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
+    say(tenant_id, error)
     try:
         with database.transaction(tenant_id) as session:
             tell(session, tenant_id, error)
     except (SQLAlchemyError, Unavailable) as fault:
         _log.error("audit_break_not_kept", error=type(fault).__name__)
+
+
+def say(tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Write the line that is worth an alarm."""
+    _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
 
 
 def tell(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
@@ -80,7 +90,7 @@ def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
     """Say that the log knows a chain that no tenant has: the tenant is gone, or its salt."""
     expected, name = f"a tenant with this chain (leaf {index})", chain.hex()
     _log.critical("audit_chain_without_tenant", chain=name, seq=seq, leaf=index)
-    report = {"seq": seq, "reason": "unknown_chain", "expected": expected, "found": "none"}
+    report = {"seq": seq, "reason": _ORPHAN, "expected": expected, "found": "none"}
     _remember(session, NO_TENANT, name, report)
 
 
@@ -92,6 +102,12 @@ def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
 def count_open(tx: Tx) -> int:
     """Return how many breaks are open, of those that the session may see."""
     row = cursor(tx).execute(_OPEN).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def count_orphans(session: Session) -> int:
+    """Return how many chains the log knows and no tenant has, as far as the last run found."""
+    row = cursor(session).execute(_ORPHANS.encode()).fetchone()
     return 0 if row is None else int(row[0])
 
 

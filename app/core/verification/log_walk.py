@@ -93,7 +93,9 @@ class Walk:
             found = cur.execute(
                 _BUNDLES.encode(), (self._generation.number, start, stop), binary=True
             ).fetchall()
-            for number, (stored, data) in zip(range(start, stop), [*found, (None, None)], strict=False):
+            for number, (stored, data) in zip(
+                range(start, stop), [*found, (None, None)], strict=False
+            ):
                 if stored != number or data is None:
                     raise _damaged(number, "missing or too large")
                 yield number, data
@@ -121,7 +123,9 @@ def first_wrong(session: Session, generation: Generation, end: int) -> str:
     stored = cursor(session)
     for number in range(-(-end // WIDTH)):
         width = min(end - number * WIDTH, WIDTH)
-        row = stored.execute(_BUNDLES.encode(), (generation.number, number, number + 1), binary=True)
+        row = stored.execute(
+            _BUNDLES.encode(), (generation.number, number, number + 1), binary=True
+        )
         found = row.fetchone()
         tile = tile_rows.read(session, generation, [Tile(0, number).id]).get(Tile(0, number).id)
         try:

@@ -68,9 +68,7 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
     return signed(session, master_keys, generation)
 
 
-def signed(
-    session: Session, master_keys: MasterKeys, generation: Generation
-) -> Published | None:
+def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
     """Return the last checkpoint of a generation, its signature verified; None before the first."""
     last = publication.newest(session, generation)
     if last is None:
@@ -91,7 +89,9 @@ def read(
         public = signing_keys.opened(session, master_keys, generation.key_id).public
         found = checkpoints.read(note, VerifierKey.ed25519(generation.origin, public.raw))
     except (LookupError, CannotOpen, Malformed, Unverified) as error:
-        raise LogDamaged(f"The checkpoint at {size} is not one that the log signed: {error}") from None
+        raise LogDamaged(
+            f"The checkpoint at {size} is not one that the log signed: {error}"
+        ) from None
     if found.size != size:
         raise LogDamaged(f"The checkpoint at {size} says that it is of {found.size}.")
     return found
@@ -118,9 +118,9 @@ def walk(
     return reading.roots
 
 
-def older(session: Session, master_keys: MasterKeys, newest: Generation) -> Iterator[
-    tuple[Published | None, Checkpoint]
-]:
+def older(
+    session: Session, master_keys: MasterKeys, newest: Generation
+) -> Iterator[tuple[Published | None, Checkpoint]]:
     """Yield the logs that went before, newest first: what is left of each, and how it ended."""
     after: Generation | None = newest
     while after is not None and after.predecessor is not None:

@@ -63,7 +63,9 @@ def check(
         or said is None
         or (said.chain, said.seq, said.hash) != (name, seq, digest)
     ):
-        raise audit_view.broken(seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}")
+        raise audit_view.broken(
+            seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}"
+        )
     looked_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
     seen = _later(session, name, last, looked_from, deadline)
     found = seen.by_tenant.setdefault(tenant_id, Found())

@@ -14,6 +14,7 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core.anchoring.evidence import Voucher
 from app.core.log.generations import Generation
 from app.core.verification import published_log
 from app.core.verification.deadline import Deadline
@@ -133,12 +134,18 @@ class Stamps:
         if met and (self.witnessed is None or place > self.witnessed):
             self.witnessed = place
 
-    def represent(self) -> dict[str, Any]:
-        """Return what was verified, as it is answered."""
+    def represent(self, index: int | None) -> dict[str, Any]:
+        """Return what was verified, as it is answered; `index` is the newest anchor's leaf."""
+        by = [Voucher.LOG]
+        if self.newest is not None and index is not None and self.newest[0][1] > index:
+            by.append(Voucher.TIMESTAMPS)
+        if self.witnessed is not None and index is not None and self.witnessed[1] > index:
+            by.append(Voucher.WITNESSES)
+        newest = self.newest and {"size": self.newest[0][1], "at": rfc3339(self.newest[1])}
         return {
+            "leaf_index": index,
+            "anchored_by": [] if index is None else by,
             "timestamps": self.timestamps,
-            "newest_timestamp": None
-            if self.newest is None
-            else {"size": self.newest[0][1], "at": rfc3339(self.newest[1])},
+            "newest_timestamp": newest,
             "cosignatures": self.cosignatures,
         }

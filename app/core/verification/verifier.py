@@ -1,36 +1,28 @@
-"""One tenant's chain held against everything: itself, the log, the head outside, a caller's head."""
+"""One tenant's chain held against itself, the log, the head outside and a caller's head."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+import structlog
 from sqlalchemy.orm import Session
 
-from app.clock import rfc3339
+from app import ids
 from app.core import audit_view
-from app.core.anchoring import anchors
-from app.core.log import status
 from app.core.log.heads import HeadStore
 from app.core.log.publication import Published
-from app.core.verification import anchored, breaks, chain, published_log, recent
-from app.core.verification.anchored import Found, Leaves
-from app.core.verification.deadline import Deadline, TakesLonger
-from app.core.verification.log_walk import bundle_reader
-from app.core.verification.published_log import Outside, Succession
-from app.core.verification.recent import Start
+from app.core.verification import anchored, answers, breaks, chain, published_log, recent, whole
+from app.core.verification.deadline import Deadline
+from app.core.verification.published_log import Outside
 from app.core.verification.stamps import Stamps, Trust
+from app.core.verification.whole import LogReading, Seen
 from app.database import Database, cursor, database_now
-from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, LogRolledBack
-from app.ledger import leaves
+from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
-from app.models import NO_TENANT, AuditHead, Tenant
+from app.models import NO_TENANT
 
-# What a machine of two cores does in a second, others at work: whoever would wait in vain is told.
-_ENTRIES_A_SECOND = 150_000
-_LEAVES_A_SECOND = 400_000
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,41 +34,23 @@ class Asked:
     full: bool = False
 
 
-@dataclass
-class _Seen:
-    """What was found in the log for one chain."""
-
-    last: Published | None
-    held: Found
-    pending: int
-    stamps: Stamps
-    successions: list[Succession]
-    start: Start | None = None
-
-
+@dataclass(frozen=True)
 class Verifier:
-    """Verifies chains of one database; holds nothing between two verifications."""
+    """Verifies chains of one database, and keeps nothing between two verifications.
 
-    def __init__(
-        self,
-        database: Database,
-        master_keys: MasterKeys,
-        head: HeadStore | None,
-        trust: Trust,
-    ) -> None:
-        """`head` is the store outside, if any; `trust` says whose timestamps and witnesses count."""
-        self.database = database
-        self.master_keys = master_keys
-        self.head = head
-        self.trust = trust
+    `head` is the store outside, if any; `trust` says whose timestamps and cosignatures count.
+    """
 
-    def verify(
-        self, tenant_id: UUID, asked: Asked, seconds: float | None = None
-    ) -> dict[str, Any]:
+    database: Database
+    master_keys: MasterKeys
+    head: HeadStore | None
+    trust: Trust
+
+    def verify(self, tenant_id: UUID, asked: Asked, seconds: float | None = None) -> dict[str, Any]:
         """Return what was found, as it is answered, if all is well.
 
         Raises `AuditChainBroken` for the first bad entry and `LogHalted` where the log does not
-        hold, both after saying so loudly; `TakesLonger` once it is clear that `seconds` will not do.
+        hold, after saying so loudly; `TakesLonger` once it is clear that `seconds` will not do.
         """
         deadline = Deadline(seconds)
         try:
@@ -84,6 +58,7 @@ class Verifier:
             with self.database.transaction(tenant_id, snapshot=True) as session:
                 began = database_now(session)
                 report = self._verified(session, tenant_id, asked, outside, deadline)
+                contradiction = _held(session, tenant_id, report, asked.kept)
                 known = breaks.count_open(session)
         except AuditChainBroken as error:
             breaks.found(self.database, tenant_id, error)
@@ -94,12 +69,15 @@ class Verifier:
             breaks.halted(self.database, error)
             raise
         if known and not asked.since_anchor:
-            self._heal(tenant_id, began)
-        self._hold(tenant_id, report, asked.kept)
-        return {**report, "unknown_chains": self._unknown_chains()}
+            with self.database.transaction(tenant_id) as session:
+                breaks.heal(session, tenant_id, began)
+        if contradiction is not None:
+            raise contradiction
+        with self.database.transaction(NO_TENANT) as session:
+            return {**report, "unknown_chains": breaks.count_orphans(session)}
 
     def check_chain(self, tenant_id: UUID) -> int:
-        """Recompute a chain by itself, for who has held all chains against the log already.
+        """Recompute a chain by itself, for who holds all chains against the log in one go.
 
         Returns the number of entries; raises `AuditChainBroken`, after saying so.
         """
@@ -118,10 +96,48 @@ class Verifier:
         cursor(session).execute(anchored.PLAN, prepare=False)
         last = published_log.newest(session, self.master_keys, outside)
         end = chain.end(session, tenant_id)
-        seen = None
-        if asked.since_anchor and last is not None:
-            seen = self._recent(session, tenant_id, last, end, deadline)
+        number = 0 if last is None else last.generation.number
+        seen = self._recent(session, tenant_id, last, end, deadline) if asked.since_anchor else None
         if seen is None:
-            _check_time(end, last, deadline)
-            seen = self._whole(session, tenant_id, asked, last, end, outside, deadline)
-        return _report(session, tenant_id, end, seen, outside)
+            stamps = Stamps.read(session, self.trust, number, full=asked.full)
+            reading = LogReading(session, self.master_keys, outside, stamps, deadline)
+            seen = Seen(last, stamps, *whole.check(reading, tenant_id, last, end))
+        return answers.report(session, tenant_id, end, seen, outside)
+
+    def _recent(
+        self,
+        session: Session,
+        tenant_id: UUID,
+        last: Published | None,
+        end: Head,
+        deadline: Deadline,
+    ) -> Seen | None:
+        """Verify from the newest anchor on; None where there is none."""
+        if last is None:
+            return None
+        name = whole.chain_name(session, tenant_id)
+        found = recent.check(session, tenant_id, name, last, end, deadline)
+        return found and Seen(last, Stamps(self.trust), found[1], start=found[0])
+
+
+def _held(
+    session: Session, tenant_id: UUID, report: dict[str, Any], kept: Head | None
+) -> AuditChainBroken | None:
+    """Hold a good chain against a head that the caller kept; return what contradicts it.
+
+    It is said loudly, but not told to webhooks nor remembered: it is the caller's word, whoever has
+    a key may give any, and whoever gave it has the answer.
+    """
+    if kept is None:
+        return None
+    try:
+        chain.hold(session, tenant_id, Head(**report["head"]), kept)
+    except AuditChainBroken as error:
+        _log.critical(
+            "audit_chain_broken",
+            tenant_id=ids.text("ten", tenant_id),
+            kept=audit_view.head_json(kept),
+            **error.report,
+        )
+        return error
+    return None
