@@ -43,11 +43,13 @@ SELECT asked.place, t.id, h.seq, substr(e.hash, 1, 33),
 """
 # An anchor's leaf waits until the log took it in; of a successor's, until it has done so once more.
 _ROWS = """
-SELECT a.tenant_id, a.seq, a.hash, a.leaf_hash, l.leaf_index,
+SELECT a.tenant_id, sha256('audit-chain:'::bytea || t.chain_salt) AS chain,
+       a.seq, a.hash, a.leaf_hash, l.leaf_index,
        coalesce(l.leaf_index IS NULL OR l.generation < %(generation)s
                 OR l.leaf_index >= %(size)s, false) AND l.leaf_hash IS NOT NULL AS waits,
        (e.hash = a.hash) IS TRUE AS agrees
   FROM audit_anchors AS a
+  LEFT JOIN tenants AS t ON t.id = a.tenant_id
   LEFT JOIN log_leaves AS l ON l.leaf_hash = a.leaf_hash
   LEFT JOIN audit_entries AS e ON e.tenant_id = a.tenant_id AND e.seq = a.seq
 """
@@ -58,7 +60,7 @@ _DISAGREEING = f"""
 SELECT tenant_id, seq, hash FROM ({_ROWS}) AS r WHERE NOT agrees ORDER BY tenant_id, seq LIMIT 1000
 """
 _CLAIMED = f"""
-SELECT tenant_id, seq, leaf_hash, leaf_index FROM ({_ROWS}) AS r
+SELECT tenant_id, seq, leaf_index, leaf_hash, chain, hash FROM ({_ROWS}) AS r
  WHERE NOT waits AND (tenant_id, seq) > (%(tenant)s, %(after)s) ORDER BY tenant_id, seq LIMIT 1000
 """
 
@@ -194,12 +196,17 @@ def anchors_astray(
     while rows := cur.execute(
         _CLAIMED.encode(), {**values, "tenant": tenant, "after": after}
     ).fetchall():
-        for tenant, after, leaf_hash, index in rows:
+        for tenant, after, index, leaf_hash, chain, digest in rows:
             number, offset = divmod(-1 if index is None else index, WIDTH)
             if number >= 0 and number != at[0]:
                 at = (number, read_bundle(number))
-            data = at[1][offset : offset + 1] if number >= 0 else []
-            if [merkle.leaf_hash(each) for each in data] != [leaf_hash]:
+            data = at[1][offset] if number >= 0 and offset < len(at[1]) else b""
+            head = leaves.audit_head(data)
+            if (
+                head is None
+                or (head.chain, head.seq, head.hash) != (chain, after, digest)
+                or merkle.leaf_hash(data) != leaf_hash
+            ):
                 yield tenant, (after, "anchor_not_in_log", "its leaf in the log", _place(index))
 
 

@@ -102,9 +102,12 @@ class Walk:
 
     def _parsed(self, number: int, bundle: bytes, width: int) -> list[bytes]:
         try:
-            return entry_bundles.parse(bundle)[:width]
+            data = entry_bundles.parse(bundle)[:width]
         except ValueError:
             raise _damaged(number, "no entry bundle") from None
+        if len(data) < width:
+            raise _damaged(number, "too narrow")
+        return data
 
 
 def leaves_of(session: Session, last: Published, number: int) -> list[bytes]:
