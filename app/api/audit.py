@@ -13,11 +13,11 @@ from app.api import fields, parsing
 from app.api.answers import answer
 from app.api.auth import caller, requires
 from app.api.feeds import filters
+from app.api.jobs import JobSchema
 from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
-from app.api.jobs import JobSchema
 from app.core import audit_export, audit_view, jobs
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Caller, Role

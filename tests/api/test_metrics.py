@@ -24,7 +24,7 @@ from tests.conftest import Api
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 TOKEN = "t0ken"
-NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0.0)
+NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0.0, 0, 0, 0)
 
 
 def samples(written: str) -> dict[Sample, float]:

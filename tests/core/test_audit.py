@@ -25,6 +25,8 @@ from app.lib import canonical_json
 from app.settings import Settings
 from tests.conftest import FreshTenant
 
+pytestmark = pytest.mark.usefixtures("forgotten_breaks")
+
 Attack = Callable[..., None]
 
 

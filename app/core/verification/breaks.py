@@ -6,6 +6,7 @@ Whoever owns the database can delete what is remembered here; that only repeats 
 from datetime import datetime
 from uuid import UUID
 
+import psycopg
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -40,6 +41,12 @@ _HEAL = """
 UPDATE audit_breaks SET healed_at = clock_timestamp()
  WHERE tenant_id = %s AND healed_at IS NULL AND seen_at < %s
 """
+_STANDING = """
+SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
+       count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')),
+       max(found) FILTER (WHERE subject = 'log')
+  FROM audit_breaks WHERE healed_at IS NULL
+"""
 _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
 _ORPHAN = "unknown_chain"
 _ORPHANS = f"""
@@ -58,7 +65,7 @@ def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
     try:
         with database.transaction(tenant_id) as session:
             tell(session, tenant_id, error)
-    except (SQLAlchemyError, Unavailable) as fault:
+    except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
         _log.error("audit_break_not_kept", error=type(fault).__name__)
 
 
@@ -82,7 +89,7 @@ def halted(database: Database, error: LogHalted) -> None:
     try:
         with database.transaction(NO_TENANT) as session:
             _remember(session, NO_TENANT, LOG, report)
-    except (SQLAlchemyError, Unavailable) as fault:
+    except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
         _log.error("audit_break_not_kept", error=type(fault).__name__)
 
 
@@ -103,6 +110,18 @@ def count_open(tx: Tx) -> int:
     """Return how many breaks are open, of those that the session may see."""
     row = cursor(tx).execute(_OPEN).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def standing(session: Session) -> str | None:
+    """Say what is broken, for operators, in a session that sees all tenants; None for nothing."""
+    row = cursor(session).execute(_STANDING).fetchone()
+    chains, unknown, log = row or (0, 0, None)
+    said = [
+        chains and f"{chains} broken",
+        unknown and f"{unknown} in the log without a tenant",
+        log and f"not verified: {log}",
+    ]
+    return "; ".join(filter(None, said)) or None
 
 
 def count_orphans(session: Session) -> int:

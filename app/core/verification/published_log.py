@@ -17,7 +17,7 @@ from app.errors import LogDamaged, LogRolledBack
 from app.ledger import checkpoints, leaves
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed, Unverified, VerifierKey
-from app.lib.sealing import MasterKeys, CannotOpen
+from app.lib.sealing import CannotOpen, MasterKeys
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ SELECT a.seq, a.hash, a.leaf_hash, l.leaf_index, l.data FROM audit_anchors AS a
 
 @dataclass(frozen=True)
 class Start:
-    """The anchor that a verification began from, and the first leaf that was looked at behind it."""
+    """The anchor that a verification began from, and the first leaf that was read behind it."""
 
     head: Head
     index: int
