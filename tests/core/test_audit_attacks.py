@@ -176,8 +176,8 @@ def forge_checkpoint(place: Place, owner: Owner) -> None:
     )
 
 
-def set_bundle(data: str) -> Attack:
-    return sql(f"UPDATE log_tiles SET data = {data} WHERE level = -1 AND number = 1")
+def set_bundle(data: str, number: int = 1) -> Attack:
+    return sql(f"UPDATE log_tiles SET data = {data} WHERE level = -1 AND number = {number}")
 
 
 def drop_leaf_from_bundle(_: Place, owner: Owner) -> None:
@@ -194,7 +194,7 @@ def drop_leaf_from_bundle(_: Place, owner: Owner) -> None:
         (drop_leaf_from_bundle, LogDamaged, "tile/entries/000"),
         (swap_bundles, LogDamaged, "tile/entries/000"),
         (sql(f"DELETE FROM {TILES} AND number = 1"), LogDamaged, "tile/entries/001"),
-        (set_bundle("data || data"), LogDamaged, "tile/entries/001"),
+        (set_bundle("data || data", 0), LogDamaged, "tile/entries/000"),
         (set_bundle("''"), LogDamaged, "tile/entries/001"),
         (set_bundle("repeat('x', 2000000)::bytea"), LogDamaged, "tile/entries/001"),
         (sql("UPDATE checkpoints SET note = '' WHERE note IS NOT NULL"), LogDamaged, "signed"),
