@@ -21,13 +21,23 @@ from app.models import AuditHead
 PART = 500
 # A request's body is a tenth of that; who stores more wants to fill our memory.
 _LONGEST = 10 * 1024 * 1024
+_RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
+# `action` and `at` are copies for filters, and a forged one hides an entry from a filtered list. A
+# canonical body begins with the one and has the other before its details; the server compares that
+# while the rows before are hashed here.
 _ENTRIES = f"""
 SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body END, substr(hash, 1, 33),
-       convert_to(left(action, 200), 'UTF8'),
-       convert_to(coalesce(
-           to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), at::text), 'UTF8')
-  FROM audit_entries WHERE tenant_id = %s AND seq > %s ORDER BY seq
+       CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(moment IN body) > 0
+            THEN NULL ELSE filed END
+  FROM audit_entries
+ CROSS JOIN LATERAL (
+       SELECT left(action, 200) AS action, to_char(at AT TIME ZONE 'UTC', '{_RFC3339}') AS at) AS c
+ CROSS JOIN LATERAL (
+       SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
+              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment,
+              concat(c.action, ' and ', c.at, ' beside it') AS filed) AS d
+ WHERE tenant_id = %s AND seq > %s ORDER BY seq
 """
 _ANY = "SELECT hash FROM audit_entries WHERE tenant_id = %s AND seq = %s"
 
@@ -76,19 +86,12 @@ def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
 
 
 def _filed(rows: Iterator[Any], deadline: Deadline) -> Iterator[tuple[int, bytes, bytes]]:
-    """Pass the rows on, and hold what they are filed under against each body once it is proven.
-
-    `action` and `at` are copies for filters, and a forged one hides an entry from a filtered list.
-    A body is canonical, so it begins with the one and has the other before its details.
-    """
-    for seq, body, digest, action, at in rows:
+    """Pass the rows on; what each is filed under counts once its body is proven."""
+    for seq, body, digest, misfiled in rows:
         if not seq % PART:
             deadline.check()
         if body is None:
             raise audit_view.broken(seq, "not_an_entry", "an entry", f"more than {_LONGEST} bytes")
         yield seq, body, digest
-        if not (
-            body.startswith(b'{"action":"%b",' % action) and b'"at":"%b","details":' % at in body
-        ):
-            filed = f"{action.decode()} and {at.decode()} beside it"
-            raise audit_view.broken(seq, "misfiled", "the action and time in its body", filed)
+        if misfiled is not None:
+            raise audit_view.broken(seq, "misfiled", "the action and time in its body", misfiled)
