@@ -147,14 +147,13 @@ def _shown(value: object) -> str:
 
 
 class _Walk:
-    """One pass over a chain: `seq` and `hash` are the newest entry found good."""
+    """One pass over a chain: `seq` and `hash` are of the newest entry found good."""
 
     def __init__(
         self, tenant_id: str, after: Head, known: Iterable[Head], end: Head | None
     ) -> None:
         self.seq = after.seq
-        self.hash = after.hash
-        self._link = after.hash.encode()
+        self._digest = bytes.fromhex(after.hash)
         self._tenant_id = tenant_id
         self._tenant_json = canonical_json.dumps(tenant_id)
         self._end = end
@@ -163,20 +162,28 @@ class _Walk:
         self._heads = heapq.merge(known, ends, key=lambda head: head.seq)
         self._take_head()
 
+    @property
+    def hash(self) -> str:
+        """The hash of the newest entry found good, in hex."""
+        return self._digest.hex()
+
     def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
         self._check_place(self.seq)
         self._check_heads(self.seq, self.hash)
         # A million times a second if it could be: no call and no attribute that is not needed.
+        tenant_json, last, link = self._tenant_json, self._last, self.hash.encode()
+        expected = self.seq + 1
         for seq, body, stored in entries:
             digest = sha256(body).digest()
-            if seq != self.seq + 1 or seq > self._last or digest != stored:
+            if seq != expected or seq > last or digest != stored:
                 raise self._broken(seq, digest, stored)
-            if not _is_plain_entry(body, seq, self._link, self._tenant_json):
+            if not _is_plain_entry(body, seq, link, tenant_json):
                 self._examine(seq, body)
-            in_hex = digest.hex()
             if seq >= self._next_seq:
-                self._check_heads(seq, in_hex)
-            self.seq, self.hash, self._link = seq, in_hex, in_hex.encode()
+                self._check_heads(seq, digest.hex())
+            self.seq, self._digest = seq, digest
+            link = digest.hex().encode()
+            expected = seq + 1
         if self._next_head is not None or self.seq == 0:
             raise _Broken(self.seq + 1, Reason.MISSING, self.seq + 1, "the end of the chain")
 
@@ -277,10 +284,9 @@ def _is_plain_entry(body: bytes, seq: int, prev_hash: bytes, tenant_json: bytes)
         return _is_canonical_object(other)
     if simple is not None:
         return _has_sorted_names(simple)
-    return (
-        second is None
-        or first < second
-        and (third is None or second < third and (fourth is None or third < fourth))
+    return second is None or (
+        first < second
+        and (third is None or (second < third and (fourth is None or third < fourth)))
     )
 
 

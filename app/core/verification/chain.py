@@ -5,6 +5,7 @@ The server sends while the rows that came before are checked, and never more of 
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from itertools import chain, islice
 from typing import Any, cast
 from uuid import UUID
 
@@ -14,8 +15,9 @@ from app import ids
 from app.core import audit_view
 from app.core.verification.deadline import Deadline
 from app.database import cursor
+from app.errors import AuditChainBroken
 from app.ledger import hash_chain
-from app.ledger.hash_chain import START, Head
+from app.ledger.hash_chain import START, Break, Head, Reason
 from app.models import AuditHead
 
 PART = 500
@@ -27,17 +29,21 @@ _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 # canonical body begins with the one and has the other before its details; the server compares that
 # while the rows before are hashed here.
 _ENTRIES = f"""
-SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body END, substr(hash, 1, 33),
+SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
        CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(moment IN body) > 0
-            THEN NULL ELSE filed END
+            THEN substr(hash, 1, 33) ELSE '' END
   FROM audit_entries
  CROSS JOIN LATERAL (
        SELECT left(action, 200) AS action, to_char(at AT TIME ZONE 'UTC', '{_RFC3339}') AS at) AS c
  CROSS JOIN LATERAL (
        SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
-              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment,
-              concat(c.action, ' and ', c.at, ' beside it') AS filed) AS d
+              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment) AS d
  WHERE tenant_id = %s AND seq > %s ORDER BY seq
+"""
+_FILED = f"""
+SELECT CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END, hash,
+       concat(left(action, 200), ' and ', at, ' beside it')
+  FROM audit_entries WHERE tenant_id = %s AND seq = %s
 """
 _ANY = "SELECT hash FROM audit_entries WHERE tenant_id = %s AND seq = %s"
 
@@ -63,13 +69,16 @@ def check(
     begin = after.seq or -(2**63)
     rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
     # A break leaves rows behind that nobody wants; the session goes on without them.
+    # A break leaves rows behind that nobody wants; the session goes on without them.
     with closing(cast("Generator[Any]", rows)):
         seen = hash_chain.verify(
-            _filed(rows, deadline), tenant_id=ids.text("ten", tenant_id), after=after, end=last
+            chain.from_iterable(_parts(rows, deadline)),
+            tenant_id=ids.text("ten", tenant_id),
+            after=after,
+            end=last,
         )
     if seen.broken is not None:
-        found = seen.broken
-        raise audit_view.broken(found.seq, found.reason, found.expected, found.found)
+        raise _named(session, tenant_id, seen.broken)
 
 
 def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
@@ -85,13 +94,19 @@ def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
         raise audit_view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
 
 
-def _filed(rows: Iterator[Any], deadline: Deadline) -> Iterator[tuple[int, bytes, bytes]]:
-    """Pass the rows on; what each is filed under counts once its body is proven."""
-    for seq, body, digest, misfiled in rows:
-        if not seq % PART:
-            deadline.check()
-        if body is None:
-            raise audit_view.broken(seq, "not_an_entry", "an entry", f"more than {_LONGEST} bytes")
-        yield seq, body, digest
-        if misfiled is not None:
-            raise audit_view.broken(seq, "misfiled", "the action and time in its body", misfiled)
+def _parts(rows: Iterator[Any], deadline: Deadline) -> Iterator[list[Any]]:
+    while part := list(islice(rows, PART)):
+        deadline.check()
+        yield part
+
+
+def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:
+    """Return the error for a break, after looking what became of a hash that was left out."""
+    if found.reason is Reason.BAD_HASH:
+        row = cursor(session).execute(_FILED.encode(), (tenant_id, found.seq)).fetchone()
+        body, stored, filed = row or (b"", b"", "")
+        if hash_chain.entry_hash(body) == stored:
+            expected = "the action and time in its body"
+            return audit_view.broken(found.seq, "misfiled", expected, filed)
+        return audit_view.broken(found.seq, found.reason, stored[:33].hex(), found.found)
+    return audit_view.broken(found.seq, found.reason, found.expected, found.found)

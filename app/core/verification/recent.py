@@ -23,7 +23,7 @@ from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
 from app.ledger.tiles import WIDTH
 
-LOOK_BACK = 128 * WIDTH
+LOOK_BACK = 64 * WIDTH
 
 _NEWEST = """
 SELECT a.seq, a.hash, a.leaf_hash, l.leaf_index, l.data FROM audit_anchors AS a
