@@ -1,12 +1,16 @@
 """The tick that has the log's newest checkpoint stamped and cosigned, by durable jobs."""
 
 from app.core.anchoring import cosigning, stamping, troubles, watching
-from jobs.runtime import runtime
+from jobs.runtime import Runtime, runtime
 
 
 def stamp_checkpoint() -> None:
     """Look which of the authority and the witnesses have not seen the newest checkpoint."""
-    here = runtime()
+    look(runtime())
+
+
+def look(here: Runtime) -> None:
+    """Do the same with what a process holds."""
     policy = here.settings.witness_policy
     parts = [*watching.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:

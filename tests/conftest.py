@@ -29,6 +29,7 @@ from app.dev.valkey import EmbeddedValkey
 from app.lib.sealing import MasterKeys
 from app.settings import Settings
 from app.web import create_app
+from jobs.runtime import Runtime
 
 hypothesis_settings.register_profile("tests", deadline=None, print_blob=True)
 hypothesis_settings.load_profile("tests")
@@ -178,6 +179,14 @@ def log_owner(log_settings: Settings) -> Iterator[Engine]:
     engine = create_engine(log_settings.database_admin_url)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def log_runtime(log_settings: Settings) -> Iterator[Runtime]:
+    """Return what a worker on that database holds, without Redis."""
+    opened = Runtime.open(replace(log_settings, redis_url=None), threads=4)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

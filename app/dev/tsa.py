@@ -96,7 +96,7 @@ class TimestampAuthority:
             asked, answered = Path(scratch, "query"), Path(scratch, "reply")
             asked.write_bytes(query)
             command = [self._openssl, "ts", "-reply", "-config", str(self.folder / "tsa.cnf")]
-            ended = subprocess.run(
+            ended = subprocess.run(  # noqa: S603  # openssl, with paths of ours
                 [*command, "-queryfile", str(asked), "-out", str(answered)],
                 check=False,
                 capture_output=True,
@@ -177,13 +177,9 @@ def _make(folder: Path, key_type: KeyType) -> None:
         .add_extension(purpose, critical=True)
         .sign(root_key, hashes.SHA256())
     )
-    key = own_key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    (folder / "tsa.key").touch(0o600)
-    (folder / "tsa.key").write_bytes(key)
+    for name, key in (("root.key", root_key), ("tsa.key", own_key)):
+        (folder / name).touch(0o600)
+        (folder / name).write_bytes(_private_bytes(key))
     (folder / "tsa.pem").write_bytes(own.public_bytes(serialization.Encoding.PEM))
     (folder / "serial").write_text("01\n", "ascii")
     (folder / "tsa.cnf").write_text(_CONFIGURATION.format(folder=folder), "utf-8")
@@ -194,6 +190,14 @@ def _new_key(key_type: KeyType) -> _Key:
     if key_type is KeyType.P256:
         return ec.generate_private_key(ec.SECP256R1())
     return rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
+
+
+def _private_bytes(key: _Key) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _name(text: str) -> x509.Name:

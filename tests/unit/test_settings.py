@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from app.dev.tsa import KeyType, TimestampAuthority
+from app.ledger.notes import COSIGNATURE, VerifierKey
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
@@ -60,6 +62,13 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("LOG_LEVEL", "LOUD"),
         ("LOG_FORMAT", "xml"),
         ("WEBHOOK_CA_FILE", "/no/such/file"),
+        ("TSA_URL", "tsa.example.com"),
+        ("TSA_URL", "ftp://tsa.example.com"),
+        ("TSA_URL", "https://user:password@tsa.example.com/"),
+        ("TSA_CA_FILE", "/no/such/file"),
+        ("TSA_CA_FILE", __file__),
+        ("WITNESS_POLICY", "/no/such/file"),
+        ("WITNESS_POLICY", __file__),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: str) -> None:
@@ -115,3 +124,33 @@ def test_the_kept_files_of_a_stack_are_read(tmp_path: Path) -> None:
         "REDIS_URL": "redis://:a b@x",
     }
     assert kept_settings(tmp_path / "nowhere") == {}
+
+
+def test_an_authority_is_named_with_its_root_or_not_at_all(tmp_path: Path) -> None:
+    authority = TimestampAuthority(tmp_path, KeyType.P256)
+    url, file = "http://tsa.test/tsr", str(authority.ca_file)
+    with pytest.raises(SettingError, match=r"^TSA_CA_FILE is not set, and TSA_URL is"):
+        read(TSA_URL=url)
+    with pytest.raises(SettingError, match=r"^TSA_URL is not set, and TSA_CA_FILE is"):
+        read(TSA_CA_FILE=file)
+    with pytest.raises(SettingError, match=r"^TSA_CA_FILE is wrong: it holds no root"):
+        read(TSA_URL=url, TSA_CA_FILE=str(tmp_path / "tsa.pem"))
+    both = read(TSA_URL=url, TSA_CA_FILE=file)
+    assert (both.tsa_url, len(both.tsa_certificates)) == (url, 1)
+    assert (read().tsa_url, read().tsa_certificates, read().witness_policy) == (None, (), None)
+
+
+def test_a_policy_is_read_whole_and_a_wrong_line_is_named(tmp_path: Path) -> None:
+    key = VerifierKey.ed25519("witness.test", bytes(31) + b"\1", COSIGNATURE)
+    policy = tmp_path / "policy"
+    policy.write_text(f"witness w {key} http://witness.test/prefix\nquorum w\n")
+    found = read(WITNESS_POLICY=str(policy)).witness_policy
+    assert found is not None
+    assert [each.url for each in found.witnesses] == ["http://witness.test/prefix"]
+    for text, said in (
+        (f"witness w {key} witness.test\nquorum w\n", "The URL must begin"),
+        (f"witness w {key}\nquorum x\n", "Line 2 of the policy"),
+    ):
+        policy.write_text(text)
+        with pytest.raises(SettingError, match=f"^WITNESS_POLICY is wrong: {said}"):
+            read(WITNESS_POLICY=str(policy))

@@ -137,17 +137,20 @@ def _record(session: Session, visit: _Visit, said: Answer) -> Step | Failed:
             return _failed(session, visit, detail)
 
 
-def _conflict(session: Session, visit: _Visit, theirs: int) -> Step | Failed:
+def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Failed:
     """Go on from where the witness is, if it can be there by what was published here."""
-    newest = proofs.newest(session).checkpoint.size
+    newest, size = proofs.newest(session).checkpoint.size, visit.last.checkpoint.size
+    # It has said that it is at this very size, so what it disputes is the root.
+    if visit.old_size == size and theirs in (size, None):
+        return _alarm(session, visit, f"It cosigned another log of ours of size {size}.")
+    if theirs is None:
+        return _failed(session, visit, "It answered 409 without saying at which size it is.")
     if theirs > newest:
         return _alarm(
             session,
             visit,
             f"It cosigned a log of ours of size {theirs}, and {newest} is all that was published.",
         )
-    if theirs == visit.old_size == visit.last.checkpoint.size:
-        return _alarm(session, visit, f"It cosigned another log of ours of size {theirs}.")
     if visit.conflicts >= _MOST_CONFLICTS:
         return _failed(session, visit, "It is at another size each time it is asked.")
     return Step(f"{theirs} {visit.conflicts + 1}", {"from": theirs})

@@ -31,9 +31,12 @@ class Cosigned:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A 409: the witness is at another size than the one that was said to be its last."""
+    """A 409: the witness is at another size than was said, or holds another root of this size.
 
-    size: int
+    None: it did not say at which, as some do of another root.
+    """
+
+    size: int | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def _read(reply: Reply, text: str, keys: Sequence[VerifierKey]) -> Answer:
     if reply.status == 409:
         match = _SIZE.fullmatch(reply.body)
         if match is None or int(match[1]) > MAX_SIZE:
-            return Refused("It answered 409 without saying at which size it is.")
+            return Elsewhere(None)
         return Elsewhere(int(match[1]))
     if reply.status == 422:
         return Inconsistent()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.dev import keeper
 from app.dev.data_dir import DataDir
-from app.dev.demo import arrivals, proofs, records, session, webhooks
+from app.dev.demo import anchors, arrivals, proofs, records, session, webhooks
 from app.dev.demo.api import Api
 from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
 from app.dev.demo.scene import Scene
@@ -22,6 +22,7 @@ from app.dev.demo.telling import Telling, Unmet
 from app.dev.refusal import CannotStart
 from app.dev.stack import Stack
 from app.dev.stop_request import StopRequest
+from app.dev.tsa import TimestampAuthority
 from app.settings import environment
 
 _INTERRUPTED = 130
@@ -64,12 +65,14 @@ def main() -> int:
 
 
 def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> int:
-    stack = _stack(environ)
-    telling.say(f"Starting PostgreSQL, Valkey, web, worker and scheduler (log: {stack.log}) …")
+    log = _log(environ)
     with ExitStack() as ending:
+        environ = {**environ, **_authority(environ, log.parent / "tsa", telling, ending)}
+        stack = _stack(environ, log)
+        telling.say(f"Starting PostgreSQL, Valkey, web, worker and scheduler (log: {log}) …")
         stack.start()
         ending.callback(stack.stop, lambda: stop.forced)
-        scene = _scene(stack, telling, stop, ending)
+        scene = _scene(stack, environ, telling, stop, ending)
         _tell(scene)
         if environ.get("STAY") != "0":
             _stay(scene, stack, stop)
@@ -78,19 +81,43 @@ def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> in
     return 0
 
 
-def _stack(environ: Mapping[str, str]) -> Stack:
-    """Return the stack to start, in a data folder that nobody else uses."""
-    data_dir = Path(environ.get("DATA_DIR") or ".data")
-    with DataDir(data_dir) as home:
+def _log(environ: Mapping[str, str]) -> Path:
+    """Return where the stack's words go, empty, in a data folder that nobody else uses."""
+    with DataDir(Path(environ.get("DATA_DIR") or ".data")) as home:
         log = home.path / "demo.log"
         log.touch(0o600)
         log.write_bytes(b"")
+    return log
+
+
+def _authority(
+    environ: Mapping[str, str], folder: Path, telling: Telling, ending: ExitStack
+) -> dict[str, str]:
+    """Start a timestamp authority, unless one is named or none can be had; return its settings."""
+    if environ.get("TSA_URL"):
+        return {}
+    try:
+        authority = ending.enter_context(TimestampAuthority(folder))
+    except CannotStart as error:
+        telling.say(f"Without a timestamp authority: {error}.")
+        return {}
+    return {"TSA_URL": authority.url, "TSA_CA_FILE": str(authority.ca_file)}
+
+
+def _stack(environ: Mapping[str, str], log: Path) -> Stack:
+    """Return the stack to start."""
     allowed = environ.get("WEBHOOK_ALLOWED_NETWORKS") or _LOOPBACK
-    settings = {"DATA_DIR": str(home.path), "WEBHOOK_ALLOWED_NETWORKS": allowed, **_SETTINGS}
+    settings = {"DATA_DIR": str(log.parent), "WEBHOOK_ALLOWED_NETWORKS": allowed, **_SETTINGS}
     return Stack({**environ, **settings}, log)
 
 
-def _scene(stack: Stack, telling: Telling, stop: StopRequest, ending: ExitStack) -> Scene:
+def _scene(
+    stack: Stack,
+    environ: Mapping[str, str],
+    telling: Telling,
+    stop: StopRequest,
+    ending: ExitStack,
+) -> Scene:
     """Return the scene once the stack is up."""
 
     def heed() -> None:
@@ -113,6 +140,8 @@ def _scene(stack: Stack, telling: Telling, stop: StopRequest, ending: ExitStack)
         ending.enter_context(Receiver("ticketing", desk)),
         desk,
         heed,
+        stack.now,
+        bool(environ.get("TSA_URL")),
     )
 
 
@@ -127,6 +156,7 @@ def _tell(scene: Scene) -> None:
     records.what_one_link_opens(scene, record)
     proofs.the_books(scene, security, ticketing)
     proofs.the_audit_chain(scene)
+    anchors.what_holds_the_chain(scene)
     scene.telling.chapter("The verdict")
     scene.telling.say(f"{scene.telling.claims} claims were checked, and all of them hold.")
 

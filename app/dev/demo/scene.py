@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.01
 class Scene:
     """Who takes part: the service, seen through its root admin key, and two receivers.
 
-    `heed` is called while something is waited for; it raises if the demo must not go on.
+    `heed` is called while something is waited for; it raises if the demo must not go on. `now`
+    rings an entry of the timetable. `is_stamped` says whether a timestamp authority runs.
     """
 
     telling: Telling
@@ -29,6 +30,8 @@ class Scene:
     ticketing: Receiver
     desk: TicketDesk
     heed: Callable[[], None]
+    now: Callable[[str], None]
+    is_stamped: bool
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> float:
         """Wait until `condition()` is true and return the seconds it took.

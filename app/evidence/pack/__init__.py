@@ -1,0 +1,7 @@
+"""The evidence pack: a ZIP with which anyone checks a record without us, now or in ten years."""
+
+from app.evidence.pack.archive import Archive
+from app.evidence.pack.contents import verifier_source, write
+from app.evidence.pack.evidence import Evidence, Inconsistent, Timestamp
+
+__all__ = ["Archive", "Evidence", "Inconsistent", "Timestamp", "verifier_source", "write"]

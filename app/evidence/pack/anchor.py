@@ -1,0 +1,63 @@
+"""`anchor.json`: where the record is in the log, and who besides the log vouches for that."""
+
+from base64 import b64encode
+from typing import Any
+
+from app.evidence.pack.evidence import Evidence, Timestamp
+from app.ledger import merkle
+from app.ledger.checkpoints import Checkpoint
+from app.lib import canonical_json
+
+SCHEMA = "records/anchor/v1"
+
+
+def write(evidence: Evidence, checkpoint: Checkpoint) -> bytes:
+    """Return the canonical JSON of the file."""
+    leaf = evidence.leaf_data
+    return canonical_json.dumps(
+        {
+            "schema": SCHEMA,
+            "release": evidence.release,
+            "anchored_by": sentence(evidence),
+            "vkey": str(evidence.log_key),
+            "log_proof": {
+                "leaf_index": evidence.leaf_index,
+                "leaf_data": b64encode(leaf).decode("ascii"),
+                "leaf_hash": merkle.leaf_hash(leaf).hex(),
+                "tree_size": checkpoint.size,
+                "inclusion": [each.hex() for each in evidence.path],
+                "checkpoint": evidence.checkpoint.decode("utf-8"),
+            },
+            "cosignatures": [str(each) for each in evidence.cosignatures],
+            "timestamp": timestamp_json(evidence.timestamp),
+        }
+    )
+
+
+def sentence(evidence: Evidence) -> str:
+    """Say in plain words what anchors the pack."""
+    others = []
+    if evidence.timestamp is not None:
+        others.append(f"a timestamp of {gen_time_text(evidence.timestamp)}")
+    count = len(evidence.cosignatures)
+    if count:
+        others.append("one cosignature" if count == 1 else f"{count} cosignatures")
+    if not others:
+        return "the service's own log alone"
+    return f"the service's own log, with {' and '.join(others)}"
+
+
+def timestamp_json(timestamp: Timestamp | None) -> dict[str, Any] | None:
+    """Return what is told of the timestamp: its time (RFC 3339, UTC, microseconds) and files."""
+    if timestamp is None:
+        return None
+    return {
+        "gen_time": gen_time_text(timestamp),
+        "response": "checkpoint.tsr",
+        "chain": "tsa-chain.pem",
+    }
+
+
+def gen_time_text(timestamp: Timestamp) -> str:
+    """Return the timestamp's moment with microseconds and `Z`."""
+    return timestamp.gen_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,94 @@
+"""What a pack is made of. Nothing goes into a pack that its reader would have to refuse."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from app.ledger import checkpoints, merkle
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.leaves import Record
+from app.ledger.notes import Note, Signature, VerifierKey
+from app.ledger.tlog_proof import TlogProof
+from app.lib.signing import PublicKey, SigningKey
+
+_RELEASE = re.compile(r"[!-~]{1,64}")
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+
+
+class Inconsistent(ValueError):
+    """These parts do not belong together, so no pack can be made of them."""
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """An RFC 3161 timestamp of the checkpoint, as the log published that.
+
+    `response` is the whole TimeStampResp in DER, `gen_time` the moment in it (aware), and `chain`
+    its authority's certificates in PEM, the root among them.
+    """
+
+    response: bytes
+    gen_time: datetime
+    chain: bytes
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a pack is a function of.
+
+    `bundle` and `signature` are the stored bytes and the 64 of their signature by `public_key`;
+    `base_url` is the service's, without a slash at its end, and `release` its version. `checkpoint`
+    is the note as published, with the log's own signature only; `leaf_index` and `path` say where
+    in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
+    `timestamp` is of the same checkpoint too. `pack_key` signs the pack.
+    """
+
+    bundle: bytes
+    signature: bytes
+    public_key: PublicKey
+    pack_key: SigningKey
+    base_url: str
+    release: str
+    log_key: VerifierKey
+    checkpoint: bytes
+    leaf_index: int
+    path: Sequence[bytes]
+    cosignatures: Sequence[Signature] = ()
+    timestamp: Timestamp | None = None
+
+    @property
+    def leaf_data(self) -> bytes:
+        """The data of the record's leaf."""
+        return Record(sha256(self.bundle).digest()).data
+
+    @property
+    def proof(self) -> TlogProof:
+        """The record's proof, with the cosigned checkpoint."""
+        note = Note.parse(self.checkpoint).with_signatures(self.cosignatures)
+        return TlogProof(self.leaf_index, tuple(self.path), note)
+
+    def check(self) -> Checkpoint:
+        """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""
+        if not self.public_key.verifies(self.signature, self.bundle):
+            raise Inconsistent("The bundle's signature is not by the key beside it.")
+        checkpoint = checkpoints.read(self.checkpoint, self.log_key)
+        if len(Note.parse(self.checkpoint).signatures) != 1:
+            raise Inconsistent("The checkpoint has other signatures than the log's own.")
+        if any(self.log_key.made(each) for each in self.cosignatures):
+            raise Inconsistent("The log's own signature is no cosignature.")
+        leaf = merkle.leaf_hash(self.leaf_data)
+        merkle.verify_inclusion(leaf, self.leaf_index, checkpoint.size, self.path, checkpoint.root)
+        if not _RELEASE.fullmatch(self.release):
+            raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
+        if self.timestamp is not None:
+            _check_timestamp(self.timestamp)
+        return checkpoint
+
+
+def _check_timestamp(timestamp: Timestamp) -> None:
+    if timestamp.gen_time.utcoffset() != timedelta(0):
+        raise Inconsistent("The time of a timestamp is in UTC.")
+    if not timestamp.response or _CERTIFICATE not in timestamp.chain:
+        raise Inconsistent("A timestamp has a response, and certificates in PEM.")

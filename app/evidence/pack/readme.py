@@ -1,0 +1,138 @@
+"""`README.txt`: what a pack holds and how to check it, for an auditor who has never seen one."""
+
+import math
+
+from app.evidence.pack import anchor
+from app.evidence.pack.evidence import Evidence, Timestamp
+from app.ledger.checkpoints import Checkpoint
+
+_TEXT = """\
+Evidence pack of the record {record_id}
+{underline}
+
+This folder shows what an AI agent was recorded to have done, who signed that record, and that its
+hash stands in a public, append-only log. Everything can be checked without the service that made
+it, offline.
+
+Anchored by: {sentence}.
+Made by:     record-service {release} at {base_url}
+
+
+What is in here
+---------------
+
+bundle.json         the record: exactly the bytes that were signed
+bundle.sig          the Ed25519 signature over them, 64 bytes
+public-key.pem      the key that signed the bundle; its id is {bundle_key}
+prov.json           the same record as W3C PROV-JSON, made from the bundle
+anchor.json         the record's place in the log, the log's key, timestamps and cosignatures
+record.tlog-proof   the same proof in the form of C2SP tlog-proof, with the cosignatures
+checkpoint          the log's signed statement of its size and root: {size} leaves, of the log
+                    {origin}
+{timestamp_files}pack-key.pem        the key that signed this pack; its id is {pack_key}{same_key}
+SHA256SUMS          the SHA-256 of every file above, of README.txt and of verify.py
+SHA256SUMS.sig      the signature of pack-key.pem over SHA256SUMS
+manifest.json       every file but itself, with size and SHA-256
+verify.py           checks all of this; Python 3.8 or newer, nothing else
+
+
+How to check it
+---------------
+
+A script cannot vouch for itself. Take verify.py from where you trust it, {base_url}/verify.py,
+and compare its SHA-256 with the one that was published with its release. Then, with the ZIP:
+
+    python3 -I -S verify.py PACK.zip --key KEY.pem --policy POLICY --tsa-ca CA.pem --strict
+
+KEY.pem     the service's public key, which you have from elsewhere (its keys are listed at
+            {base_url}/.well-known/jwks.json); give --key twice if bundle and pack have
+            different keys
+POLICY      a C2SP tlog-policy with the log's key and the witnesses you trust
+CA.pem      the root certificate of the timestamping authority
+
+Without these three it says VALID AGAINST THE PACK'S OWN KEYS: the pack agrees with itself, and
+whoever made it could have made the keys too.
+
+Without verify.py, in the unzipped folder (OpenSSL 3):
+
+    sha256sum -c SHA256SUMS
+
+    openssl pkeyutl -verify -pubin -inkey pack-key.pem -rawin -in SHA256SUMS -sigfile SHA256SUMS.sig
+
+    openssl pkeyutl -verify -pubin -inkey public-key.pem -rawin -in bundle.json -sigfile bundle.sig
+{timestamp_commands}
+The id of a key is the first 16 digits of:
+
+    openssl pkey -pubin -in public-key.pem -outform DER | sha256sum
+
+
+What this does not prove
+------------------------
+
+- That what the record says is true. It shows what was reported to the service, and that nobody
+  has changed it since it was signed.
+- That the agent reported everything, or that there are no other records.
+- When it happened. Times in the bundle are the reporter's and the service's word. {when}
+- That the log shows everyone the same. {who}
+- That prov.json says all that the bundle says. It is a translation; the bundle decides.
+"""
+
+_TIMESTAMP_FILES = """\
+checkpoint.tsr      an RFC 3161 timestamp of the file checkpoint: {gen_time}
+tsa-chain.pem       the certificates of the authority that made it, its root included
+"""
+
+_TIMESTAMP_COMMANDS = """
+    openssl ts -verify -data checkpoint -in checkpoint.tsr -CAfile tsa-chain.pem -attime {seconds}
+
+The last one holds the authority's certificates to the moment of the timestamp: without -attime it
+fails from the day they end. Put a root that you trust in place of tsa-chain.pem.
+"""
+
+
+def write(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> bytes:
+    """Return the text in UTF-8."""
+    title = f"Evidence pack of the record {record_id}"
+    same = evidence.public_key == evidence.pack_key.public
+    stamp = evidence.timestamp
+    text = _TEXT.format(
+        record_id=record_id,
+        underline="=" * len(title),
+        sentence=anchor.sentence(evidence),
+        release=evidence.release,
+        base_url=evidence.base_url,
+        bundle_key=evidence.public_key.id,
+        pack_key=evidence.pack_key.public.id,
+        same_key=" (the same)" if same else "\n                    (not the bundle's)",
+        size=checkpoint.size,
+        origin=checkpoint.origin,
+        timestamp_files="" if stamp is None else _timestamp_files(stamp),
+        timestamp_commands="" if stamp is None else _timestamp_commands(stamp),
+        when=_when(stamp),
+        who=_who(len(evidence.cosignatures)),
+    )
+    return text.encode("utf-8")
+
+
+def _timestamp_files(stamp: Timestamp) -> str:
+    return _TIMESTAMP_FILES.format(gen_time=anchor.gen_time_text(stamp))
+
+
+def _timestamp_commands(stamp: Timestamp) -> str:
+    return _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
+
+
+def _when(stamp: Timestamp | None) -> str:
+    if stamp is None:
+        return "No\n  timestamp by others is in this pack, so nothing here bounds them."
+    return (
+        f"The\n  timestamp shows only that the log had this leaf by {anchor.gen_time_text(stamp)}."
+    )
+
+
+def _who(cosignatures: int) -> str:
+    if not cosignatures:
+        return "No witness has cosigned this checkpoint."
+    return (
+        "The cosignatures count for as much as you trust\n  the witnesses that your policy names."
+    )

@@ -1,0 +1,1 @@
+"""Checks an evidence pack."""

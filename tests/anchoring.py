@@ -1,0 +1,129 @@
+"""What tests of anchoring stand on: a log, a worker's runtime, and tenants whose chains grow."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from app.core import audit, tenants
+from app.core.anchoring import anchors, troubles
+from app.core.anchoring.anchors import AnchorReader
+from app.core.callers import OPERATOR
+from app.core.log import publication
+from app.database import Database
+from app.ledger.notes import VerifierKey
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
+from app.models import NO_TENANT, AnchoringTrouble, Job
+from jobs import anchor_audit, stamp_checkpoint
+from jobs.run_job import work_on
+from jobs.runtime import Runtime
+from tests.logs import World, add_leaves, new_world
+
+
+@dataclass
+class Place:
+    """A service that anchors: the clock's ticks happen when a test says so."""
+
+    world: World
+    runtime: Runtime
+    owner: Engine
+    head: Path
+
+    @property
+    def database(self) -> Database:
+        return self.runtime.database
+
+    def set(self, **settings: Any) -> None:
+        """Change settings, as a restarted worker has them."""
+        self.runtime = replace(self.runtime, settings=replace(self.runtime.settings, **settings))
+
+    def stamped_by(self, url: str, ca_file: Path) -> None:
+        """Name an authority."""
+        self.set(tsa_url=url, tsa_certificates=read_certificates(ca_file.read_bytes()))
+
+    def tenant(self) -> UUID:
+        """Return a new tenant: its chain has two entries."""
+        return tenants.create(self.database, "anchored")[0]
+
+    def append(self, tenant_id: UUID) -> None:
+        """Add an entry to a tenant's chain."""
+        with self.database.transaction(tenant_id) as session:
+            audit.append(session, tenant_id, OPERATOR, "test", target=("test", "1"))
+
+    def anchor(self) -> None:
+        """Do what the clock's `anchor_audit` asks for."""
+        anchor_audit.look(self.runtime)
+        self.work()
+
+    def grow(self, leaves: int = 1) -> int:
+        """Publish another checkpoint; return its size."""
+        add_leaves(self.database, leaves)
+        return self.publish()
+
+    def publish(self) -> int:
+        """Publish what waits; return the size."""
+        self.world.keeper().run()
+        return self.world.published().checkpoint.size
+
+    def forget_head(self) -> None:
+        """Lose what is kept of the log outside the database."""
+        self.head.unlink()
+        self.run("UPDATE log_generations SET head_kept = false")
+
+    def stamp(self) -> None:
+        """Do what the clock's `stamp_checkpoint` asks for."""
+        stamp_checkpoint.look(self.runtime)
+        self.work()
+
+    def work(self) -> None:
+        """Run every job that is due."""
+        for job in self.jobs():
+            work_on(self.runtime, NO_TENANT, job.id)
+
+    def retry(self) -> None:
+        """Let the time pass that jobs wait, and run them."""
+        self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE finished_at IS NULL")
+        self.work()
+
+    def jobs(self) -> list[Job]:
+        with self.database.across_tenants() as session:
+            return list(session.query(Job).order_by(Job.id))
+
+    def troubles(self) -> list[AnchoringTrouble]:
+        with self.database.across_tenants() as session:
+            return list(troubles.rows(session))
+
+    def anchors(self, tenant_id: UUID, policy: Policy | None = None) -> list[dict[str, Any]]:
+        """Return a tenant's anchors as they are answered."""
+        with self.database.transaction(tenant_id, snapshot=True) as session:
+            reader = AnchorReader(session, tenant_id, policy)
+            return [reader.represent(each) for each in anchors.rows(session, tenant_id, None, 200)]
+
+    def key(self) -> VerifierKey:
+        with self.database.across_tenants() as session:
+            return publication.verifier_key(session, self.world.published().generation)
+
+    def run(self, sql: str, **values: Any) -> None:
+        """Do something to the database as its owner."""
+        with self.owner.begin() as connection:
+            connection.execute(text(sql), values)
+
+    def count(self, table: str) -> int:
+        with self.owner.connect() as connection:
+            return int(connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+
+@contextmanager
+def new_place(runtime: Runtime, log_owner: Engine, folder: Path) -> Iterator[Place]:
+    """Have a log that has not begun, and no tenant, in the database of this runtime."""
+    with log_owner.begin() as connection:
+        connection.execute(
+            text("TRUNCATE tenants, jobs, audit_heads, audit_entries, anchoring_troubles CASCADE")
+        )
+    with new_world(runtime.settings, log_owner, folder) as world:
+        yield Place(world, runtime, log_owner, folder / "head")

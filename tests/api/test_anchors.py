@@ -1,0 +1,150 @@
+"""The anchors of an audit chain over HTTP."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.clock import rfc3339
+from app.core.anchoring import heads, troubles
+from app.core.log.keeper import Keeper
+from app.database import Database, database_now
+from app.models import NO_TENANT, Job
+from tests.api.making import refused
+from tests.api.test_system import serving
+from tests.conftest import Api, FreshTenant
+
+Apis = Callable[..., Api]
+
+
+@pytest.fixture
+def anchor(database: Database, log: Keeper) -> Callable[[], None]:
+    """Return what anchors every head and publishes it."""
+
+    def run() -> None:
+        with database.across_tenants() as session:
+            heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+        log.run()
+
+    return run
+
+
+def listed(api: Api, query: str = "") -> dict[str, Any]:
+    answer = api.get(f"/v1/audit/anchors{query}")
+    assert answer.status_code == 200, answer.json
+    return dict(answer.json)
+
+
+def switch(api: Api, *, on: bool) -> None:
+    assert api.patch("/v1/tenant/settings", {"anchoring_enabled": on}).status_code == 200
+
+
+def test_anchors_are_listed_newest_first_each_with_its_proof(
+    api: Apis, anchor: Callable[[], None]
+) -> None:
+    assert listed(api())["data"] == []
+    for on in (False, True, False, True):
+        anchor()
+        switch(api(), on=on)
+    anchor()
+    found = listed(api())
+    assert [each["seq"] for each in found["data"]] == [6, 4, 2]
+    entry = api().get("/v1/audit?limit=1").json["data"][0]
+    assert (entry["seq"], entry["hash"]) == (6, found["data"][0]["hash"])
+    assert all(each["log_proof"]["checkpoint"] for each in found["data"])
+    assert found["next_cursor"] is None
+
+
+def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
+    for on in (False, True):
+        anchor()
+        switch(api(), on=on)
+    anchor()
+    first = listed(api(), "?limit=1")
+    second = listed(api(), f"?limit=1&cursor={first['next_cursor']}")
+    assert [each["seq"] for page in (first, second) for each in page["data"]] == [4, 2]
+    assert second["next_cursor"] is None
+
+
+def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> None:
+    with database.across_tenants() as session:
+        heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+    (found,) = listed(api())["data"]
+    assert (found["log_proof"], found["vkey"], found["timestamp"]) == (None, None, None)
+    assert found["cosignatures"] == []
+
+
+def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(api: Apis) -> None:
+    said = listed(api())["anchoring"]
+    assert (said["enabled"], said["disabled_since"]) == (True, None)
+    assert said["anchored_by"] == ["log"]
+    assert "log alone" in said["detail"]
+
+
+def test_it_says_since_when_it_is_switched_off(api: Apis) -> None:
+    switch(api(), on=False)
+    switch(api(), on=True)
+    switch(api(), on=False)
+    entry = api().get("/v1/audit?action=settings.update&limit=1").json["data"][0]
+    api().patch("/v1/tenant/settings", {"bundle_retention_days": 30})
+    said = listed(api())["anchoring"]
+    assert (said["enabled"], said["disabled_since"]) == (False, entry["at"])
+    switch(api(), on=True)
+    assert listed(api())["anchoring"]["disabled_since"] is None
+
+
+def test_a_pinned_key_and_a_stranger_learn_nothing(
+    api: Apis, mint: Callable[..., str], other_tenant: FreshTenant, anchor: Callable[[], None]
+) -> None:
+    agent = api().post("/v1/agents", {"name": "an agent"}).json["id"]
+    pinned = mint("read", pin={"agent_id": agent, "principal": "alice"})
+    anchor()
+    refused(api(pinned).get("/v1/audit/anchors"), 403, "pinned-key")
+    ours = {each["chain"] for each in listed(api(mint("read")))["data"]}
+    theirs = {each["chain"] for each in listed(api(other_tenant.root_key))["data"]}
+    assert len(ours) == len(theirs) == 1
+    assert ours != theirs
+
+
+def test_an_export_ends_with_the_newest_anchors_and_their_number(
+    api: Apis, anchor: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for on in (False, True, False, True):
+        anchor()
+        switch(api(), on=on)
+    anchor()
+    answer = api().get("/v1/audit", headers={"Accept": "application/x-ndjson"})
+    trailer = json.loads(answer.text.splitlines()[-1])
+    assert trailer["anchors"] == listed(api())["data"]
+    assert trailer["anchors_total"] == 3
+    monkeypatch.setattr("app.core.audit_export.MOST_ANCHORS", 2)
+    answer = api().get("/v1/audit", headers={"Accept": "application/x-ndjson"})
+    trailer = json.loads(answer.text.splitlines()[-1])
+    assert [each["seq"] for each in trailer["anchors"]] == [6, 4]
+    assert trailer["anchors_total"] == 3
+
+
+def test_readyz_says_what_is_not_anchored_and_since_when(
+    database: Database, admin_engine: Engine, settings: Any
+) -> None:
+    with serving(settings) as api:
+        ready = api().get("/readyz").json
+        assert ready["parts"]["anchoring"] == "up"
+        assert "log alone" in ready["parts"]["anchored_by"]
+        with database.across_tenants() as session:
+            since = database_now(session)
+            troubles.begin(session, "timestamps", since, "No answer: it hangs.")
+            troubles.begin(session, "witness w", since, "It cosigned another.", alarm=True)
+        try:
+            answer = api().get("/readyz")
+        finally:
+            with admin_engine.begin() as connection:
+                connection.execute(text("DELETE FROM anchoring_troubles"))
+    assert answer.status_code == 200, "requests are served all the same"
+    assert "anchoring" in answer.json["degraded"]
+    assert answer.json["parts"]["anchoring"] == (
+        f"ALARM: witness w: unanchored since {rfc3339(since)}: It cosigned another.; "
+        f"timestamps: unanchored since {rfc3339(since)}: No answer: it hangs."
+    )

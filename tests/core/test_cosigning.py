@@ -1,0 +1,475 @@
+"""Checkpoints and witnesses: each asked on its own, what it says checked, and its alarms."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from sqlalchemy import Engine, text
+
+from app.core.anchoring import asking, evidence
+from app.core.anchoring.evidence import Rank
+from app.core.log import publication
+from app.ledger.notes import Note, Signature, VerifierKey, key_hash
+from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
+from jobs import stamp_checkpoint
+from jobs.runtime import Runtime
+from tests.anchoring import Place, new_place
+from tests.receivers import Listener, Receiver, Request, http_answer
+from tests.witnesses import SIZE, Witness
+
+
+class Witnessed:
+    """A place with witnesses, and the policy that names them."""
+
+    def __init__(self, place: Place, servers: ExitStack) -> None:
+        self.place = place
+        self.one, self.two = Witness("witness.test/one"), Witness("witness.test/two")
+        self._servers = servers
+        self.urls = {each.name: self.serve(each.answer) for each in (self.one, self.two)}
+        place.grow(3)
+        for each in (self.one, self.two):
+            each.log = place.key()
+        self.name()
+
+    def serve(self, answer: Callable[[Request], bytes | None]) -> str:
+        return self._servers.enter_context(Receiver(answer)).url("/prefix/")
+
+    def listen(self, serve: Callable[[socket.socket], None]) -> str:
+        return self._servers.enter_context(Listener(serve)).url("/prefix")
+
+    def name(self, threshold: str = "all", extra: str = "") -> Policy:
+        """Name both in the policy."""
+        lines = [f"witness {n} {w.vkey} {self.urls[w.name]}" for n, w in self.named()]
+        lines += [extra, f"group both {threshold} one two", "quorum both"]
+        policy = Policy.parse("".join(f"{line}\n" for line in lines).encode())
+        self.place.set(witness_policy=policy)
+        return policy
+
+    def named(self) -> list[tuple[str, Witness]]:
+        return [("one", self.one), ("two", self.two)]
+
+    def stored(self) -> list[tuple[int, str]]:
+        with self.place.owner.connect() as connection:
+            query = "SELECT size, name FROM checkpoint_cosignatures ORDER BY size, name"
+            return [(row.size, row.name[-3:]) for row in connection.execute(text(query))]
+
+    def part(self, witness: Witness) -> str:
+        return f"witness {witness.name}+{witness.vkey.key_hash.hex()}"
+
+
+@pytest.fixture
+def witnessed(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Witnessed]:
+    with new_place(log_runtime, log_owner, tmp_path) as place, ExitStack() as servers:
+        yield Witnessed(place, servers)
+
+
+def test_each_witness_cosigns_the_newest_checkpoint_once(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    place.stamp()
+    place.stamp()
+    assert witnessed.stored() == [(3, "one"), (3, "two")]
+    assert (witnessed.one.asked, witnessed.two.asked) == (1, 1)
+    for size in (1, 300):
+        place.grow(size)
+        place.stamp()
+    assert witnessed.stored()[2:] == [(4, "one"), (4, "two"), (304, "one"), (304, "two")]
+    assert witnessed.one.asked == 3, "it is told from where it is, and need not say"
+    assert place.troubles() == []
+    assert len(place.jobs()) == 2
+
+
+def test_what_is_stored_is_the_line_that_others_can_check(witnessed: Witnessed) -> None:
+    witnessed.place.stamp()
+    last = witnessed.place.world.published()
+    with witnessed.place.owner.connect() as connection:
+        rows = connection.execute(text("SELECT * FROM checkpoint_cosignatures ORDER BY name")).all()
+    note = Note.parse(last.note + "".join(f"{row.line}\n" for row in rows).encode())
+    signed = note.verify([witnessed.one.vkey, witnessed.two.vkey])
+    assert [each.key for each in signed] == [witnessed.one.vkey, witnessed.two.vkey]
+    assert [int(row.cosigned_at.timestamp()) for row in rows] == [each.seconds for each in signed]
+
+
+def test_a_witness_that_knows_the_log_already_is_asked_from_where_it_is(
+    witnessed: Witnessed,
+) -> None:
+    """Its answers were lost, or somebody else submits our checkpoints too."""
+    place = witnessed.place
+    place.stamp()
+    place.grow(5)
+    place.stamp()
+    place.run("DELETE FROM checkpoint_cosignatures")
+    place.grow(7)
+    asked = witnessed.one.asked
+    place.stamp()
+    assert witnessed.one.asked == asked + 2
+    assert witnessed.stored() == [(15, "one"), (15, "two")]
+    place.run("DELETE FROM checkpoint_cosignatures")
+    place.stamp()
+    assert witnessed.stored() == [(15, "one"), (15, "two")], "also of the very same checkpoint"
+    assert place.troubles() == []
+
+
+def test_one_that_fails_keeps_the_other_from_nothing(
+    witnessed: Witnessed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, hanging, dripping or gone: the other has cosigned before that one has given up."""
+    place = witnessed.place
+    monkeypatch.setattr(asking, "DEADLINE_SECONDS", 0.3)
+
+    def hang(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.recv(1 << 16)
+
+    for url in (witnessed.listen(hang), "http://127.0.0.1:1/prefix"):
+        witnessed.urls[witnessed.one.name] = url
+        witnessed.name()
+        place.grow()
+        place.stamp()
+    assert witnessed.stored() == [(4, "two"), (5, "two")]
+    (trouble,) = place.troubles()
+    assert (trouble.part, trouble.alarm) == (witnessed.part(witnessed.one), False)
+
+
+def test_a_witness_that_comes_back_goes_on_with_the_newest_checkpoint(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [lambda _: http_answer(503)] * 2
+    place.stamp()
+    place.grow(4)
+    place.retry()
+    assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
+    with place.owner.connect() as connection:
+        query = "SELECT published_at FROM checkpoints WHERE size = 3"
+        assert place.troubles()[0].since == connection.scalar(text(query))
+    place.retry()
+    assert (7, "one") in witnessed.stored()
+    assert place.troubles() == []
+
+
+# Alarms
+
+
+def _log_of_another(place: Place, witness: Witness, size: int) -> None:
+    """Have the witness cosign a larger log of the same name and key, which is not this one."""
+    witness.faults = [lambda _: http_answer(409, f"{size}\n".encode(), SIZE)]
+
+
+def test_a_witness_that_saw_more_than_was_published_is_an_alarm(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    _log_of_another(place, witnessed.one, 4)
+    with structlog.testing.capture_logs() as lines:
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert (trouble.part, trouble.alarm) == (witnessed.part(witnessed.one), True)
+    assert "size 4, and 3 is all that was published" in trouble.detail
+    (told,) = [each for each in lines if each["event"] == "witness_alarm"]
+    assert told["log_level"] == "critical"
+    assert witnessed.stored() == [(3, "two")]
+
+
+def test_a_witness_to_whom_this_log_is_not_what_it_was_is_an_alarm(witnessed: Witnessed) -> None:
+    """The database was restored without its head: same name, same key, another tree."""
+    place = witnessed.place
+    place.stamp()
+    one = witnessed.one
+    assert one.seen is not None
+    one.seen = type(one.seen)(one.seen.origin, one.seen.size, b"\1" * 32)
+    place.grow()
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert trouble.alarm
+    assert "422" in trouble.detail
+
+
+def test_a_witness_with_another_root_for_the_same_size_is_an_alarm(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    place.stamp()
+    one = witnessed.one
+    assert one.seen is not None
+    one.seen = type(one.seen)(one.seen.origin, one.seen.size, b"\1" * 32)
+    place.run("DELETE FROM checkpoint_cosignatures")
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert trouble.alarm
+    assert "another log of ours of size 3" in trouble.detail
+
+
+def test_also_if_that_one_does_not_say_again_at_which_size_it_is(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [
+        lambda _: http_answer(409, b"3\n", SIZE),
+        lambda _: http_answer(409, b"another root\n"),
+    ]
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert trouble.alarm
+    assert "another log of ours of size 3" in trouble.detail
+
+
+def test_an_alarm_stays_until_the_witness_accepts_what_is_published(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    _log_of_another(place, witnessed.one, 9)
+    with structlog.testing.capture_logs() as lines:
+        place.stamp()
+        said = place.troubles()[0].detail
+        witnessed.one.faults = [lambda _: http_answer(500)]
+        place.stamp()
+        (trouble,) = place.troubles()
+        assert (trouble.alarm, trouble.detail) == (True, said), "being away takes nothing back"
+        _log_of_another(place, witnessed.one, 9)
+        place.retry()
+        place.stamp()
+    assert place.troubles() == []
+    told = [each["event"] for each in lines if each.get("part") == witnessed.part(witnessed.one)]
+    assert told == ["witness_alarm", "anchored_again"]
+
+
+def test_a_witness_ahead_of_this_checkpoint_but_not_of_the_newest_is_no_alarm(
+    witnessed: Witnessed,
+) -> None:
+    """Another worker published and submitted more while this one was asking."""
+    place = witnessed.place
+    one = witnessed.one
+
+    def overtake(request: Request) -> bytes:
+        place.grow(4)
+        one.seen = place.world.published().checkpoint
+        return http_answer(409, f"{one.size}\n".encode(), SIZE)
+
+    one.faults = [overtake]
+    place.stamp()
+    assert place.troubles() == []
+    assert (7, "one") in witnessed.stored()
+
+
+# What a witness may do wrong
+
+
+def _line_of_another(witness: Witness, text: str) -> str:
+    return f"{Witness(witness.name).cosign(text)}\n"
+
+
+def _other_text(witness: Witness, text: str) -> str:
+    return f"{witness.cosign(text.replace('3', '4', 1))}\n"
+
+
+def _no_time(witness: Witness, text: str) -> str:
+    return f"{witness.cosign(text, 0)}\n"
+
+
+def _far_future(witness: Witness, text: str) -> str:
+    return f"{witness.cosign(text, 1 << 62)}\n"
+
+
+def _no_newline(witness: Witness, text: str) -> str:
+    return str(witness.cosign(text))
+
+
+def _note(witness: Witness, text: str) -> str:
+    return f"{text}\n{witness.cosign(text)}\n"
+
+
+def _nothing(witness: Witness, text: str) -> str:
+    return ""
+
+
+def _too_many(witness: Witness, text: str) -> str:
+    return f"{witness.cosign(text)}\n" * 101
+
+
+NO_COSIGNATURES = [
+    _line_of_another,
+    _other_text,
+    _no_time,
+    _far_future,
+    _no_newline,
+    _note,
+    _nothing,
+    _too_many,
+]
+
+
+def test_a_line_that_is_no_cosignature_by_its_key_is_not_stored(witnessed: Witnessed) -> None:
+    place, one = witnessed.place, witnessed.one
+    said = place.world.published().checkpoint.text
+    for body in NO_COSIGNATURES:
+        one.faults = [lambda _, body=body: http_answer(200, body(one, said).encode())]  # type: ignore[misc]
+        place.stamp()
+        assert (3, "one") not in witnessed.stored(), body
+        (trouble,) = place.troubles()
+        assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), body
+        place.run("DELETE FROM jobs; DELETE FROM anchoring_troubles")
+
+
+NO_ANSWERS = [
+    http_answer(409, b"03\n", SIZE),
+    http_answer(409, b"3", SIZE),
+    http_answer(409, b"-1\n", SIZE),
+    http_answer(409, b"99999999999999999999\n", SIZE),
+    http_answer(409, b"", SIZE),
+    http_answer(400),
+    http_answer(403),
+    http_answer(404),
+    http_answer(302, headers={"Location": "http://127.0.0.1:1/"}),
+    http_answer(200, b"0" * (10 << 20)),
+    http_answer(200, b"\xff\n"),
+]
+
+
+def test_an_answer_that_says_nothing_is_a_failure_and_no_alarm(witnessed: Witnessed) -> None:
+    place, one = witnessed.place, witnessed.one
+    for answer in NO_ANSWERS:
+        one.faults = [lambda _, answer=answer: answer]  # type: ignore[misc]
+        place.stamp()
+        (trouble,) = place.troubles()
+        assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), answer[:80]
+        place.retry()
+        assert place.troubles() == []
+        place.grow()
+
+
+def test_a_witness_that_is_elsewhere_each_time_is_left_for_later(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [
+        lambda _: http_answer(409, b"1\n", SIZE),
+        lambda _: http_answer(409, b"2\n", SIZE),
+    ] * 4
+    place.stamp()
+    assert witnessed.one.asked == 4
+    assert "another size each time" in place.troubles()[0].detail
+
+
+def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    one = witnessed.one
+    public = bytes(1312)
+    name = one.name
+    other = VerifierKey(
+        name, key_hash(name, ML_DSA_44_COSIGNATURE, public), ML_DSA_44_COSIGNATURE, public
+    )
+    witnessed.name(extra=f"witness quantum {other}")
+    said = place.world.published().checkpoint.text
+    lines = [one.cosign(said), Signature(name, other.key_hash, bytes(2428)), one.cosign(said)]
+    one.faults = [lambda _: http_answer(200, "".join(f"{line}\n" for line in lines).encode())]
+    place.stamp()
+    assert witnessed.stored() == [(3, "one"), (3, "one"), (3, "two")]
+    with place.owner.connect() as connection:
+        query = "SELECT cosigned_at FROM checkpoint_cosignatures WHERE key_hash = :hash"
+        assert connection.scalar(text(query), {"hash": other.key_hash}) is None
+    alone = Policy.parse(f"witness quantum {other}\nquorum quantum\n".encode())
+    assert _best(place, 0, alone).rank is Rank.LOG
+
+
+# Which evidence is chosen
+
+
+def _best(place: Place, index: int, policy: Policy | None) -> evidence.Evidence:
+    with place.database.across_tenants(snapshot=True) as session:
+        last = publication.current(session)
+        assert last is not None
+        return evidence.best(session, last, index, policy)
+
+
+def _stamp_row(place: Place, size: int) -> None:
+    place.run(
+        "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
+        " VALUES (1, :size, '\\x00', 'PEM', now())",
+        size=size,
+    )
+
+
+def test_a_quorum_proves_more_than_a_timestamp_and_that_more_than_the_log(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    policy = witnessed.name("all")
+    assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.LOG, 3)
+    place.grow()
+    _stamp_row(place, 4)
+    place.grow()
+    _stamp_row(place, 5)
+    assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.TIMESTAMPED, 4)
+    place.grow()
+    witnessed.two.faults = [lambda _: http_answer(500)]
+    place.stamp()
+    assert _best(place, 0, policy).rank is Rank.TIMESTAMPED, "one of two is no quorum"
+    for size in (7, 8):
+        assert place.grow() == size
+        place.retry()
+        place.stamp()
+    found = _best(place, 0, policy)
+    assert (found.rank, found.published.checkpoint.size) == (Rank.WITNESSED, 7)
+    assert len(found.cosignatures) == 2
+    assert found.timestamp is None, "all of it is of one checkpoint"
+    any_of_them = witnessed.name("any")
+    assert _size(place, 0, any_of_them) == 6
+    assert _size(place, 6, any_of_them) == 7
+    assert _size(place, 7, policy) == 8
+
+
+def _size(place: Place, index: int, policy: Policy | None) -> int:
+    return _best(place, index, policy).published.checkpoint.size
+
+
+def test_one_reader_chooses_for_every_leaf_in_any_order_what_each_alone_would_get(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    policy = witnessed.name("any")
+    for round_ in range(4):
+        place.grow(3)
+        if round_ % 2:
+            place.stamp()
+    alone = {index: _size(place, index, policy) for index in range(15)}
+    for order in (range(15), range(14, -1, -1), [3, 14, 0, 9, 9, 2, 12]):
+        with place.database.across_tenants(snapshot=True) as session:
+            last = publication.current(session)
+            assert last is not None
+            chooser = evidence.Chooser(session, last, policy)
+            found = {index: chooser.best(index).published.checkpoint.size for index in order}
+        assert found == {index: alone[index] for index in order}
+
+
+def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    policy = witnessed.name("any")
+    forged = Witness(witnessed.one.name)
+    line = forged.cosign(place.world.published().checkpoint.text)
+    forged_line = Signature(line.name, witnessed.one.vkey.key_hash, line.payload)
+    place.run(
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
+        " VALUES (1, 3, :name, :hash, :line, now())",
+        name=line.name,
+        hash=witnessed.one.vkey.key_hash,
+        line=str(forged_line),
+    )
+    assert _best(place, 0, policy).rank is Rank.LOG
+
+
+def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
+    """Each has a job: two workers at once have both."""
+    place = witnessed.place
+    both = threading.Barrier(2, timeout=10)
+
+    def wait_for_the_other(witness: Witness) -> Callable[[Request], Any]:
+        def answer(request: Request) -> Any:
+            both.wait()
+            return witness.answer(request)
+
+        return answer
+
+    witnessed.one.faults = [wait_for_the_other(witnessed.one)]
+    witnessed.two.faults = [wait_for_the_other(witnessed.two)]
+    stamp_checkpoint.look(place.runtime)
+    workers = [threading.Thread(target=place.work) for _ in range(2)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert witnessed.stored() == [(3, "one"), (3, "two")]

@@ -1,0 +1,381 @@
+"""Checkpoints and the timestamp authority: what is stored, and every way in which it fails."""
+
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core.anchoring import asking
+from app.core.anchoring.stamping import Stamper
+from app.core.jobs import Errand, Step
+from app.dev.tsa import KeyType, TimestampAuthority
+from app.ledger.notes import Note
+from app.lib.timestamps import Stamp
+from app.models import NO_TENANT, Job
+from jobs.runtime import Runtime
+from tests.anchoring import Place, new_place
+from tests.receivers import Listener, Receiver, Request, http_answer, read_request
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"))
+
+
+@pytest.fixture
+def bare(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
+    with new_place(log_runtime, log_owner, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def place(bare: Place) -> Place:
+    bare.grow(3)
+    return bare
+
+
+def stored(place: Place) -> list[Any]:
+    with place.owner.connect() as connection:
+        query = "SELECT * FROM checkpoint_timestamps ORDER BY generation, size"
+        return list(connection.execute(text(query)).all())
+
+
+def openssl_agrees(folder: Path, note: bytes, response: bytes, chain: str) -> bool:
+    """Ask the program that auditors have."""
+    files = {"checkpoint": note, "checkpoint.tsr": response, "tsa-chain.pem": chain.encode()}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    command = ["openssl", "ts", "-verify", "-data", "checkpoint", "-in", "checkpoint.tsr"]
+    said = subprocess.run(
+        [*command, "-CAfile", "tsa-chain.pem"],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+    )
+    return said.returncode == 0
+
+
+@pytest.mark.parametrize("key_type", list(KeyType))
+def test_the_newest_checkpoint_is_stamped_as_it_is_published(
+    place: Place, tmp_path: Path, key_type: KeyType
+) -> None:
+    with TimestampAuthority(tmp_path / "tsa", key_type) as authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.stamp()
+    (row,) = stored(place)
+    last = place.world.published()
+    assert row.size == last.checkpoint.size == 3
+    assert openssl_agrees(tmp_path, last.note, row.response, row.tsa_chain)
+    assert not openssl_agrees(tmp_path, last.note + b"\n", row.response, row.tsa_chain)
+    assert place.troubles() == []
+
+
+def test_a_checkpoint_is_stamped_once(place: Place, authority: TimestampAuthority) -> None:
+    with Receiver(lambda request: http_answer(200, authority.reply(request.body))) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        place.stamp()
+        place.stamp()
+        assert len(receiver.requests) == 1
+        assert receiver.requests[0].headers["content-type"] == "application/timestamp-query"
+        place.grow()
+        place.stamp()
+        assert [row.size for row in stored(place)] == [3, 4]
+        assert len(place.jobs()) == 1
+
+
+def test_nothing_is_stamped_without_an_authority_or_of_an_empty_log(
+    bare: Place, authority: TimestampAuthority
+) -> None:
+    with Receiver() as receiver:
+        bare.stamped_by(receiver.url(), authority.ca_file)
+        bare.stamp()
+        assert bare.publish() == 0
+        bare.stamp()
+        assert receiver.requests == []
+    bare.set(tsa_url=None)
+    bare.grow()
+    bare.stamp()
+    assert bare.jobs() == []
+
+
+def test_an_anchor_shows_its_timestamp_and_the_proof_is_of_the_checkpoint_that_is_stamped(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    tenant = place.tenant()
+    place.anchor()
+    place.publish()
+    place.grow()
+    assert place.anchors(tenant)[0]["timestamp"] is None
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.stamp()
+        place.grow()
+        place.stamp()
+    (anchor,) = place.anchors(tenant)
+    assert anchor["log_proof"]["tree_size"] == 5, "the earliest that is stamped"
+    assert anchor["timestamp"] is not None
+    assert anchor["tsa_chain"] == authority.ca_file.read_text()
+
+
+# What an authority may do wrong
+
+# Nobody listens on this port, and no ordinary user may.
+NOBODY = "http://127.0.0.1:1/"
+
+
+_CLIENTS = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+Fault = Callable[[TimestampAuthority, bytes, bytes, Path], bytes | None]
+
+
+def _other_nonce(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    # certReq, the last in a request, takes three bytes.
+    return tsa.reply(query[:-4] + bytes([query[-4] ^ 1]) + query[-3:])
+
+
+def _other_imprint(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    digest = sha256(note).digest()
+    assert digest in query
+    return tsa.reply(query.replace(digest, digest[:-1] + bytes([digest[-1] ^ 1])))
+
+
+def _of_another(tsa: TimestampAuthority, query: bytes, note: bytes, folder: Path) -> bytes:
+    return TimestampAuthority(folder / "another", KeyType.P256).reply(query)
+
+
+def _with_mods(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    granted, changed = bytes.fromhex("3003020100"), bytes.fromhex("3003020101")
+    reply = tsa.reply(query)
+    assert reply.count(granted) == 1
+    return reply.replace(granted, changed)
+
+
+def _rejection(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return bytes.fromhex("30053003020102")
+
+
+def _other_purpose(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    """Put a certificate for clients, of the same key and serial number, in the place of its own."""
+    own = x509.load_pem_x509_certificate((tsa.folder / "tsa.pem").read_bytes())
+    signer = load_pem_private_key((tsa.folder / "root.key").read_bytes(), None)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(own.subject)
+        .issuer_name(own.issuer)
+        .public_key(own.public_key())
+        .serial_number(own.serial_number)
+        .not_valid_before(own.not_valid_before_utc)
+        .not_valid_after(own.not_valid_after_utc)
+    )
+    for each in own.extensions:
+        is_purpose = isinstance(each.value, x509.ExtendedKeyUsage)
+        builder = builder.add_extension(_CLIENTS if is_purpose else each.value, each.critical)
+    twin = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    before, after = (each.public_bytes(Encoding.DER) for each in (own, twin))
+    reply = tsa.reply(query)
+    assert before in reply
+    assert len(before) == len(after)
+    return reply.replace(before, after)
+
+
+def _cut(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return tsa.reply(query)[:-1]
+
+
+def _longer(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return tsa.reply(query) + b"\0"
+
+
+def _page(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return b"<html>Sign in</html>"
+
+
+def _nothing(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return b""
+
+
+def _ten_mebibytes(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    return tsa.reply(query) + bytes(10 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (_other_nonce, "nonce"),
+        (_other_imprint, "other bytes"),
+        (_of_another, "holds"),
+        (_with_mods, "granted_with_mods"),
+        (_rejection, "rejection"),
+        (_other_purpose, "holds"),
+        (_cut, "holds"),
+        (_longer, "holds"),
+        (_page, "holds"),
+        (_nothing, "holds"),
+        (_ten_mebibytes, "longer than 65536"),
+    ],
+)
+def test_an_answer_that_is_not_what_was_asked_counts_for_nothing(
+    place: Place, authority: TimestampAuthority, tmp_path: Path, fault: Fault, said: str
+) -> None:
+    note = place.world.published().note
+
+    def answer(request: Request) -> bytes | None:
+        body = fault(authority, request.body, note, tmp_path)
+        return None if body is None else http_answer(200, body)
+
+    with Receiver(answer) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        place.stamp()
+    assert stored(place) == []
+    (trouble,) = place.troubles()
+    assert trouble.part == "timestamps"
+    assert said in trouble.detail
+    (job,) = place.jobs()
+    assert (job.status, job.error) == ("retrying", trouble.detail)
+
+
+def _hang(connection: socket.socket) -> None:
+    connection.recv(1 << 16)
+    connection.recv(1 << 16)
+
+
+def _drip_slowly(connection: socket.socket) -> None:
+    with connection.makefile("rb") as stream:
+        read_request(stream)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+        connection.settimeout(0.05)
+        while True:
+            connection.sendall(b"0")
+            try:
+                if not connection.recv(1):
+                    return
+            except TimeoutError:
+                continue
+
+
+@pytest.mark.parametrize("serve", [_hang, _drip_slowly])
+def test_an_authority_that_takes_its_time_is_given_up(
+    place: Place,
+    authority: TimestampAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Callable[[socket.socket], None],
+) -> None:
+    monkeypatch.setattr(asking, "DEADLINE_SECONDS", 0.3)
+    with Listener(serve) as listener:
+        place.stamped_by(listener.url(), authority.ca_file)
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert "time was up after 0.3 s" in trouble.detail
+
+
+def test_an_authority_that_is_down_is_asked_again_by_one_job(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    place.stamped_by(NOBODY, authority.ca_file)
+    place.stamp()
+    for _ in range(5):
+        place.retry()
+    (job,) = place.jobs()
+    assert (job.status, job.attempts) == ("dead", 4)
+    place.stamp()
+    (job,) = place.jobs()
+    assert (job.status, job.attempts) == ("retrying", 1), "the same row, once more"
+    place.grow()
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.retry()
+    assert [row.size for row in stored(place)] == [4], "the newest, and only that"
+
+
+def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        place.stamped_by(NOBODY, authority.ca_file)
+        for _ in range(2):
+            place.stamp()
+            place.retry()
+            place.grow()
+        (trouble,) = place.troubles()
+        with authority:
+            place.stamped_by(authority.url, authority.ca_file)
+            place.retry()
+    with place.owner.connect() as connection:
+        query = "SELECT published_at FROM checkpoints WHERE size = 3"
+        assert trouble.since == connection.scalar(text(query)), "the first that is not stamped"
+    assert place.troubles() == []
+    told = [each["event"] for each in lines if "part" in each]
+    assert told == ["unanchored", "anchored_again"]
+
+
+def test_a_trouble_of_an_authority_that_is_not_asked_any_more_is_forgotten(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with Receiver(http_answer(503)) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        place.stamp()
+    assert "status 503" in place.troubles()[0].detail
+    place.set(tsa_url=None, tsa_certificates=())
+    place.stamp()
+    assert place.troubles() == []
+    place.retry()
+    assert place.jobs()[0].status == "succeeded"
+
+
+def test_no_transaction_is_open_while_an_authority_is_asked(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    query = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+    """
+
+    def answer(request: Request) -> bytes:
+        # The process's other threads have short ones of their own; none may last until this ends.
+        with place.owner.connect() as connection:
+            while connection.scalar(text(query)):
+                connection.rollback()
+        return http_answer(200, authority.reply(request.body))
+
+    with Receiver(answer) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        place.stamp()
+    assert len(stored(place)) == 1
+
+
+def test_what_is_stamped_has_the_log_s_own_signature_only(place: Place) -> None:
+    note = Note.parse(place.world.published().note)
+    assert len(note.signatures) == 1
+
+
+def test_who_dies_between_the_answer_and_its_record_is_followed_by_another(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    """Two may even have asked, when the first was only slow: one stamp is kept."""
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        settings = place.runtime.settings
+        stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_certificates)
+        job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0)
+        with place.database.across_tenants() as session:
+            first, second = (stamper.step(session, NO_TENANT, job) for _ in range(2))
+        assert isinstance(first, Errand)
+        assert isinstance(second, Errand)
+        lost, said = first.talk(), second.talk()
+    assert stored(place) == []
+    for errand, answer in ((second, said), (first, lost)):
+        with place.database.across_tenants() as session:
+            assert isinstance(errand.record(session, answer), Step)
+    (row,) = stored(place)
+    assert isinstance(said, Stamp)
+    assert row.response == said.response
