@@ -18,6 +18,8 @@ from app.core.verification.verifier import Asked
 from app.errors import LogDamaged
 from app.ledger.hash_chain import Head
 from app.models import Job
+from jobs.run_job import work_on
+from jobs.runtime import Runtime
 from tests.chains import Place
 
 
@@ -199,6 +201,19 @@ def test_a_tenant_whose_break_is_mended_is_healed_by_a_daily_run(place: Place) -
     place.owner("UPDATE audit_entries SET action = 'test.do' WHERE tenant_id = :tenant AND seq = 3")
     daily_run(place)
     assert standing(place) is None
+
+
+def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> None:
+    tenant_id, _ = tenants.create(log_runtime.database, "verified by a worker")
+    with log_runtime.database.across_tenants() as session:
+        everyone = verification.look(session)
+        one = verification.enqueue(session, tenant_id, Asked())
+    for job in (one, everyone):
+        work_on(log_runtime, job.tenant_id, job.id)
+        with log_runtime.database.transaction(job.tenant_id) as session:
+            ended = jobs.get(session, job.tenant_id, job.id)
+        assert (ended.kind, ended.error) == ("verify_audit", None)
+        assert ended.progress is not None
 
 
 # No false alarms
