@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.verification.deadline import TakesLonger
+from app.core.verification.verifier import Asked
 from app.errors import LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
@@ -302,6 +304,26 @@ def test_a_pending_anchor_that_contradicts_the_chain_is_found(place: Place) -> N
     anchor(place.world)
     place.owner.forge_tail(10, 12)
     assert place.broken() == (12, "other_head")
+
+
+def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: Place) -> None:
+    place.owner.lengthen(20_000)
+    assert place.verify()["entries"] == 20_012
+    place.owner.rewrite(3, action="other")
+    assert place.broken() == (4, "bad_link")
+    place.owner.forge_tail(3, 12)
+    assert place.broken() == (5, "other_head")
+
+
+def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.owner.lengthen(20_000)
+    monkeypatch.setattr("app.core.verification.whole._ENTRIES_A_SECOND", 10**12)
+    monkeypatch.setattr("app.core.verification.whole._LEAVES_A_SECOND", 10**12)
+    with pytest.raises(TakesLonger):
+        place.verifier.verify(place.tenant_id, Asked(), seconds=0.001)
+    assert place.verify()["status"] == "intact"
 
 
 # From the newest anchor on

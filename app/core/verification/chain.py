@@ -64,12 +64,13 @@ def check(
     Raises `AuditChainBroken` for the first bad entry, `TakesLonger`. Nothing else may be asked of
     this session meanwhile.
     """
-    cur = cursor(session)
     # No entry has a number below 1, but a row may.
     begin = after.seq or -(2**63)
+    cur = cursor(session)
+    # A break leaves rows behind that nobody wants. Not to receive them the statement is cancelled,
+    # which the transaction survives only by going back to here.
+    cur.execute("SAVEPOINT chain")
     rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
-    # A break leaves rows behind that nobody wants; the session goes on without them.
-    # A break leaves rows behind that nobody wants; the session goes on without them.
     with closing(cast("Generator[Any]", rows)):
         seen = hash_chain.verify(
             chain.from_iterable(_parts(rows, deadline)),
@@ -77,6 +78,7 @@ def check(
             after=after,
             end=last,
         )
+    cur.execute("ROLLBACK TO SAVEPOINT chain")
     if seen.broken is not None:
         raise _named(session, tenant_id, seen.broken)
 
