@@ -52,7 +52,7 @@ class Settings:
     webhook_allowed_networks: tuple[Network, ...]
     webhook_ca_file: str | None
     tsa_url: str | None
-    tsa_certificates: tuple[Certificate, ...]
+    tsa_ca_file: tuple[Certificate, ...]
     witness_policy: Policy | None
     retry_schedule: tuple[float, ...]
     pause_seconds: float
@@ -224,7 +224,7 @@ def _head_url(text: str) -> str:
 
 class _Anchoring(TypedDict):
     tsa_url: str | None
-    tsa_certificates: tuple[Certificate, ...]
+    tsa_ca_file: tuple[Certificate, ...]
     witness_policy: Policy | None
 
 
@@ -240,7 +240,7 @@ def _anchoring(environ: Mapping[str, str]) -> _Anchoring:
         if one and not both:
             raise SettingError(f"{name} is not set, and {other} is: set both, or neither.")
     policy = _read(environ, "WITNESS_POLICY", _policy, None)
-    return {"tsa_url": url, "tsa_certificates": certificates, "witness_policy": policy}
+    return {"tsa_url": url, "tsa_ca_file": certificates, "witness_policy": policy}
 
 
 def _operator_url(text: str) -> str:

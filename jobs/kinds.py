@@ -25,7 +25,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     expiry.KIND: lambda _: expiry.step,
     heads.KIND: lambda _: heads.step,
     stamping.KIND: lambda here: (
-        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_certificates).step
+        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
     verification.KIND: lambda here: partial(verification.step, here.verifier),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,

@@ -44,7 +44,7 @@ class Place:
 
     def stamped_by(self, url: str, ca_file: Path) -> None:
         """Name an authority."""
-        self.set(tsa_url=url, tsa_certificates=read_certificates(ca_file.read_bytes()))
+        self.set(tsa_url=url, tsa_ca_file=read_certificates(ca_file.read_bytes()))
 
     def tenant(self) -> UUID:
         """Return a new tenant: its chain has two entries."""

@@ -325,7 +325,7 @@ def test_a_trouble_of_an_authority_that_is_not_asked_any_more_is_forgotten(
         place.stamped_by(receiver.url(), authority.ca_file)
         place.stamp()
     assert "status 503" in place.troubles()[0].detail
-    place.set(tsa_url=None, tsa_certificates=())
+    place.set(tsa_url=None, tsa_ca_file=())
     place.stamp()
     assert place.troubles() == []
     place.retry()
@@ -365,7 +365,7 @@ def test_who_dies_between_the_answer_and_its_record_is_followed_by_another(
     with authority:
         place.stamped_by(authority.url, authority.ca_file)
         settings = place.runtime.settings
-        stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_certificates)
+        stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_ca_file)
         job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0)
         with place.database.across_tenants() as session:
             first, second = (stamper.step(session, NO_TENANT, job) for _ in range(2))

@@ -136,8 +136,8 @@ def test_an_authority_is_named_with_its_root_or_not_at_all(tmp_path: Path) -> No
     with pytest.raises(SettingError, match=r"^TSA_CA_FILE is wrong: it holds no root"):
         read(TSA_URL=url, TSA_CA_FILE=str(tmp_path / "tsa.pem"))
     both = read(TSA_URL=url, TSA_CA_FILE=file)
-    assert (both.tsa_url, len(both.tsa_certificates)) == (url, 1)
-    assert (read().tsa_url, read().tsa_certificates, read().witness_policy) == (None, (), None)
+    assert (both.tsa_url, len(both.tsa_ca_file)) == (url, 1)
+    assert (read().tsa_url, read().tsa_ca_file, read().witness_policy) == (None, (), None)
 
 
 def test_a_policy_is_read_whole_and_a_wrong_line_is_named(tmp_path: Path) -> None:
