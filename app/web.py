@@ -102,7 +102,7 @@ def _services(settings: Settings) -> Services:
         prepare_threshold=settings.database_prepare_threshold,
     )
     counters = CounterWriter(database, tally)
-    trust = Trust(settings.tsa_certificates, settings.witness_policy)
+    trust = Trust(settings.tsa_ca_file, settings.witness_policy)
     head = heads.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     return Services(settings, database, bell, tally, counters, Keyring(database), verifier)

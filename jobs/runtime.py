@@ -75,7 +75,7 @@ class Runtime:
     @property
     def verifier(self) -> Verifier:
         """What verifies audit chains."""
-        trust = Trust(self.settings.tsa_certificates, self.settings.witness_policy)
+        trust = Trust(self.settings.tsa_ca_file, self.settings.witness_policy)
         return Verifier(self.database, self.settings.master_keys, self.log.head, trust)
 
     def close(self) -> None:
