@@ -20,7 +20,7 @@ from app.ledger import hash_chain
 from app.ledger.hash_chain import START, Break, Head, Reason
 from app.models import AuditHead
 
-PART = 500
+PART = 1000
 # A request's body is a tenth of that; who stores more wants to fill our memory.
 _LONGEST = 10 * 1024 * 1024
 _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
