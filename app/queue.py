@@ -40,6 +40,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
+    "verify_audit": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -37,6 +37,9 @@ from app.api import (
 )
 from app.api.services import EXTENSION, Services
 from app.core.keys import Keyring
+from app.core.log import heads
+from app.core.verification.stamps import Trust
+from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -105,4 +108,7 @@ def _services(settings: Settings) -> Services:
         prepare_threshold=settings.database_prepare_threshold,
     )
     counters = CounterWriter(database, tally)
-    return Services(settings, database, bell, tally, counters, Keyring(database))
+    trust = Trust(settings.tsa_ca_file, settings.witness_policy)
+    head = heads.opened(settings.log_head_url)
+    verifier = Verifier(database, settings.master_keys, head, trust)
+    return Services(settings, database, bell, tally, counters, Keyring(database), verifier)

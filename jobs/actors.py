@@ -15,6 +15,7 @@ from jobs.run_job import run_job
 from jobs.send_digests import send_digests
 from jobs.stamp_checkpoint import stamp_checkpoint
 from jobs.sweep import sweep
+from jobs.verify_audit import verify_audit
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
@@ -26,6 +27,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "prune_history": prune_history,
     "anchor_audit": anchor_audit,
     "stamp_checkpoint": stamp_checkpoint,
+    "verify_audit": verify_audit,
 }
 
 # Milliseconds, of those that may take longer than any other.

@@ -1,6 +1,7 @@
 """What a step of each kind of durable job does, by the job's kind."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from app.core.jobs import Errand, Failed, Step
 from app.core.pack import building
 from app.core.pack.building import Builder
 from app.core.record import expiry
+from app.core.verification import jobs as verification
 from app.models import Job
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
@@ -46,5 +48,6 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     stamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
+    verification.KIND: lambda here: partial(verification.step, here.verifier),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

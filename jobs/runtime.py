@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from app.core.log import heads
 from app.core.log.keeper import Keeper
+from app.core.verification.stamps import Trust
+from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.addresses import EVERYWHERE
@@ -73,6 +75,12 @@ class Runtime:
             tally,
             counters,
         )
+
+    @property
+    def verifier(self) -> Verifier:
+        """What verifies audit chains."""
+        trust = Trust(self.settings.tsa_ca_file, self.settings.witness_policy)
+        return Verifier(self.database, self.settings.master_keys, self.log.head, trust)
 
     def close(self) -> None:
         """Write what is left and close everything."""

@@ -56,6 +56,7 @@ TIMETABLE: Final = by_name(
             offset=_MINUTE,
             max_age=10 * _MINUTE,
         ),
+        Entry("verify_audit", actor="verify_audit", every=_DAY, offset=4 * _HOUR + 43 * 60),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]
 )

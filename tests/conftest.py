@@ -156,6 +156,14 @@ def fresh_database(
         opened.close()
 
 
+@pytest.fixture
+def forgotten_breaks(admin_engine: Engine) -> Iterator[None]:
+    """Forget, after a test that breaks chains, what was found: others ask whether all is well."""
+    yield
+    with admin_engine.begin() as connection:
+        connection.execute(text("DELETE FROM audit_breaks"))
+
+
 @pytest.fixture(scope="session")
 def log_settings(
     postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine

@@ -117,6 +117,13 @@ def _gauges(now: Gauges) -> Iterator[Metric]:
         ("unanchored", "Parts of anchoring that fail.", now.unanchored),
         ("witness_alarms", "Witnesses that saw another log of our name.", now.anchoring_alarms),
         ("unanchored_seconds", "Since when the longest failing one does.", now.oldest_unanchored),
+        ("audit_chains_broken_now", "Tenants whose audit chain is broken.", now.chains_broken),
+        ("audit_chains_unknown", "Chains in the log that no tenant has.", now.chains_unknown),
+        (
+            "logs_unverified",
+            "1 while the log does not hold what was published.",
+            now.logs_unverified,
+        ),
     ):
         yield GaugeMetricFamily(f"{_PREFIX}_{name}", what, value)
     webhooks = GaugeMetricFamily(f"{_PREFIX}_webhooks", "Webhooks there are.", labels=["status"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from flask import current_app
 
 from app.core.keys import Keyring
+from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -24,6 +25,7 @@ class Services:
     tally: Tally
     counters: CounterWriter
     keyring: Keyring
+    verifier: Verifier
 
     def close(self) -> None:
         """Write the last counts and close every connection to PostgreSQL and Redis."""

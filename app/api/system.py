@@ -18,13 +18,14 @@ from app.core import gauges
 from app.core.anchoring import evidence, troubles
 from app.core.gauges import Gauges
 from app.core.log import generations, status
+from app.core.verification import breaks
 from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "log", "anchoring")
+_NEEDED = ("redis", "worker", "scheduler", "log", "anchoring", "audit")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -62,9 +63,11 @@ def readyz() -> Response:
     them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
+    `audit` is when an audit chain was found broken, and is not verified again since.
     """
     database = _database_state()
     parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
+    parts["audit"] = _audit(database)
     missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
     body: dict[str, Any] = {
@@ -150,6 +153,17 @@ def _anchoring(database: str) -> dict[str, str]:
     except Unavailable:
         return {"anchoring": "unknown", "anchored_by": said}
     return {"anchoring": "; ".join(found) or "up", "anchored_by": said}
+
+
+def _audit(database: str) -> str:
+    """Say what verifying the audit chains has found."""
+    if database != "up":
+        return "unknown"
+    try:
+        with services().database.across_tenants() as session:
+            return breaks.standing(session) or "up"
+    except Unavailable:
+        return "unknown"
 
 
 def _others() -> dict[str, str]:

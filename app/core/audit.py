@@ -17,6 +17,19 @@ from app.core.callers import Actor
 from app.database import cursor
 from app.ledger import hash_chain
 
+# The time is taken outside the inner SELECT, so when the lock is held: `at` rises with `seq`.
+_LOCK = """
+SELECT seq, hash, clock_timestamp()
+  FROM (SELECT seq, hash FROM audit_heads WHERE tenant_id = %s FOR UPDATE) AS head
+"""
+_APPEND = """
+WITH entry AS (
+    INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at)
+    VALUES (%s, %s, %b, %b, %s, %s) RETURNING tenant_id, seq, hash)
+UPDATE audit_heads AS head SET seq = entry.seq, hash = entry.hash
+  FROM entry WHERE head.tenant_id = entry.tenant_id
+"""
+
 
 def open_chain(session: Session, tenant_id: UUID, actor: Actor, details: Mapping[str, Any]) -> None:
     """Begin a tenant's chain with its entry 1, `tenant.create`."""
@@ -50,12 +63,10 @@ def append(
     last in a transaction: it holds the tenant's head until the commit.
     """
     cur = cursor(session)
-    cur.execute("SELECT seq, hash FROM audit_heads WHERE tenant_id = %s FOR UPDATE", (tenant_id,))
-    head = cur.fetchone()
+    head = cur.execute(_LOCK, (tenant_id,)).fetchone()
     if head is None:
         raise LookupError(f"tenant {tenant_id} has no audit chain")
-    cur.execute("SELECT clock_timestamp()")
-    at: datetime = cur.fetchone()[0]  # type: ignore[index]  # a SELECT without FROM has one row
+    at: datetime = head[2]
     seq: int = head[0] + 1
     body = hash_chain.entry_bytes(
         {
@@ -71,14 +82,7 @@ def append(
         }
     )
     digest = hash_chain.entry_hash(body)
-    cur.execute(
-        "INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at)"
-        " VALUES (%s, %s, %s, %s, %s, %s)",
-        (tenant_id, seq, body, digest, action, at),
-    )
-    cur.execute(
-        "UPDATE audit_heads SET seq = %s, hash = %s WHERE tenant_id = %s", (seq, digest, tenant_id)
-    )
+    cur.execute(_APPEND, (tenant_id, seq, body, digest, action, at))
     return seq
 
 

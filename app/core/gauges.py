@@ -34,6 +34,9 @@ class Gauges:
     unanchored: int
     anchoring_alarms: int
     oldest_unanchored: float
+    chains_broken: int
+    chains_unknown: int
+    logs_unverified: int
 
 
 # A stuck scrape must not stay behind as another burden.
@@ -80,7 +83,9 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
        job.oldest AS oldest_job_due,
        trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
-       trouble.oldest AS oldest_unanchored
+       trouble.oldest AS oldest_unanchored,
+       broken.chains AS chains_broken, broken.unknown AS chains_unknown,
+       broken.logs AS logs_unverified
   FROM (SELECT count(*) AS due, count(*) FILTER (WHERE age > %(overdue)s) AS overdue,
                coalesce(extract(epoch FROM max(age)), 0)::float8 AS oldest FROM due) AS lane
  CROSS JOIN (
@@ -94,6 +99,11 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
               coalesce(extract(epoch FROM (SELECT now FROM present) - min(since)), 0)::float8
                   AS oldest
          FROM anchoring_troubles) AS trouble
+ CROSS JOIN (
+       SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = '') AS chains,
+              count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')) AS unknown,
+              count(DISTINCT subject) FILTER (WHERE subject = 'log') AS logs
+         FROM audit_breaks WHERE healed_at IS NULL) AS broken
 """
 
 

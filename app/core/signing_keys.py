@@ -34,6 +34,8 @@ _CURRENT = """
 SELECT key_id, sealed_private_key FROM signing_keys WHERE purpose = %s AND retired_at IS NULL
 """
 
+_SEALED = "SELECT sealed_private_key FROM signing_keys WHERE key_id = %s"
+
 
 def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     """Return the key that signs now; the first who asks makes it."""
@@ -52,6 +54,18 @@ def public_key(session: Session, key_id: str) -> PublicKey:
         select(SigningKeyRow.public_key).where(SigningKeyRow.key_id == key_id)
     ).one()
     return PublicKey(raw)
+
+
+def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
+    """Return a key by its id, current or retired, as MASTER_KEYS open it.
+
+    Its public half is certain: that in the table could be anybody's. Raises LookupError without
+    such a key, `CannotOpen` for one that was not sealed here.
+    """
+    row = cursor(tx).execute(_SEALED, (key_id,)).fetchone()
+    if row is None:
+        raise LookupError(f"There is no key {key_id}.")
+    return _opened(master_keys, key_id, bytes(row[0]))
 
 
 def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:

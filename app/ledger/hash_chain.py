@@ -65,6 +65,7 @@ class Head:
 
 
 START = Head(0, GENESIS)
+_NEVER = 2**63
 
 
 class Reason(StrEnum):
@@ -146,43 +147,53 @@ def _shown(value: object) -> str:
 
 
 class _Walk:
-    """One pass over a chain: `seq` and `hash` are the newest entry found good."""
+    """One pass over a chain: `seq` and `hash` are of the newest entry found good."""
 
     def __init__(
         self, tenant_id: str, after: Head, known: Iterable[Head], end: Head | None
     ) -> None:
         self.seq = after.seq
-        self.hash = after.hash
+        self._digest = bytes.fromhex(after.hash)
         self._tenant_id = tenant_id
         self._tenant_json = canonical_json.dumps(tenant_id)
         self._end = end
         ends = [] if end is None else [end]
+        self._last = _NEVER if end is None else end.seq
         self._heads = heapq.merge(known, ends, key=lambda head: head.seq)
-        self._next_head = next(self._heads, None)
+        self._take_head()
+
+    @property
+    def hash(self) -> str:
+        """The hash of the newest entry found good, in hex."""
+        return self._digest.hex()
 
     def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
         self._check_place(self.seq)
         self._check_heads(self.seq, self.hash)
+        # A million times a second if it could be: no call and no attribute that is not needed.
+        tenant_json, last, link = self._tenant_json, self._last, self.hash.encode()
+        expected = self.seq + 1
         for seq, body, stored in entries:
-            self._take(seq, body, stored)
+            digest = sha256(body).digest()
+            if seq != expected or seq > last or digest != stored:
+                raise self._broken(seq, digest, stored)
+            if not _is_plain_entry(body, seq, link, tenant_json):
+                self._examine(seq, body)
+            if seq >= self._next_seq:
+                self._check_heads(seq, digest.hex())
+            self.seq, self._digest = seq, digest
+            link = digest.hex().encode()
+            expected = seq + 1
         if self._next_head is not None or self.seq == 0:
             raise _Broken(self.seq + 1, Reason.MISSING, self.seq + 1, "the end of the chain")
 
-    def _take(self, seq: int, body: bytes, stored: bytes) -> None:
+    def _broken(self, seq: int, digest: bytes, stored: bytes) -> _Broken:
         expected = self.seq + 1
         if seq != expected:
             reason = Reason.MISSING if seq > expected else Reason.OUT_OF_ORDER
-            raise _Broken(expected, reason, expected, seq)
+            return _Broken(expected, reason, expected, seq)
         self._check_place(seq)
-        digest = entry_hash(body)
-        if digest != stored:
-            raise _Broken(seq, Reason.BAD_HASH, stored.hex(), digest.hex())
-        if not _is_plain_entry(body, seq, self.hash, self._tenant_json):
-            self._examine(seq, body)
-        in_hex = digest.hex()
-        if self._next_head is not None and self._next_head.seq <= seq:
-            self._check_heads(seq, in_hex)
-        self.seq, self.hash = seq, in_hex
+        return _Broken(seq, Reason.BAD_HASH, stored.hex(), digest.hex())
 
     def _examine(self, seq: int, body: bytes) -> None:
         entry = _read(seq, body)
@@ -201,7 +212,11 @@ class _Walk:
                 raise ValueError("Known heads must be in the order of seq, none before `after`.")
             if head.hash != in_hex:
                 raise _Broken(seq, Reason.OTHER_HEAD, head.hash, in_hex)
-            self._next_head = next(self._heads, None)
+            self._take_head()
+
+    def _take_head(self) -> None:
+        self._next_head = next(self._heads, None)
+        self._next_seq = _NEVER if self._next_head is None else self._next_head.seq
 
     def _check_place(self, seq: int) -> None:
         if self._end is not None and seq > self._end.seq:
@@ -225,52 +240,71 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
 
 
 # Reading each body in full would take four times as long as all the rest. So a body is first held
-# against the one form that nearly all have: HEAD, details, LINK and TAIL, with nothing between them
-# and nothing left over. HEAD, LINK and TAIL admit canonical bytes only (strings of plain ASCII, no
-# escapes), and the details are judged by themselves, as a whole document. A body composed of four
-# such parts is the canonical form of an entry: look-alikes in the details cannot change that, for a
-# wrong cut leaves details that are no document. Any other body gets no verdict here: it is read in
-# full.
+# against the one form that nearly all have. All but the details admits canonical bytes only, that
+# is strings of plain ASCII without escapes; the details are judged by themselves, as a whole
+# document. A body composed of such parts is the canonical form of an entry: look-alikes in the
+# details cannot change that, for a wrong cut leaves details that are no document. Any other body
+# gets no verdict here: it is read in full.
 
 _STRING = rb'"[ !#-\[\]-~]*+"'
-_OPTIONAL = rb"(?:" + _STRING + rb"|null)"
-_HEAD = re.compile(
-    rb'\{"action":%(s)b,"actor":\{"id":%(o)b(?:,"role":%(s)b)?,"type":%(s)b\},"at":%(s)b,"details":'
-    % {b"s": _STRING, b"o": _OPTIONAL}
-)
-_LINK = b',"prev_hash":"%b","request_id":'
-_TAIL = re.compile(
-    rb'%(o)b,"seq":([1-9][0-9]*+),"target":\{"id":%(o)b,"type":%(s)b\},"tenant_id":(%(s)b)\}'
-    % {b"s": _STRING, b"o": _OPTIONAL}
-)
-
 _SCALAR = rb"(?:" + _STRING + rb"|null|true|false|0|-?[1-9][0-9]{0,14})"
-_VALUE = rb"(?:%(s)b|\[(?:%(s)b(?:,%(s)b)*+)?\])" % {b"s": _SCALAR}
-_MEMBER = rb'"[0-9_a-z]++":' + _VALUE
-_FLAT_OBJECT = re.compile(rb"\{(?:%(m)b(?:,%(m)b)*+)?\}" % {b"m": _MEMBER})
-_NAME = re.compile(rb'"([0-9_a-z]++)":')
+_LIST = rb"\[(?:%(s)b(?:,%(s)b)*+)?\]" % {b"s": _SCALAR}
+_NAME = rb'"([0-9_a-z]++)":'
+_FLAT = b"(?:%b|%b)" % (_SCALAR, _LIST)
+# Up to four members, each name a group: with these the order is seen at once.
+_FEW = rb"\{(?:%(n)b%(v)b(?:,%(n)b%(v)b(?:,%(n)b%(v)b(?:,%(n)b%(v)b)?)?)?)?\}" % {
+    b"n": _NAME,
+    b"v": _FLAT,
+}
+_MEMBERS = rb"\{(?:%(m)b(?:,%(m)b)*+)?\}"
+_INNER = _MEMBERS % {b"m": rb'"[0-9_a-z]++":' + _FLAT}
+_OUTER = _MEMBERS % {b"m": rb'"[0-9_a-z]++":(?:%b|%b)' % (_FLAT, _INNER)}
+# An object whose members are scalars, lists of them and objects of those; or, if the rest does not
+# fit behind one, whatever stands before the last link.
+_plain = re.compile(
+    rb'\{"action":%(s)b,"actor":\{"id":%(o)b(?:,"role":%(s)b)?,"type":%(s)b\},"at":%(s)b,'
+    rb'"details":(?:%(f)b|(%(m)b)|(\{.*\})),"prev_hash":"([0-9a-f]{64})","request_id":%(o)b,'
+    rb'"seq":([1-9][0-9]*+),"target":\{"id":%(o)b,"type":%(s)b\},"tenant_id":(%(s)b)\}'
+    % {b"s": _STRING, b"o": rb"(?:" + _STRING + rb"|null)", b"f": _FEW, b"m": _OUTER},
+    re.DOTALL,
+).fullmatch
+_names = re.compile(_NAME).findall
+_within = re.compile(_NAME + b"(%b)" % _INNER)
 
 
-def _is_plain_entry(body: bytes, seq: int, prev_hash: str, tenant_json: bytes) -> bool:
-    head = _HEAD.match(body)
-    link = _LINK % prev_hash.encode()
-    cut = body.rfind(link)
-    if head is None or cut < head.end():
+def _is_plain_entry(body: bytes, seq: int, prev_hash: bytes, tenant_json: bytes) -> bool:
+    found = _plain(body)
+    if found is None:
         return False
-    tail = _TAIL.fullmatch(body, cut + len(link))
-    return (
-        tail is not None
-        and tail[1] == b"%d" % seq
-        and tail[2] == tenant_json
-        and _is_canonical_object(body[head.end() : cut])
+    first, second, third, fourth, simple, other, link, number, tenant = found.groups()
+    if link != prev_hash or number != b"%d" % seq or tenant != tenant_json:
+        return False
+    # In this order: what an alternative noted before it failed may still be there.
+    if other is not None:
+        return _is_canonical_object(other)
+    if simple is not None:
+        return _has_sorted_names(simple)
+    return second is None or (
+        first < second
+        and (third is None or (second < third and (fourth is None or third < fourth)))
     )
 
 
+def _has_sorted_names(simple: bytes) -> bool:
+    # No string in it holds a quote, so a quoted name before a colon is a name; and before a colon
+    # and a brace, that of an object within.
+    if b'":{' in simple:
+        within = [found[2] for found in _within.finditer(simple)]
+        return all(map(_in_order, within)) and _in_order(_within.sub(rb'"\1":0', simple))
+    return _in_order(simple)
+
+
+def _in_order(members: bytes) -> bool:
+    names = _names(members)
+    return names == sorted(set(names))
+
+
 def _is_canonical_object(raw: bytes) -> bool:
-    if _FLAT_OBJECT.fullmatch(raw):
-        # No string in it holds a quote, so a quoted name before a colon is a name.
-        names = _NAME.findall(raw)
-        return names == sorted(set(names))
     if raw.count(b"[") + raw.count(b"{") >= MAX_DEPTH:
         # The whole body is one level deeper than its details.
         return False

@@ -80,6 +80,21 @@ def check(
     return Stamp(response, "".join(_pem(each) for each in chain), moment)
 
 
+def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> datetime:
+    """Return the time of a response that was kept, if it is a timestamp of exactly `data`.
+
+    `trusted` as in `check`. Its nonce was checked when it came. Raises `NotStamped`.
+    """
+    try:
+        read = decode_timestamp_response(response)
+        _check_granted(read)
+        _verify_imprint(read, data)
+        _builder(trusted).build().verify_message(read, data)
+        return read.tst_info.gen_time
+    except (VerificationError, ValueError, TypeError) as error:
+        raise NotStamped(_plain(error)) from None
+
+
 def _check_granted(read: TimeStampResponse) -> None:
     """Section 2.4.2: anything but `granted` is not what was asked for."""
     if read.status != PKIStatus.GRANTED:
@@ -95,15 +110,22 @@ def _verify(
 ) -> None:
     if asked.nonce is None or read.tst_info.nonce != asked.nonce:
         raise NotStamped("The nonce in the answer is not the one that was sent.")
+    _verify_imprint(read, data)
+    _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
+
+
+def _verify_imprint(read: TimeStampResponse, data: bytes) -> None:
     imprint = read.tst_info.message_imprint
     if imprint.hash_algorithm != _SHA256 or imprint.message != sha256(data).digest():
         raise NotStamped("The answer is about other bytes.")
+
+
+def _builder(trusted: Sequence[x509.Certificate]) -> VerifierBuilder:
     # The library takes a list of its own for each call only if it is given one.
-    VerifierBuilder(
+    return VerifierBuilder(
         roots=[each for each in trusted if each.subject == each.issuer],
         intermediates=[each for each in trusted if each.subject != each.issuer],
-        nonce=asked.nonce,
-    ).build().verify_message(read, data)
+    )
 
 
 def _chain(

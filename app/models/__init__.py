@@ -8,7 +8,7 @@ from app.models.anchors import (
     CheckpointTimestamp,
 )
 from app.models.api_keys import ApiKey
-from app.models.audit import AuditEntry, AuditHead
+from app.models.audit import AuditBreak, AuditEntry, AuditHead
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
@@ -31,6 +31,7 @@ __all__ = [
     "AnchoringTrouble",
     "ApiKey",
     "AuditAnchor",
+    "AuditBreak",
     "AuditEntry",
     "AuditHead",
     "Base",

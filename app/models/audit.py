@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, TenantId
+from app.models.base import Base, CreatedAt, TenantId
 
 
 class AuditHead(Base):
@@ -32,3 +32,23 @@ class AuditEntry(Base):
     hash: Mapped[bytes]
     action: Mapped[str]
     at: Mapped[datetime]
+
+
+class AuditBreak(Base):
+    """A break that was found and told; healed when the chain verified again.
+
+    `subject` is empty for a tenant's own chain. Rows of no tenant are the service's: a chain by its
+    name in the log, or the log itself.
+    """
+
+    __tablename__ = "audit_breaks"
+
+    tenant_id: Mapped[TenantId]
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    reason: Mapped[str] = mapped_column(primary_key=True)
+    expected: Mapped[str]
+    found: Mapped[str]
+    detected_at: Mapped[CreatedAt]
+    seen_at: Mapped[CreatedAt]
+    healed_at: Mapped[datetime | None]

@@ -6,6 +6,7 @@ from bench.figures import Figure
 from bench.lab import Lab
 from bench.parts import (
     accept,
+    audit,
     backlog,
     canonical,
     deliveries,
@@ -31,4 +32,5 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "canonical": canonical.run,
     "ledger": ledger.run,
     "log": log.run,
+    "audit": audit.run,
 }

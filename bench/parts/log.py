@@ -75,6 +75,12 @@ def _integrate(database: Database, keeper: Keeper, scale: Scale) -> Iterator[Fig
         )
 
 
+def add_leaves(database: Database, count: int) -> None:
+    """Have leaves of records wait for the log."""
+    with database.across_tenants() as session:
+        cursor(session).execute(_INSERT.format(table="log_leaves").encode(), _rows(count))
+
+
 def _rows(count: int) -> Rows:
     data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
     return [ids.new() for _ in data], [merkle.leaf_hash(each) for each in data], data

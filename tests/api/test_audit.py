@@ -10,10 +10,13 @@ import pytest
 import rfc8785
 from sqlalchemy import Engine, text
 
+from app.core.log.status import NO_HEAD
 from app.errors import AuditChainBroken
 from tests.api.making import make_session, pin_of, pointers, refused
 from tests.api.test_sessions import shifted
 from tests.conftest import Api, FreshTenant
+
+pytestmark = pytest.mark.usefixtures("forgotten_breaks")
 
 Apis = Callable[..., Api]
 Mint = Callable[..., str]
@@ -214,14 +217,53 @@ def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
     (newest, *_) = entries(api())
     answer = api().get("/v1/audit/verify")
     assert answer.status_code == 200
-    assert answer.json == {
+    report = dict(answer.json)
+    log = report.pop("log")
+    assert log is None or log["predecessors"] == []
+    assert report == {
         "status": "intact",
         "entries": 4,
         "head": {"seq": 4, "hash": newest["hash"]},
         "anchored_through": None,
         "unanchored_entries": 4,
-        "anchors": {"checked": 0},
+        "anchors": {
+            "enabled": True,
+            "disabled_since": None,
+            "checked": 0,
+            "pending": 0,
+            "leaf_index": None,
+            "anchored_by": [],
+            "timestamps": 0,
+            "newest_timestamp": None,
+            "cosignatures": 0,
+        },
+        "head_store": NO_HEAD,
+        "unknown_chains": 0,
     }
+
+
+def test_a_chain_that_is_not_anchored_says_since_when(api: Apis) -> None:
+    off = api().patch("/v1/tenant/settings", {"anchoring_enabled": False})
+    assert off.status_code == 200
+    anchors = api().get("/v1/audit/verify?full=1").json["anchors"]
+    assert (anchors["enabled"], anchors["disabled_since"]) == (False, entries(api())[0]["at"])
+
+
+def test_a_verification_that_takes_long_is_a_job(
+    api: Apis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.audit._SECONDS", 0.0)
+    answers = [api().get("/v1/audit/verify?full=1") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    (place,) = {answer.headers["Location"] for answer in answers}
+    assert answers[0].headers["Retry-After"]
+    job = api().get(place).json
+    assert (job["kind"], job["args"], job["status"]) == ("verify_audit", {"full": "1"}, "queued")
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "full=yes", "seq=1", "since=anchor&seq=0"])
+def test_a_wrong_wish_is_refused(api: Apis, query: str) -> None:
+    assert api().get(f"/v1/audit/verify?{query}").status_code == 422
 
 
 def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
@@ -251,7 +293,7 @@ def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
         (f"seq=1&hash={'F' * 64}", "/hash"),
         (f"seq=1&hash={'0' * 63}%0A", "/hash"),
         (f"seq=1&hash={'0' * 64}%0A", "/hash"),
-        ("since=anchor", "/since"),
+        ("since=anchors", "/since"),
     ],
 )
 def test_half_a_head_and_what_is_none_are_refused(api: Apis, query: str, pointer: str) -> None:

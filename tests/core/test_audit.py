@@ -12,13 +12,20 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import ProgrammingError
 
 from app import ids
-from app.core import audit, audit_export, audit_verification
+from app.core import audit, audit_export
 from app.core.callers import SYSTEM, Caller, Role
+from app.core.verification import chain as chain_reading
+from app.core.verification.deadline import Deadline
+from app.core.verification.stamps import Trust
+from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
+from app.settings import Settings
 from tests.conftest import FreshTenant
+
+pytestmark = pytest.mark.usefixtures("forgotten_breaks")
 
 Attack = Callable[..., None]
 
@@ -29,11 +36,11 @@ def reader(tenant: FreshTenant) -> Caller:
 
 
 @pytest.fixture
-def chain(database: Database, tenant: FreshTenant, reader: Caller) -> Head:
+def chain(database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller) -> Head:
     """Append to the tenant's two entries until there are nine; return the head."""
     for number in range(3, 10):
         append(database, tenant, number)
-    return head(database, reader)
+    return head(verifier, reader)
 
 
 @pytest.fixture
@@ -60,18 +67,22 @@ def append(database: Database, tenant: FreshTenant, number: int) -> int:
         )
 
 
-def verify(database: Database, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
-    with database.transaction(reader.tenant_id, snapshot=True) as session:
-        return audit_verification.verify(session, reader, kept)
+@pytest.fixture
+def verifier(database: Database, settings: Settings) -> Verifier:
+    return Verifier(database, settings.master_keys, None, Trust())
 
 
-def head(database: Database, reader: Caller) -> Head:
-    return Head(**verify(database, reader)["head"])
+def verify(verifier: Verifier, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
+    return verifier.verify(reader.tenant_id, Asked(kept))
 
 
-def broken(database: Database, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
+def head(verifier: Verifier, reader: Caller) -> Head:
+    return Head(**verify(verifier, reader)["head"])
+
+
+def broken(verifier: Verifier, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
     with pytest.raises(AuditChainBroken) as caught:
-        verify(database, reader, kept)
+        verify(verifier, reader, kept)
     return caught.value.report
 
 
@@ -94,15 +105,15 @@ def rewrite(connection: Connection, tenant: FreshTenant, seq: int, **members: An
 
 
 def test_a_new_tenants_chain_is_intact_from_its_first_entry(
-    database: Database, reader: Caller
+    verifier: Verifier, reader: Caller
 ) -> None:
-    report = verify(database, reader)
+    report = verify(verifier, reader)
     assert report["status"] == "intact"
     assert report["entries"] == report["head"]["seq"] == report["unanchored_entries"] == 2
 
 
 def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
-    database: Database, tenant: FreshTenant, reader: Caller
+    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller
 ) -> None:
     start = Barrier(8)
     numbers: list[int] = []
@@ -117,11 +128,11 @@ def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
     for thread in threads:
         thread.join()
     assert sorted(numbers) == list(range(3, 3 + 8 * 15))
-    assert verify(database, reader)["entries"] == 2 + 8 * 15
+    assert verify(verifier, reader)["entries"] == 2 + 8 * 15
 
 
 def test_a_transaction_that_fails_leaves_no_entry(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
 ) -> None:
     def append_and_fail() -> None:
         with database.transaction(tenant.id) as session:
@@ -130,34 +141,34 @@ def test_a_transaction_that_fails_leaves_no_entry(
 
     with pytest.raises(ZeroDivisionError):
         append_and_fail()
-    assert head(database, reader) == chain
+    assert head(verifier, reader) == chain
     assert append(database, tenant, 10) == chain.seq + 1
 
 
 def test_the_services_own_role_cannot_change_or_delete_an_entry(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
 ) -> None:
     for statement in ("UPDATE audit_entries SET body = ''", "DELETE FROM audit_entries"):
         with pytest.raises(ProgrammingError), database.transaction(tenant.id) as session:
             session.execute(text(statement))
-    assert head(database, reader) == chain
+    assert head(verifier, reader) == chain
 
 
 @pytest.mark.parametrize("seq", [1, 5, 9])
 def test_an_edited_body_is_found_at_its_number(
-    database: Database, reader: Caller, chain: Head, attack: Attack, seq: int
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack, seq: int
 ) -> None:
     attack(
         "UPDATE audit_entries SET body = body || '\\x20' WHERE tenant_id = :tenant AND seq = :seq",
         seq=seq,
     )
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (seq, "bad_hash")
 
 
 @pytest.mark.parametrize(("seq", "found"), [(1, 2), (5, 6)])
 def test_a_body_edited_together_with_its_hash_is_found_where_the_link_breaks(
-    database: Database,
+    verifier: Verifier,
     tenant: FreshTenant,
     reader: Caller,
     chain: Head,
@@ -167,56 +178,56 @@ def test_a_body_edited_together_with_its_hash_is_found_where_the_link_breaks(
 ) -> None:
     with admin_engine.begin() as connection:
         rewrite(connection, tenant, seq, target={"type": "test", "id": "another"})
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (found, "bad_link")
 
 
 def test_a_last_entry_edited_together_with_its_hash_is_not_the_head(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head, admin_engine: Engine
+    verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head, admin_engine: Engine
 ) -> None:
     with admin_engine.begin() as connection:
         rewrite(connection, tenant, chain.seq, details={})
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["expected"]) == (chain.seq, chain.hash)
 
 
 @pytest.mark.parametrize("seq", [1, 5])
 def test_a_deleted_entry_is_found_at_its_number(
-    database: Database, reader: Caller, chain: Head, attack: Attack, seq: int
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack, seq: int
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq", seq=seq)
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (seq, "missing")
 
 
 def test_a_chain_cut_at_its_end_does_not_reach_its_head(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq > 6")
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (7, "missing")
 
 
 def test_an_emptied_chain_is_broken_at_its_first_entry(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant")
-    assert broken(database, reader)["seq"] == 1
+    assert broken(verifier, reader)["seq"] == 1
     attack("UPDATE audit_heads SET seq = 0, hash = :zero WHERE tenant_id = :tenant", zero=bytes(32))
-    assert broken(database, reader)["seq"] == 1
+    assert broken(verifier, reader)["seq"] == 1
     attack("DELETE FROM audit_heads WHERE tenant_id = :tenant")
-    assert broken(database, reader)["seq"] == 1
+    assert broken(verifier, reader)["seq"] == 1
 
 
 def test_a_head_that_was_taken_away_is_a_break(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack("DELETE FROM audit_heads WHERE tenant_id = :tenant")
-    assert "audit_heads" in broken(database, reader)["expected"]
+    assert "audit_heads" in broken(verifier, reader)["expected"]
 
 
 def test_two_entries_that_changed_places_are_found_at_the_first(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     for old, new in ((4, -4), (6, 4), (-4, 6)):
         attack(
@@ -224,11 +235,11 @@ def test_two_entries_that_changed_places_are_found_at_the_first(
             old=old,
             new=new,
         )
-    assert broken(database, reader)["seq"] == 4
+    assert broken(verifier, reader)["seq"] == 4
 
 
 def test_an_entry_put_in_between_is_found_at_its_number(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack("UPDATE audit_entries SET seq = -seq - 1 WHERE tenant_id = :tenant AND seq > 4")
     attack("UPDATE audit_entries SET seq = -seq WHERE tenant_id = :tenant AND seq < 0")
@@ -236,21 +247,21 @@ def test_an_entry_put_in_between_is_found_at_its_number(
         "INSERT INTO audit_entries SELECT tenant_id, 5, body, hash, action, at"
         " FROM audit_entries WHERE tenant_id = :tenant AND seq = 4"
     )
-    assert broken(database, reader)["seq"] == 5
+    assert broken(verifier, reader)["seq"] == 5
 
 
 def test_an_entry_added_behind_the_head_is_found(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack(
         "INSERT INTO audit_entries SELECT tenant_id, 10, body, hash, action, at"
         " FROM audit_entries WHERE tenant_id = :tenant AND seq = 9"
     )
-    assert broken(database, reader)["seq"] == 10
+    assert broken(verifier, reader)["seq"] == 10
 
 
 def test_another_tenants_chain_in_the_place_of_this_one_is_found(
-    database: Database,
+    verifier: Verifier,
     reader: Caller,
     chain: Head,
     attack: Attack,
@@ -267,7 +278,7 @@ def test_another_tenants_chain_in_the_place_of_this_one_is_found(
         " WHERE tenant_id = :other) WHERE tenant_id = :tenant",
         other=other_tenant.id,
     )
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (1, "wrong_tenant")
 
 
@@ -275,29 +286,34 @@ def test_another_tenants_chain_in_the_place_of_this_one_is_found(
     "change", ["action = 'harmless.thing'", "at = at - interval '1 year'", "action = ''"]
 )
 def test_an_entry_filed_under_another_action_or_time_is_found(
-    database: Database, reader: Caller, chain: Head, attack: Attack, change: str
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack, change: str
 ) -> None:
     attack(f"UPDATE audit_entries SET {change} WHERE tenant_id = :tenant AND seq = 5")
-    report = broken(database, reader)
+    report = broken(verifier, reader)
     assert (report["seq"], report["reason"]) == (5, "misfiled")
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", b"null", b"[]", b'{"seq":5}', b"{" * 100_000])
 def test_a_body_that_is_no_entry_but_has_its_hash_is_found(
-    database: Database, reader: Caller, chain: Head, attack: Attack, body: bytes
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack, body: bytes
 ) -> None:
     attack(
         "UPDATE audit_entries SET body = :body, hash = sha256(:body)"
         " WHERE tenant_id = :tenant AND seq = 5",
         body=body,
     )
-    assert broken(database, reader)["seq"] == 5
+    assert broken(verifier, reader)["seq"] == 5
 
 
 def test_a_chain_rewritten_whole_fails_only_against_a_head_that_was_kept(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head, admin_engine: Engine
+    database: Database,
+    verifier: Verifier,
+    tenant: FreshTenant,
+    reader: Caller,
+    chain: Head,
+    admin_engine: Engine,
 ) -> None:
-    kept = head(database, reader)
+    kept = head(verifier, reader)
     append(database, tenant, 10)
     with admin_engine.begin() as connection:
         digest = rewrite(connection, tenant, 5, details={"n": "forged"})
@@ -307,65 +323,66 @@ def test_a_chain_rewritten_whole_fails_only_against_a_head_that_was_kept(
             text("UPDATE audit_heads SET hash = :hash WHERE tenant_id = :tenant"),
             {"hash": digest, "tenant": tenant.id},
         )
-    assert verify(database, reader)["status"] == "intact"
-    report = broken(database, reader, kept)
+    assert verify(verifier, reader)["status"] == "intact"
+    report = broken(verifier, reader, kept)
     assert (report["seq"], report["reason"]) == (kept.seq, "other_head")
     assert report["expected"] == kept.hash
 
 
 def test_a_chain_cut_together_with_its_head_fails_only_against_a_head_that_was_kept(
-    database: Database, reader: Caller, chain: Head, attack: Attack
+    verifier: Verifier, reader: Caller, chain: Head, attack: Attack
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq > 6")
     attack(
         "UPDATE audit_heads SET seq = 6, hash = (SELECT hash FROM audit_entries"
         " WHERE tenant_id = :tenant AND seq = 6) WHERE tenant_id = :tenant"
     )
-    assert verify(database, reader)["entries"] == 6
-    assert broken(database, reader, chain)["seq"] == 7
+    assert verify(verifier, reader)["entries"] == 6
+    assert broken(verifier, reader, chain)["seq"] == 7
 
 
 def test_a_kept_head_that_the_chain_leads_through_changes_nothing(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
 ) -> None:
     append(database, tenant, 10)
-    assert verify(database, reader, chain) == verify(database, reader)
+    assert verify(verifier, reader, chain) == verify(verifier, reader)
 
 
 def test_verifying_sees_one_moment_while_others_append(
-    database: Database, tenant: FreshTenant, reader: Caller, chain: Head
+    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
 ) -> None:
     with database.transaction(tenant.id, snapshot=True) as session:
-        audit_verification.verify(session, reader)
+        end = chain_reading.end(session, tenant.id)
         append(database, tenant, 10)
-        assert audit_verification.verify(session, reader)["entries"] == chain.seq
-    assert verify(database, reader)["entries"] == chain.seq + 1
+        chain_reading.check(session, tenant.id, end, Deadline(None))
+        assert end == chain
+    assert verify(verifier, reader)["entries"] == chain.seq + 1
 
 
 def test_a_break_is_logged_as_critical_with_its_place(
-    database: Database,
+    verifier: Verifier,
     reader: Caller,
     chain: Head,
     attack: Attack,
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 5")
     with structlog.testing.capture_logs() as lines:
-        report = broken(database, reader)
+        report = broken(verifier, reader)
     tenant_id = ids.text("ten", reader.tenant_id)
     place = {"event": "audit_chain_broken", "log_level": "critical", "tenant_id": tenant_id}
-    assert lines == [place | report | {"kept": None}]
+    assert lines == [place | report]
 
 
 def test_a_break_found_by_a_kept_head_is_logged_with_that_head(
-    database: Database, reader: Caller, chain: Head
+    verifier: Verifier, reader: Caller, chain: Head
 ) -> None:
     with structlog.testing.capture_logs() as lines:
-        broken(database, reader, Head(4, "0" * 64))
+        broken(verifier, reader, Head(4, "0" * 64))
     assert lines[0]["kept"] == {"seq": 4, "hash": "0" * 64}
 
 
 def test_one_tenants_break_is_not_anothers(
-    database: Database,
+    verifier: Verifier,
     reader: Caller,
     chain: Head,
     attack: Attack,
@@ -373,7 +390,7 @@ def test_one_tenants_break_is_not_anothers(
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 1")
     stranger = Caller(other_tenant.id, ids.new(), Role.READ, None, "a-request")
-    assert verify(database, stranger)["status"] == "intact"
+    assert verify(verifier, stranger)["status"] == "intact"
 
 
 def test_an_export_is_read_in_parts_that_never_pass_its_end(

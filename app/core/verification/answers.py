@@ -1,0 +1,70 @@
+"""What a verification answers when all is well: how much holds the chain, and how much does not."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core import audit_view
+from app.core.anchoring import anchors
+from app.core.log import status
+from app.core.verification.published_log import Outside, Succession
+from app.core.verification.whole import Seen
+from app.ledger.hash_chain import Head
+from app.models import AuditAnchor
+
+
+def report(
+    session: Session, tenant_id: UUID, end: Head, seen: Seen, outside: Outside
+) -> dict[str, Any]:
+    """Return the answer (docs/formats.md)."""
+    held, start = seen.held, seen.start
+    answer: dict[str, Any] = {
+        "status": "intact" if start is None else "intact-since-anchor",
+        "entries": end.seq,
+        "head": audit_view.head_json(end),
+        "anchored_through": held.through,
+        "unanchored_entries": end.seq - (held.through or 0),
+        "anchors": _anchors(session, tenant_id, seen),
+        "log": _log(seen),
+        "head_store": "kept" if outside.kept else status.NO_HEAD,
+    }
+    if start is not None:
+        answer["since"] = {**audit_view.head_json(start.head), "leaf_index": start.index}
+        answer["leaves_read_from"] = start.looked_from
+    return answer
+
+
+def _anchors(session: Session, tenant_id: UUID, seen: Seen) -> dict[str, Any]:
+    wanted = select(func.count()).where(AuditAnchor.tenant_id == tenant_id)
+    if seen.start is not None:
+        wanted = wanted.where(AuditAnchor.seq > seen.start.head.seq)
+    total = session.execute(wanted).scalar_one() + (seen.start is not None)
+    standing = anchors.standing(session, tenant_id)
+    off = standing.disabled_since
+    return {
+        "enabled": standing.enabled,
+        "disabled_since": None if off is None else rfc3339(off),
+        "checked": seen.held.checked,
+        "pending": max(total - seen.held.checked, 0),
+        **seen.stamps.represent(seen.held.index),
+    }
+
+
+def _log(seen: Seen) -> dict[str, Any] | None:
+    if seen.last is None:
+        return None
+    last = seen.last.checkpoint
+    return {
+        "origin": last.origin,
+        "size": last.size,
+        "root": last.root.hex(),
+        "predecessors": [_before(each) for each in seen.successions],
+    }
+
+
+def _before(ended: Succession) -> dict[str, Any]:
+    """Say what became of a log that ended: leaves that are not held any more prove nothing here."""
+    return {"origin": ended.before.origin, "size": ended.before.size, "held": ended.held}

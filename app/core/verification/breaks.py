@@ -1,0 +1,155 @@
+"""Breaks that were found: remembered, told once each, and healed when all is well again.
+
+Whoever owns the database can delete what is remembered here; that only repeats the alarm.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+import psycopg
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.delivery import events
+from app.core.delivery.events import NewEvent
+from app.database import Database, Tx, cursor
+from app.errors import AuditChainBroken, LogHalted, Unavailable
+from app.models import NO_TENANT
+
+_log = structlog.get_logger(__name__)
+
+LOG = "log"
+
+_NEW = """
+INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)
+VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING detected_at
+"""
+_AGAIN = """
+UPDATE audit_breaks AS now
+   SET seen_at = clock_timestamp(), healed_at = NULL, expected = %(expected)s, found = %(found)s,
+       detected_at = CASE WHEN now.healed_at IS NULL THEN now.detected_at ELSE clock_timestamp() END
+  FROM (SELECT healed_at FROM audit_breaks
+         WHERE tenant_id = %(tenant)s AND subject = %(subject)s AND seq = %(seq)s
+           AND reason = %(reason)s FOR UPDATE) AS before
+ WHERE tenant_id = %(tenant)s AND subject = %(subject)s AND seq = %(seq)s AND reason = %(reason)s
+RETURNING now.detected_at, before.healed_at IS NOT NULL
+"""
+_HEAL = """
+UPDATE audit_breaks SET healed_at = clock_timestamp()
+ WHERE tenant_id = %s AND healed_at IS NULL AND seen_at < %s
+"""
+_STANDING = """
+SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
+       count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')),
+       max(found) FILTER (WHERE subject = 'log')
+  FROM audit_breaks WHERE healed_at IS NULL
+"""
+_OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
+_ORPHAN = "unknown_chain"
+_ORPHANS = f"""
+SELECT count(*) FROM audit_breaks
+ WHERE healed_at IS NULL AND tenant_id = '{NO_TENANT}' AND reason = '{_ORPHAN}'
+"""
+
+
+def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Say loudly that a tenant's chain is broken, and tell its webhooks if they do not know.
+
+    The caller raises or writes down the error itself; here nothing is raised, whatever becomes of
+    the database: an answer that says "broken" must not depend on it.
+    """
+    say(tenant_id, error)
+    try:
+        with database.transaction(tenant_id) as session:
+            tell(session, tenant_id, error)
+    except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
+        _log.error("audit_break_not_kept", error=type(fault).__name__)
+
+
+def say(tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Write the line that is worth an alarm."""
+    _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
+
+
+def tell(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Remember a break, and emit `audit.chain_broken` unless that was done for it."""
+    moment = _remember(session, tenant_id, "", error.report)
+    if moment is not None:
+        data = {**error.report, "detected_at": rfc3339(moment)}
+        events.emit(session, tenant_id, [NewEvent("audit.chain_broken", data, moment)])
+
+
+def halted(database: Database, error: LogHalted) -> None:
+    """Say loudly that the log does not hold, and remember it as the service's own trouble."""
+    _log.critical("log_not_verified", problem=error.slug, detail=error.detail)
+    report = {"seq": 0, "reason": error.slug, "expected": "", "found": error.detail}
+    try:
+        with database.transaction(NO_TENANT) as session:
+            _remember(session, NO_TENANT, LOG, report)
+    except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
+        _log.error("audit_break_not_kept", error=type(fault).__name__)
+
+
+def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
+    """Say that the log knows a chain that no tenant has: the tenant is gone, or its salt."""
+    expected, name = f"a tenant with this chain (leaf {index})", chain.hex()
+    _log.critical("audit_chain_without_tenant", chain=name, seq=seq, leaf=index)
+    report = {"seq": seq, "reason": _ORPHAN, "expected": expected, "found": "none"}
+    _remember(session, NO_TENANT, name, report)
+
+
+def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
+    """Close what nobody has seen since a verification began, at `before`, that found all well."""
+    cursor(session).execute(_HEAL, (tenant_id, before))
+
+
+def count_open(tx: Tx) -> int:
+    """Return how many breaks are open, of those that the session may see."""
+    row = cursor(tx).execute(_OPEN).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def standing(session: Session) -> str | None:
+    """Say what is broken, for operators, in a session that sees all tenants; None for nothing."""
+    row = cursor(session).execute(_STANDING).fetchone()
+    chains, unknown, log = row or (0, 0, None)
+    said = [
+        chains and f"{chains} broken",
+        unknown and f"{unknown} in the log without a tenant",
+        log and f"not verified: {log}",
+    ]
+    return "; ".join(filter(None, said)) or None
+
+
+def count_orphans(session: Session) -> int:
+    """Return how many chains the log knows and no tenant has, as far as the last run found."""
+    row = cursor(session).execute(_ORPHANS.encode()).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _remember(
+    session: Session, tenant_id: UUID, subject: str, report: dict[str, object]
+) -> datetime | None:
+    """Return when the break was detected if it is new, or was healed and is back; else None."""
+    place = (tenant_id, subject, report["seq"], report["reason"])
+    cur = cursor(session)
+    row = cur.execute(_NEW, (*place, _text(report["expected"]), _text(report["found"]))).fetchone()
+    if row is not None:
+        return _moment(row[0])
+    names = ("tenant", "subject", "seq", "reason")
+    said = {name: _text(report[name]) for name in ("expected", "found")}
+    row = cur.execute(_AGAIN, dict(zip(names, place, strict=True)) | said).fetchone()
+    return _moment(row[0]) if row is not None and row[1] else None
+
+
+def _moment(value: object) -> datetime:
+    assert isinstance(value, datetime)  # noqa: S101  # a timestamptz
+    return value
+
+
+def _text(value: object) -> str:
+    # PostgreSQL's text has no NUL, and a forger's may.
+    return str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,141 @@
+"""Every chain, once a day: the log is read once for all of them, then each chain by itself.
+
+The log says which chains there are: one that no tenant has any more was deleted with its tenant, or
+renamed by another salt, and nobody but the log would miss it.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.jobs import Errand, Failed, Step
+from app.core.verification import anchored, breaks, published_log
+from app.core.verification.anchored import Leaves
+from app.core.verification.deadline import Deadline
+from app.core.verification.stamps import Stamps
+from app.core.verification.verifier import Verifier
+from app.core.verification.whole import LogReading
+from app.database import cursor, database_now
+from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable
+from app.models import NO_TENANT, Job, Tenant
+
+_log = structlog.get_logger(__name__)
+
+# A step commits how far it came: whoever is killed does as much again.
+_STEP_SECONDS = 10.0
+_AT_ONCE = 500
+_BEFORE_ALL = UUID(int=0)
+
+
+def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Errand[Any]:
+    """Read the log first, then verify tenants in the order of their ids, some a step."""
+    if job.cursor is None:
+        began = database_now(session)
+        return Errand(lambda: _read_log(verifier), lambda then, said: _after_log(then, began, said))
+    progress = json.loads(job.progress or "{}")
+    after = UUID(hex=job.cursor)
+    wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
+    tenants = list(session.scalars(wanted))
+    return Errand(
+        lambda: _verify_each(verifier, tenants),
+        lambda then, said: _after_tenants(then, progress, tenants, said),
+    )
+
+
+_Broken = dict[UUID, AuditChainBroken]
+
+
+def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broken] | LogHalted:
+    try:
+        outside = published_log.Outside.read(verifier.head)
+        with verifier.database.across_tenants(snapshot=True) as session:
+            cursor(session).execute(anchored.PLAN, prepare=False)
+            last = published_log.newest(session, verifier.master_keys, outside)
+            if last is None:
+                return {"leaves": 0, "heads": 0}, None, {}
+            stamps = Stamps.read(session, verifier.trust, last.generation.number, full=False)
+            reading = LogReading(session, verifier.master_keys, outside, stamps, Deadline(None))
+            heads, broken = reading.of_all(last)
+    except LogHeadUnavailable as error:
+        return error
+    except LogHalted as error:
+        breaks.halted(verifier.database, error)
+        return error
+    return {"leaves": last.checkpoint.size, "heads": heads.matched}, heads, broken
+
+
+def _after_log(
+    session: Session,
+    began: datetime,
+    said: tuple[dict[str, Any], Leaves | None, _Broken] | LogHalted,
+) -> Step | Failed:
+    """Tell what was found, and go on with the chains, whatever the log said."""
+    if isinstance(said, LogHeadUnavailable):
+        return Failed(said.detail)
+    progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}
+    if isinstance(said, LogHalted):
+        return Step(_BEFORE_ALL.hex, progress | {"log": said.slug})
+    counts, heads, broken = said
+    if heads is not None:
+        _tell_of_log(session, heads, broken)
+    breaks.heal(session, NO_TENANT, began)
+    unknown = 0 if heads is None else len(heads.unknown)
+    progress |= {"log": "intact", **counts, "unknown_chains": unknown, "broken": len(broken)}
+    return Step(_BEFORE_ALL.hex, progress)
+
+
+def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
+    for chain, (index, head) in heads.unknown.items():
+        breaks.orphan(session, chain, head.seq, index)
+    for tenant_id, error in broken.items():
+        breaks.say(tenant_id, error)
+        breaks.tell(session, tenant_id, error)
+    if heads.strange is not None:
+        _log.critical("log_leaf_not_ours", leaf=heads.strange)
+
+
+def _verify_each(verifier: Verifier, tenants: list[UUID]) -> list[tuple[UUID, int | None]]:
+    """Verify chains for a step's time, one at least; return entries, or None for a broken one."""
+    until = time.monotonic() + _STEP_SECONDS
+    return list(_verified(verifier, tenants, until))
+
+
+def _verified(
+    verifier: Verifier, tenants: list[UUID], until: float
+) -> Iterator[tuple[UUID, int | None]]:
+    for tenant_id in tenants:
+        try:
+            yield tenant_id, verifier.check_chain(tenant_id)
+        except AuditChainBroken:
+            yield tenant_id, None
+        if time.monotonic() > until:
+            return
+
+
+def _after_tenants(
+    session: Session,
+    progress: dict[str, Any],
+    tenants: list[UUID],
+    said: list[tuple[UUID, int | None]],
+) -> Step:
+    began = datetime.fromisoformat(progress["began"])
+    for tenant_id, entries in said:
+        progress["tenants"] += 1
+        if entries is None:
+            progress["broken"] += 1
+        else:
+            progress["entries"] += entries
+            # Neither the log nor the chain has found anything since the run began.
+            if progress["log"] == "intact":
+                breaks.heal(session, tenant_id, began)
+    if len(said) == len(tenants) < _AT_ONCE:
+        return Step(None, progress)
+    return Step(said[-1][0].hex, progress)

@@ -1,0 +1,130 @@
+"""What was published of the log, as far as its signatures and the head outside hold it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from app.core import signing_keys
+from app.core.log import generations, guard, publication
+from app.core.log.generations import Generation
+from app.core.log.heads import HeadStore
+from app.core.log.publication import Published
+from app.core.verification.anchored import Leaves
+from app.core.verification.deadline import Deadline
+from app.core.verification.log_walk import Walk, first_wrong
+from app.errors import LogDamaged, LogRolledBack
+from app.ledger import checkpoints, leaves
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Malformed, Unverified, VerifierKey
+from app.lib.sealing import CannotOpen, MasterKeys
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The head as it lay outside, read before the snapshot: whatever it names is in there by then.
+
+    `kept` is False where no store is set.
+    """
+
+    kept: bool
+    head: bytes | None
+
+    @classmethod
+    def read(cls, store: HeadStore | None) -> "Outside":
+        """Ask the store, outside any transaction. Raises `LogHeadUnavailable`."""
+        return cls(store is not None, None if store is None else store.read())
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The head, if there is one. Raises `LogHeadLost` for what is none."""
+        return None if self.head is None else guard.read(self.head)
+
+
+@dataclass(frozen=True)
+class Succession:
+    """A log that ended: its last checkpoint, and how many of its leaves this database still has."""
+
+    before: Checkpoint
+    held: int
+
+
+def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Published | None:
+    """Return the log's last checkpoint; None when the log has not begun or published nothing.
+
+    Raises `LogRolledBack` and its kin where the head outside says otherwise, `LogDamaged` for a
+    checkpoint that the log did not sign.
+    """
+    generation = generations.newest(session)
+    if generation is None:
+        if outside.head is not None:
+            found = guard.read(outside.head)
+            raise LogRolledBack(
+                f"Size {found.size} of {found.origin} was published, and this database has no log."
+            )
+        return None
+    if outside.kept:
+        guard.judge(session, generation, outside.head)
+    return signed(session, master_keys, generation)
+
+
+def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
+    """Return the last checkpoint of a generation, its signature verified; None before the first."""
+    last = publication.newest(session, generation)
+    if last is None:
+        return None
+    if read(session, master_keys, generation, last.checkpoint.size, last.note) != last.checkpoint:
+        raise LogDamaged(f"The checkpoint at {last.checkpoint.size} was changed.")
+    return last
+
+
+def read(
+    session: Session, master_keys: MasterKeys, generation: Generation, size: int, note: bytes
+) -> Checkpoint:
+    """Read what a generation signed at a size. Raises `LogDamaged` for what it did not sign.
+
+    The key is the one that only MASTER_KEYS open: anybody can put another public one into a table.
+    """
+    try:
+        public = signing_keys.opened(session, master_keys, generation.key_id).public
+        found = checkpoints.read(note, VerifierKey.ed25519(generation.origin, public.raw))
+    except (LookupError, CannotOpen, Malformed, Unverified) as error:
+        raise LogDamaged(
+            f"The checkpoint at {size} is not one that the log signed: {error}"
+        ) from None
+    if found.size != size:
+        raise LogDamaged(f"The checkpoint at {size} says that it is of {found.size}.")
+    return found
+
+
+def walk(
+    session: Session, last: Published, seen: Leaves, sizes: Iterable[int], deadline: Deadline
+) -> dict[int, bytes]:
+    """Read the whole tree of a checkpoint, show its leaves to `seen`, return the roots at `sizes`.
+
+    What `seen` says is true when this returns. Raises `LogDamaged`, `TakesLonger`.
+    """
+    size = last.checkpoint.size
+    before = last.generation.predecessor
+    reading = Walk(session, last.generation, size, sizes)
+    for first, bundle, data in reading.bundles(deadline):
+        if first == 0 and before is not None and data[0] != leaves.LogSuccessor(before).data:
+            raise LogDamaged(f"The first leaf of {last.generation.origin} is not its predecessor.")
+        seen.take(first, bundle, data)
+    seen.settle()
+    if reading.roots[size] != last.checkpoint.root:
+        where = first_wrong(session, last.generation, size)
+        raise LogDamaged(f"The leaves give another root than was signed at {size}: {where}.")
+    return reading.roots
+
+
+def older(
+    session: Session, master_keys: MasterKeys, newest: Generation
+) -> Iterator[tuple[Published | None, Checkpoint]]:
+    """Yield the logs that went before, newest first: what is left of each, and how it ended."""
+    after: Generation | None = newest
+    while after is not None and after.predecessor is not None:
+        found = generations.numbered(session, after.number - 1)
+        last = None if found is None else signed(session, master_keys, found)
+        yield last, after.predecessor
+        after = found

@@ -1,0 +1,94 @@
+"""From the newest anchor on: what costs only what came after it.
+
+The anchor is proven by its leaf's path to the signed root. Behind that leaf the log's newest leaves
+are read as well, up to a number, and proven by the same root: a chain that was cut back to an older
+anchor has a later head there. What is before the anchor is left to a whole verification.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core import audit_view
+from app.core.log import proofs
+from app.core.log.publication import Published
+from app.core.verification import chain
+from app.core.verification.anchored import Found, Leaves
+from app.core.verification.deadline import Deadline
+from app.core.verification.log_walk import Walk
+from app.database import cursor
+from app.errors import LogDamaged
+from app.ledger import leaves, merkle
+from app.ledger.hash_chain import Head
+from app.ledger.tiles import WIDTH
+
+LOOK_BACK = 64 * WIDTH
+
+_NEWEST = """
+SELECT a.seq, a.hash, a.leaf_hash, l.leaf_index, l.data FROM audit_anchors AS a
+  JOIN log_leaves AS l ON l.leaf_hash = a.leaf_hash
+ WHERE a.tenant_id = %s AND l.generation = %s AND l.leaf_index < %s
+ ORDER BY a.seq DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The anchor that a verification began from, and the first leaf that was read behind it."""
+
+    head: Head
+    index: int
+    looked_from: int
+
+
+def check(
+    session: Session, tenant_id: UUID, name: bytes, last: Published, end: Head, deadline: Deadline
+) -> tuple[Start, Found] | None:
+    """Verify what came after the newest anchor that the log proves; None without any.
+
+    `name` is the chain's in the log. Raises as a whole verification does.
+    """
+    size = last.checkpoint.size
+    values = (tenant_id, last.generation.number, size)
+    row = cursor(session).execute(_NEWEST, values, binary=True).fetchone()
+    if row is None:
+        return None
+    seq, digest, leaf_hash, index, data = row
+    said = leaves.audit_head(data)
+    proven = proofs.inclusion(session, last, index, size).leaf_hash == leaf_hash
+    if (
+        not proven
+        or merkle.leaf_hash(data) != leaf_hash
+        or said is None
+        or (said.chain, said.seq, said.hash) != (name, seq, digest)
+    ):
+        raise audit_view.broken(
+            seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}"
+        )
+    looked_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
+    seen = _later(session, name, last, looked_from, deadline)
+    found = seen.by_tenant.setdefault(tenant_id, Found())
+    if found.broken is not None:
+        raise found.broken
+    if found.through is None or found.through < seq:
+        found.count(seq, index)
+    head = Head(seq, digest.hex())
+    chain.hold(session, tenant_id, end, head)
+    chain.check(session, tenant_id, end, deadline, after=head)
+    return Start(head, index, looked_from), found
+
+
+def _later(
+    session: Session, name: bytes, last: Published, looked_from: int, deadline: Deadline
+) -> Leaves:
+    size = last.checkpoint.size
+    seen = Leaves(session, last.generation, newest=True, chain=name)
+    reading = Walk(session, last.generation, size)
+    reading.begin_at(looked_from)
+    for first, bundle, data in reading.bundles(deadline):
+        seen.take(first, bundle, data)
+    seen.settle()
+    if reading.roots[size] != last.checkpoint.root:
+        raise LogDamaged(f"The leaves from {looked_from} on give another root than was signed.")
+    return seen

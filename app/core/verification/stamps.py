@@ -1,0 +1,151 @@
+"""Timestamps and cosignatures: what others said of published checkpoints, verified once more.
+
+Each is over a checkpoint as it was published, whose signature and root are held as well: the root
+must come out of the log's leaves again, which shows that the log at that size grew into what it is
+now. Only the newest of each kind, or all of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cryptography.x509 import Certificate
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.anchoring.evidence import Voucher
+from app.core.log.generations import Generation
+from app.core.verification import published_log
+from app.core.verification.deadline import Deadline
+from app.database import cursor
+from app.errors import LogDamaged
+from app.ledger.notes import Malformed, Note, Signature, Unverified
+from app.ledger.policy import Policy
+from app.lib import timestamps
+from app.lib.sealing import MasterKeys
+from app.lib.timestamps import NotStamped
+
+_PLACES = """
+SELECT generation, size FROM {table} WHERE generation <= %s
+ GROUP BY generation, size ORDER BY generation DESC, size DESC
+"""
+_NOTE = "SELECT note FROM checkpoints WHERE generation = %s AND size = %s"
+_LINES = """
+SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s ORDER BY name
+"""
+_STAMP = """
+SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
+ WHERE generation = %s AND size = %s
+"""
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whose word counts: roots of timestamp authorities and what leads to them, and witnesses.
+
+    Without certificates a timestamp is held against those that were stored with it: that shows only
+    that it belongs to its checkpoint.
+    """
+
+    certificates: tuple[Certificate, ...] = ()
+    policy: Policy | None = None
+
+
+class Stamps:
+    """The timestamps and cosignatures that are to be verified, and what was found."""
+
+    def __init__(
+        self, trust: Trust, stamped: Sequence[Place] = (), cosigned: Sequence[Place] = ()
+    ) -> None:
+        self._trust = trust
+        self._stamped = set(stamped)
+        self._cosigned = set(cosigned)
+        self.timestamps = 0
+        self.cosignatures = 0
+        self.witnessed: Place | None = None
+        self.newest: tuple[Place, datetime] | None = None
+
+    @classmethod
+    def read(cls, session: Session, trust: Trust, generation: int, *, full: bool) -> "Stamps":
+        """Find what there is up to a generation: the newest of each kind, or with `full` all."""
+        limit = "" if full else " LIMIT 1"
+        found = []
+        for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
+            query = _PLACES.format(table=table) + limit
+            rows = cursor(session).execute(query.encode(), (generation,)).fetchall()
+            found.append([(row[0], row[1]) for row in rows])
+        return cls(trust, *found)
+
+    def sizes(self, generation: int) -> Iterable[int]:
+        """Return the sizes of a log whose roots `check` needs."""
+        return {size for number, size in self._stamped | self._cosigned if number == generation}
+
+    def check(
+        self,
+        session: Session,
+        master_keys: MasterKeys,
+        generation: Generation,
+        roots: Mapping[int, bytes],
+        deadline: Deadline,
+    ) -> None:
+        """Verify what is of this log. Raises `LogDamaged` for what does not hold."""
+        for size in sorted(self.sizes(generation.number)):
+            deadline.check()
+            place = (generation.number, size)
+            row = cursor(session).execute(_NOTE, place).fetchone()
+            note = b"" if row is None or row[0] is None else bytes(row[0])
+            found = published_log.read(session, master_keys, generation, size, note)
+            if roots.get(size) != found.root:
+                raise LogDamaged(f"The log of now did not grow out of that published at {size}.")
+            if place in self._stamped:
+                self._check_stamp(session, place, note)
+            if place in self._cosigned:
+                self._check_lines(session, place, Note.parse(note))
+
+    def _check_stamp(self, session: Session, place: Place, note: bytes) -> None:
+        row = cursor(session).execute(_STAMP, place).fetchone()
+        response, chain, stated = row or (b"", "", None)
+        try:
+            trusted = self._trust.certificates or timestamps.read_certificates(chain.encode())
+            moment = timestamps.verify(bytes(response), note, trusted)
+        except (NotStamped, ValueError) as error:
+            raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
+        if moment != stated:
+            raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
+        self.timestamps += 1
+        if self.newest is None or place > self.newest[0]:
+            self.newest = (place, moment)
+
+    def _check_lines(self, session: Session, place: Place, note: Note) -> None:
+        policy = self._trust.policy
+        if policy is None:
+            return
+        rows = cursor(session).execute(_LINES, place).fetchall()
+        try:
+            whole = note.with_signatures([Signature.parse(row[0]) for row in rows])
+            signed = policy.cosignatures(whole)
+        except (Malformed, Unverified) as error:
+            raise LogDamaged(f"A cosignature on size {place[1]} does not hold: {error}") from None
+        self.cosignatures += len(signed)
+        met = policy.is_met_by({each.key for each in signed})
+        if met and (self.witnessed is None or place > self.witnessed):
+            self.witnessed = place
+
+    def represent(self, index: int | None) -> dict[str, Any]:
+        """Return what was verified, as it is answered; `index` is the newest anchor's leaf."""
+        by = [Voucher.LOG]
+        if self.newest is not None and index is not None and self.newest[0][1] > index:
+            by.append(Voucher.TIMESTAMPS)
+        if self.witnessed is not None and index is not None and self.witnessed[1] > index:
+            by.append(Voucher.WITNESSES)
+        newest = self.newest and {"size": self.newest[0][1], "at": rfc3339(self.newest[1])}
+        return {
+            "leaf_index": index,
+            "anchored_by": [] if index is None else by,
+            "timestamps": self.timestamps,
+            "newest_timestamp": newest,
+            "cosignatures": self.cosignatures,
+        }

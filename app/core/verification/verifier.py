@@ -1,0 +1,143 @@
+"""One tenant's chain held against itself, the log, the head outside and a caller's head."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit_view
+from app.core.log.heads import HeadStore
+from app.core.log.publication import Published
+from app.core.verification import anchored, answers, breaks, chain, published_log, recent, whole
+from app.core.verification.deadline import Deadline
+from app.core.verification.published_log import Outside
+from app.core.verification.stamps import Stamps, Trust
+from app.core.verification.whole import LogReading, Seen
+from app.database import Database, cursor, database_now
+from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable
+from app.ledger.hash_chain import Head
+from app.lib.sealing import MasterKeys
+from app.models import NO_TENANT
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller wants: a head of theirs held too, only what is new, or every timestamp."""
+
+    kept: Head | None = None
+    since_anchor: bool = False
+    full: bool = False
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Verifies chains of one database, and keeps nothing between two verifications.
+
+    `head` is the store outside, if any; `trust` says whose timestamps and cosignatures count.
+    """
+
+    database: Database
+    master_keys: MasterKeys
+    head: HeadStore | None
+    trust: Trust
+
+    def verify(self, tenant_id: UUID, asked: Asked, seconds: float | None = None) -> dict[str, Any]:
+        """Return what was found, as it is answered, if all is well.
+
+        Raises `AuditChainBroken` for the first bad entry and `LogHalted` where the log does not
+        hold, after saying so loudly; `TakesLonger` once it is clear that `seconds` will not do.
+        """
+        deadline = Deadline(seconds)
+        try:
+            outside = Outside.read(self.head)
+            with self.database.transaction(tenant_id, snapshot=True) as session:
+                began = database_now(session)
+                report = self._verified(session, tenant_id, asked, outside, deadline)
+                contradiction = _held(session, tenant_id, report, asked.kept)
+                known = breaks.count_open(session)
+        except AuditChainBroken as error:
+            breaks.found(self.database, tenant_id, error)
+            raise
+        except LogHeadUnavailable:
+            raise
+        except LogHalted as error:
+            breaks.halted(self.database, error)
+            raise
+        if known and not asked.since_anchor:
+            with self.database.transaction(tenant_id) as session:
+                breaks.heal(session, tenant_id, began)
+        if contradiction is not None:
+            raise contradiction
+        with self.database.transaction(NO_TENANT) as session:
+            return {**report, "unknown_chains": breaks.count_orphans(session)}
+
+    def check_chain(self, tenant_id: UUID) -> int:
+        """Recompute a chain by itself, for who holds all chains against the log in one go.
+
+        Returns the number of entries; raises `AuditChainBroken`, after saying so.
+        """
+        try:
+            with self.database.transaction(tenant_id, snapshot=True) as session:
+                end = chain.end(session, tenant_id)
+                chain.check(session, tenant_id, end, Deadline(None))
+        except AuditChainBroken as error:
+            breaks.found(self.database, tenant_id, error)
+            raise
+        return end.seq
+
+    def _verified(
+        self, session: Session, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
+    ) -> dict[str, Any]:
+        cursor(session).execute(anchored.PLAN, prepare=False)
+        last = published_log.newest(session, self.master_keys, outside)
+        end = chain.end(session, tenant_id)
+        number = 0 if last is None else last.generation.number
+        seen = self._recent(session, tenant_id, last, end, deadline) if asked.since_anchor else None
+        if seen is None:
+            stamps = Stamps.read(session, self.trust, number, full=asked.full)
+            reading = LogReading(session, self.master_keys, outside, stamps, deadline)
+            seen = Seen(last, stamps, *whole.check(reading, tenant_id, last, end))
+        return answers.report(session, tenant_id, end, seen, outside)
+
+    def _recent(
+        self,
+        session: Session,
+        tenant_id: UUID,
+        last: Published | None,
+        end: Head,
+        deadline: Deadline,
+    ) -> Seen | None:
+        """Verify from the newest anchor on; None where there is none."""
+        if last is None:
+            return None
+        name = whole.chain_name(session, tenant_id)
+        found = recent.check(session, tenant_id, name, last, end, deadline)
+        return found and Seen(last, Stamps(self.trust), found[1], start=found[0])
+
+
+def _held(
+    session: Session, tenant_id: UUID, report: dict[str, Any], kept: Head | None
+) -> AuditChainBroken | None:
+    """Hold a good chain against a head that the caller kept; return what contradicts it.
+
+    It is said loudly, but not told to webhooks nor remembered: it is the caller's word, whoever has
+    a key may give any, and whoever gave it has the answer.
+    """
+    if kept is None:
+        return None
+    try:
+        chain.hold(session, tenant_id, Head(**report["head"]), kept)
+    except AuditChainBroken as error:
+        _log.critical(
+            "audit_chain_broken",
+            tenant_id=ids.text("ten", tenant_id),
+            kept=audit_view.head_json(kept),
+            **error.report,
+        )
+        return error
+    return None

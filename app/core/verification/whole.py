@@ -1,0 +1,152 @@
+"""A whole verification of one chain: every entry, and every leaf of the log that speaks of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.core.log.publication import Published
+from app.core.verification import anchored, chain, log_walk, published_log
+from app.core.verification.anchored import Found, Leaves
+from app.core.verification.deadline import Deadline, TakesLonger
+from app.core.verification.published_log import Outside, Succession
+from app.core.verification.recent import Start
+from app.core.verification.stamps import Stamps
+from app.errors import AuditChainBroken, LogDamaged, LogHalted
+from app.ledger import leaves
+from app.ledger.hash_chain import Head
+from app.lib.sealing import MasterKeys
+from app.models import Tenant
+
+# What two cores do in a second while others work on them: nobody should wait in vain.
+_ENTRIES_A_SECOND = 150_000
+_LEAVES_A_SECOND = 400_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What holds a chain: the log as published, and what was found in it."""
+
+    last: Published | None
+    stamps: Stamps
+    held: Found
+    successions: list[Succession] = field(default_factory=list)
+    start: Start | None = None
+
+
+def chain_name(session: Session, tenant_id: UUID) -> bytes:
+    """Return what a tenant's chain is called in the log."""
+    salt = session.execute(select(Tenant.chain_salt).where(Tenant.id == tenant_id)).scalar_one()
+    return leaves.chain_name(salt)
+
+
+def check(
+    reading: "LogReading", tenant_id: UUID, last: Published | None, end: Head
+) -> tuple[Found, list[Succession]]:
+    """Hold a chain up to `end` against itself and the log at `last`.
+
+    Raises `AuditChainBroken` with the first bad entry, `LogDamaged`, `TakesLonger`.
+    """
+    reading.check_time(last, end)
+    held, broken = Found(), None
+    successions: list[Succession] = []
+    try:
+        chain.check(reading.session, tenant_id, end, reading.deadline)
+    except AuditChainBroken as error:
+        broken = error
+    try:
+        if last is not None:
+            held, successions = reading.of_one(last, tenant_id)
+    except (LogHalted, TakesLonger):
+        # What is broken in itself is broken whatever the log says.
+        if broken is None:
+            raise
+    if broken is not None:
+        held.keep(broken)
+    if held.broken is not None:
+        raise held.broken
+    return held, successions
+
+
+class LogReading:
+    """The log and those before it, read whole in one snapshot."""
+
+    def __init__(
+        self,
+        session: Session,
+        master_keys: MasterKeys,
+        outside: Outside,
+        stamps: Stamps,
+        deadline: Deadline,
+    ) -> None:
+        self.session = session
+        self.deadline = deadline
+        self._master_keys = master_keys
+        self._outside = outside
+        self._stamps = stamps
+
+    def check_time(self, last: Published | None, end: Head) -> None:
+        """Raise `TakesLonger` if that is clear from the start."""
+        size = 0 if last is None else last.checkpoint.size
+        if end.seq / _ENTRIES_A_SECOND + size / _LEAVES_A_SECOND > self.deadline.seconds:
+            raise TakesLonger
+
+    def of_one(self, last: Published, tenant_id: UUID) -> tuple[Found, list[Succession]]:
+        """Hold one chain against every head of it that any of the logs took in.
+
+        `last` is the newest log's. Raises `LogDamaged`, `TakesLonger`.
+        """
+        name = chain_name(self.session, tenant_id)
+        heads = self._read(last, name, newest=True)
+        held = heads.by_tenant.get(tenant_id, Found())
+        for _, place in self._astray(last, heads):
+            held.note(*place)
+        successions = []
+        for found, before in published_log.older(self.session, self._master_keys, last.generation):
+            successions.append(Succession(before, found.checkpoint.size if found else 0))
+            earlier = found and self._read(found, name, newest=False).by_tenant.get(tenant_id)
+            if earlier and earlier.broken:
+                held.keep(earlier.broken)
+        return held, successions
+
+    def of_all(self, last: Published) -> tuple[Leaves, dict[UUID, AuditChainBroken]]:
+        """Hold every chain against the logs; return what the newest has, and what is broken.
+
+        The session sees all tenants. Raises `LogDamaged`.
+        """
+        heads = self._read(last, None, newest=True)
+        by_tenant = dict(heads.by_tenant)
+        for tenant_id, place in self._astray(last, heads):
+            by_tenant.setdefault(tenant_id, Found()).note(*place)
+        for found, _ in published_log.older(self.session, self._master_keys, last.generation):
+            earlier = found and self._read(found, None, newest=False)
+            if earlier:
+                heads.unknown = earlier.unknown | heads.unknown
+                for tenant_id, held in earlier.by_tenant.items():
+                    if held.broken is not None:
+                        by_tenant.setdefault(tenant_id, Found()).keep(held.broken)
+        broken = {key: held.broken for key, held in by_tenant.items() if held.broken is not None}
+        return heads, broken
+
+    def _astray(self, last: Published, heads: Leaves) -> Iterator[tuple[UUID, Sequence[Any]]]:
+        return anchored.anchors_astray(
+            self.session,
+            heads,
+            last.checkpoint.size,
+            lambda number: log_walk.leaves_of(self.session, last, number),
+        )
+
+    def _read(self, last: Published, name: bytes | None, *, newest: bool) -> Leaves:
+        heads = Leaves(self.session, last.generation, newest=newest, chain=name)
+        sizes = set(self._stamps.sizes(last.generation.number))
+        outside = self._outside.checkpoint if newest else None
+        if outside is not None and outside.origin == last.generation.origin:
+            sizes.add(outside.size)
+        roots = published_log.walk(self.session, last, heads, sizes, self.deadline)
+        if outside is not None and roots.get(outside.size, outside.root) != outside.root:
+            raise LogDamaged(f"The leaves give another root than the head outside says: {outside}.")
+        self._stamps.check(self.session, self._master_keys, last.generation, roots, self.deadline)
+        return heads

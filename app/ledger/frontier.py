@@ -1,0 +1,53 @@
+"""The root of a tree that is read from its first leaf to its last, in the memory of a few hashes.
+
+Leaves come in rows of 256, as in entry bundles. What lies behind is kept as the roots of the
+largest complete subtrees (RFC 9162 section 2.1 splits the tree there), so any size that is passed
+has its root at once, and no stored hash is trusted.
+"""
+
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, Subtree, fold, node_hash
+from app.ledger.tiles import HEIGHT, WIDTH
+
+
+def peaks(size: int) -> list[Subtree]:
+    """Return the largest complete subtrees that a tree of `size` is made of, the first first."""
+    found = []
+    start = 0
+    while start < size:
+        level = (size - start).bit_length() - 1
+        found.append(Subtree(level, start >> level))
+        start += 1 << level
+    return found
+
+
+class Frontier:
+    """A tree of `size` leaves, which grows by whole rows."""
+
+    def __init__(self, size: int = 0, hashes: list[bytes] | None = None) -> None:
+        """Begin with the tree whose `peaks(size)` have these hashes; `size` is a multiple of 256.
+
+        Raises ValueError for another size.
+        """
+        if size % WIDTH:
+            raise ValueError(f"Rows have {WIDTH} leaves, and {size} is not a number of them.")
+        self.size = size
+        levels = [each.level for each in peaks(size)]
+        self._peaks = list(zip(levels, hashes or [], strict=True))
+
+    def append(self, row: bytes) -> None:
+        """Add the hashes of 256 leaves, joined. Raises ValueError for fewer or more."""
+        if len(row) != WIDTH * HASH_BYTES:
+            raise ValueError(f"A row has {WIDTH} hashes, not {len(row) / HASH_BYTES:g}.")
+        level, found = HEIGHT, fold(row)
+        while self._peaks and self._peaks[-1][0] == level:
+            found = node_hash(self._peaks.pop()[1], found)
+            level += 1
+        self._peaks.append((level, found))
+        self.size += WIDTH
+
+    def root(self, rest: bytes = b"") -> bytes:
+        """Return the root over all leaves so far and, behind them, those hashed in `rest`."""
+        found = fold(rest)
+        for _, peak in reversed(self._peaks):
+            found = node_hash(peak, found) if found else peak
+        return found or EMPTY_ROOT

@@ -1,0 +1,292 @@
+"""The audit chain: entries verified and appended a second, and what comes after the newest anchor.
+
+Verified is all of `GET /v1/audit/verify`: the chain out of PostgreSQL, and the log that anchors it.
+Appending is held against the least that a chain in PostgreSQL does, on tables of the same shape:
+one transaction of a row lock and two statements, by as many threads.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from app import ids
+from app.clock import now, rfc3339
+from app.core import audit, jobs, tenants
+from app.core.anchoring import heads
+from app.core.callers import SYSTEM
+from app.core.log.heads import FileHead
+from app.core.log.keeper import Keeper
+from app.core.verification import recent
+from app.core.verification.stamps import Trust
+from app.core.verification.verifier import Asked, Verifier
+from app.database import Database
+from app.ledger import hash_chain
+from app.models import NO_TENANT
+from app.settings import Settings
+from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.lab import Lab
+from bench.parts.log import add_leaves
+from bench.scale import Scale
+
+_PORTIONS = 10
+_WRITERS = 8
+_LEAVES = 1_000
+_AFTER_ANCHOR = 999
+
+_BARE = """
+CREATE TABLE bare_heads (tenant_id uuid PRIMARY KEY, seq bigint NOT NULL, hash bytea NOT NULL);
+CREATE TABLE bare_entries (LIKE audit_entries INCLUDING ALL);
+GRANT ALL ON bare_heads, bare_entries TO PUBLIC;
+"""
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Verify a long chain, from its newest anchor too, then append to one by eight writers."""
+    with lab.migrated() as (settings, database):
+        tenant_id, _ = tenants.create(database, "bench")
+        head = FileHead(lab.folder / "audit-head")
+        keeper = Keeper(database, settings.master_keys, "bench.test/log", head)
+        bodies = _grow(settings, database, keeper, tenant_id, scale.backlogs[-1])
+        verifier = Verifier(database, settings.master_keys, head, Trust())
+        yield from _verify(verifier, tenant_id, bodies)
+        # Others' leaves behind the newest anchor: as many as are ever looked at.
+        add_leaves(database, recent.LOOK_BACK)
+        keeper.run()
+        yield from _since_anchor(verifier, database, tenant_id, scale)
+        yield from _append(settings, database, scale)
+
+
+def _grow(
+    settings: Settings, database: Database, keeper: Keeper, tenant_id: UUID, count: int
+) -> list[bytes]:
+    """Make the chain long, anchor it now and then, and fill the log; return the last bodies."""
+    rows: list[tuple[Any, ...]] = []
+    with psycopg.connect(settings.database_admin_url.replace("+psycopg", "")) as owner:
+        seq, digest = owner.execute(
+            "SELECT seq, hash FROM audit_heads WHERE tenant_id = %s", (tenant_id,)
+        ).fetchone() or (0, b"")
+        for _ in range(_PORTIONS):
+            rows = []
+            for _ in range(count // _PORTIONS):
+                seq += 1
+                body = _body(tenant_id, seq, digest)
+                digest = hash_chain.entry_hash(body)
+                action, at = body[11 : body.index(b'"', 11)].decode(), _MOMENT
+                rows.append((tenant_id, seq, body, digest, action, at))
+            with owner.cursor().copy("COPY audit_entries FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            owner.execute(
+                "UPDATE audit_heads SET seq = %s, hash = %s WHERE tenant_id = %s",
+                (seq, digest, tenant_id),
+            )
+            owner.commit()
+            _anchor(database)
+            add_leaves(database, _LEAVES)
+            keeper.run()
+        owner.execute("ANALYZE audit_entries, log_leaves")
+    return [row[2] for row in rows]
+
+
+_MOMENT = now()
+_ACTIONS: tuple[tuple[str, Callable[[int], dict[str, Any]]], ...] = (
+    ("share_link.open", lambda n: {"link_id": f"shl_{n:032x}", "record_id": f"rec_{n:032x}"}),
+    ("webhook.update", lambda n: {"changed": ["url", "event_types"], "url_changed": n % 2 == 0}),
+    ("delivery.replay", lambda n: {"delivery_id": f"dlv_{n:032x}"}),
+    ("key.mint", lambda n: {"name": f"deploy {n}", "pin": None, "role": "write"}),
+    ("settings.update", lambda n: {"bundle_retention_days": {"new": n % 3650, "old": None}}),
+)
+
+
+def _body(tenant_id: UUID, seq: int, before: bytes) -> bytes:
+    # One in twenty has details that are no flat object.
+    action, details = _ACTIONS[4 if seq % 20 == 0 else seq % 4]
+    tenant = ids.text("ten", tenant_id)
+    return hash_chain.entry_bytes(
+        {
+            "seq": seq,
+            "at": rfc3339(_MOMENT),
+            "tenant_id": tenant,
+            "actor": {"type": "key", "id": ids.text("key", tenant_id), "role": "admin"},
+            "action": action,
+            "target": {"type": "tenant", "id": tenant},
+            "details": details(seq),
+            "request_id": tenant_id.hex,
+            "prev_hash": before.hex(),
+        }
+    )
+
+
+def _anchor(database: Database) -> None:
+    with database.across_tenants() as session:
+        job = heads.look(session)
+    while job is not None:
+        with database.across_tenants() as session:
+            job = jobs.claim(session, NO_TENANT, job.id)
+            if job is not None:
+                jobs.advance(session, job, heads.step(session, NO_TENANT, job))
+
+
+def _verify(verifier: Verifier, tenant_id: UUID, bodies: list[bytes]) -> Iterator[Figure]:
+    verifier.verify(tenant_id, Asked(since_anchor=True))
+    ours, cost, bound, memory = [], [], [], []
+    entries = 0
+    idle = _memory("VmRSS")
+    for _ in range(3):
+        bound.append(len(bodies) / _hashed(bodies))
+        _forget_peak()
+        began, spent = time.perf_counter(), time.process_time()
+        entries = verifier.verify(tenant_id, Asked())["entries"]
+        ours.append(entries / (time.perf_counter() - began))
+        cost.append((time.process_time() - spent) / entries * 1e6)
+        memory.append(_memory("VmHWM") - idle)
+    yield Figure(
+        "audit",
+        f"entries verified, of {entries} in PostgreSQL",
+        median(ours),
+        "/s",
+        Bound("hashlib over the same bytes", median(bound)),
+        Reach(at_least=250_000),
+        f"CPU of the verifier {median(cost):.2f} µs an entry, the log's leaves included",
+    )
+    yield Figure("audit", "memory of a verification", max(memory), " MiB", reach=Reach(at_most=64))
+
+
+def _hashed(bodies: list[bytes]) -> float:
+    began = time.perf_counter()
+    for each in bodies:
+        sha256(each).digest()
+    return time.perf_counter() - began
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _memory(name: str) -> float:
+    """Return the memory in use (VmRSS), or the peak of it (VmHWM), in MiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def _since_anchor(
+    verifier: Verifier, database: Database, tenant_id: UUID, scale: Scale
+) -> Iterator[Figure]:
+    for _ in range(_AFTER_ANCHOR):
+        _add(database, tenant_id)
+    times = []
+    report: dict[str, Any] = {}
+    for _ in range(scale.samples):
+        began = time.perf_counter()
+        report = verifier.verify(tenant_id, Asked(since_anchor=True))
+        times.append((time.perf_counter() - began) * 1000)
+    read = report["log"]["size"] - report["leaves_read_from"]
+    yield Figure(
+        "audit",
+        f"since=anchor, {report['unanchored_entries']} entries and {read} leaves behind it",
+        median(times),
+        " ms",
+        reach=Reach(at_most=100),
+        note=f"p95 {percentile(times, 95):.1f} ms",
+    )
+
+
+def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Figure]:
+    url = settings.database_url.replace("+psycopg", "")
+    with psycopg.connect(settings.database_admin_url.replace("+psycopg", "")) as owner:
+        owner.execute(_BARE)
+    tenant_id, _ = tenants.create(database, "appended to")
+    with psycopg.connect(url, autocommit=True) as made:
+        made.execute("INSERT INTO bare_heads VALUES (%s, 0, %s)", (tenant_id, bytes(32)))
+    body = _body(tenant_id, 1, bytes(32))
+    ours, bound = [], []
+    for _ in range(3):
+        bound.append(_rate(scale.seconds, lambda: _Bare(url, tenant_id, body)))
+        ours.append(_rate(scale.seconds, lambda: _Ours(database, tenant_id)))
+    yield Figure(
+        "audit",
+        f"entries appended to one chain by {_WRITERS} writers",
+        median(ours),
+        "/s",
+        Bound("a row lock and two statements", median(bound)),
+        Reach(at_least=0.8, of_ratio=True),
+    )
+
+
+class _Ours:
+    """Appends as the service does."""
+
+    def __init__(self, database: Database, tenant_id: UUID) -> None:
+        self._database = database
+        self._tenant_id = tenant_id
+
+    def __call__(self) -> None:
+        """Append one entry."""
+        _add(self._database, self._tenant_id)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Bare:
+    """Appends to tables of the same shape, and hashes nothing."""
+
+    def __init__(self, url: str, tenant_id: UUID, body: bytes) -> None:
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._tenant_id = tenant_id
+        self._body = body
+
+    def __call__(self) -> None:
+        """Append one row."""
+        with self._connection.transaction():
+            cur = self._connection.execute(
+                "SELECT seq, hash FROM bare_heads WHERE tenant_id = %s FOR UPDATE",
+                (self._tenant_id,),
+            )
+            seq, digest = cur.fetchone() or (0, b"")
+            self._connection.execute(
+                "INSERT INTO bare_entries VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
+                (self._tenant_id, seq + 1, self._body, digest, "bench.do"),
+            )
+            self._connection.execute(
+                "UPDATE bare_heads SET seq = %s, hash = %s WHERE tenant_id = %s",
+                (seq + 1, digest, self._tenant_id),
+            )
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+
+def _add(database: Database, tenant_id: UUID) -> None:
+    with database.transaction(tenant_id) as session:
+        audit.append(
+            session, tenant_id, SYSTEM, "bench.do", target=("bench", "1"), details={"n": 1}
+        )
+
+
+def _rate(seconds: float, writer: Callable[[], _Ours | _Bare]) -> float:
+    """Return how much eight threads do together in a second."""
+    counts = [0] * _WRITERS
+    until = time.monotonic() + seconds
+
+    def work(number: int) -> None:
+        append = writer()
+        while time.monotonic() < until:
+            append()
+            counts[number] += 1
+        append.close()
+
+    threads = [Thread(target=work, args=(number,)) for number in range(_WRITERS)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.monotonic() - began)

@@ -1,0 +1,240 @@
+"""What tests of verified chains stand on: a tenant whose heads are in a log, and the one who owns
+the database and everything in it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.core import audit, jobs, tenants
+from app.core.anchoring import heads
+from app.core.callers import SYSTEM
+from app.core.log.heads import FileHead
+from app.core.verification.stamps import Trust
+from app.core.verification.verifier import Asked, Verifier
+from app.database import Database
+from app.errors import AuditChainBroken
+from app.ledger import hash_chain
+from app.ledger.hash_chain import Head
+from app.lib import canonical_json
+from app.models import NO_TENANT
+from app.settings import Settings
+from tests.logs import World, add_leaves
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The database's owner, bound by no rule of ours; `:tenant` is the victim."""
+
+    engine: Engine
+    tenant_id: UUID
+
+    def __call__(self, *statements: str, **values: Any) -> None:
+        """Run SQL in one transaction; each statement changes something."""
+        with self.engine.begin() as connection:
+            for statement in statements:
+                done = connection.execute(text(statement), {"tenant": self.tenant_id} | values)
+                assert done.rowcount != 0
+
+    def scalar(self, query: str, **values: Any) -> Any:
+        """Look something up."""
+        with self.engine.begin() as connection:
+            return connection.scalar(text(query), {"tenant": self.tenant_id} | values)
+
+    def rewrite(self, seq: int, **members: Any) -> bytes:
+        """Change one entry's body, filed as it says, with the hash that fits; return that hash."""
+        query = "SELECT body FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq"
+        fields = json.loads(self.scalar(query, seq=seq)) | members
+        body = canonical_json.dumps(fields)
+        self(
+            "UPDATE audit_entries SET body = :body, hash = :hash, action = :action"
+            " WHERE tenant_id = :tenant AND seq = :seq",
+            seq=seq,
+            body=body,
+            hash=sha256(body).digest(),
+            action=fields["action"],
+        )
+        return sha256(body).digest()
+
+    def forge_tail(self, first: int, last: int) -> bytes:
+        """Write the chain anew from one entry on, so that it agrees with itself; return its end."""
+        digest = self.rewrite(first, details={"n": "forged"})
+        for seq in range(first + 1, last + 1):
+            digest = self.rewrite(seq, prev_hash=digest.hex())
+        self("UPDATE audit_heads SET hash = :hash WHERE tenant_id = :tenant", hash=digest)
+        return digest
+
+    def lengthen(self, count: int) -> None:
+        """Add as many good entries as the service could have, in one go."""
+        head = "SELECT {} FROM audit_heads WHERE tenant_id = :tenant"
+        seq, digest = (self.scalar(head.format(column)) for column in ("seq", "hash"))
+        query = "SELECT body FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq"
+        fields = json.loads(self.scalar(query, seq=seq))
+        with self.engine.begin() as connection:
+            driver = connection.connection.driver_connection
+            with driver.cursor().copy("COPY audit_entries FROM STDIN") as copy:  # type: ignore[union-attr]
+                for number in range(seq + 1, seq + 1 + count):
+                    body = hash_chain.entry_bytes(
+                        fields | {"seq": number, "prev_hash": digest.hex()}
+                    )
+                    digest = hash_chain.entry_hash(body)
+                    filed = (fields["action"], fields["at"])
+                    copy.write_row((self.tenant_id, number, body, digest, *filed))
+        self(
+            "UPDATE audit_heads SET seq = :seq, hash = :hash WHERE tenant_id = :tenant",
+            seq=seq + count,
+            hash=digest,
+        )
+
+    def cut(self, last: int) -> None:
+        """Cut the chain behind one entry, its head too."""
+        self(
+            "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq > :last",
+            "UPDATE audit_heads SET seq = :last, hash = (SELECT hash FROM audit_entries"
+            " WHERE tenant_id = :tenant AND seq = :last) WHERE tenant_id = :tenant",
+            last=last,
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A database with a log, a tenant in it, and who verifies."""
+
+    world: World
+    verifier: Verifier
+    owner: Owner
+    tenant_id: UUID
+
+    def append(self, times: int = 1) -> None:
+        """Append entries to the tenant's chain."""
+        append(self.world, self.tenant_id, times)
+
+    def anchor(self) -> None:
+        """Anchor every chain's head, and have the log publish it."""
+        anchor(self.world)
+        self.world.keeper().run()
+
+    def verify(self, **asked: Any) -> dict[str, Any]:
+        """Verify the tenant's chain."""
+        return self.verifier.verify(self.tenant_id, Asked(**asked))
+
+    def broken(self, **asked: Any) -> tuple[int, str]:
+        """Verify a chain that is broken; return where and how."""
+        with pytest.raises(AuditChainBroken) as caught:
+            self.verify(**asked)
+        report = caught.value.report
+        assert report["expected"] or report["found"]
+        return int(str(report["seq"])), str(report["reason"])
+
+    def head(self) -> Head:
+        """Return the chain's head."""
+        return Head(**self.verify()["head"])
+
+    def events(self) -> Sequence[str]:
+        """Return the payloads of the events that told of breaks."""
+        with self.owner.engine.begin() as connection:
+            return list(
+                connection.scalars(
+                    text(
+                        "SELECT convert_from(payload, 'UTF8') FROM events WHERE tenant_id = :tenant"
+                        " AND type = 'audit.chain_broken' ORDER BY id"
+                    ),
+                    {"tenant": self.tenant_id},
+                )
+            )
+
+
+def append(world: World, tenant_id: UUID, times: int = 1) -> None:
+    """Append entries to a tenant's chain."""
+    for number in range(times):
+        with world.database.transaction(tenant_id) as session:
+            audit.append(
+                session,
+                tenant_id,
+                SYSTEM,
+                "test.do",
+                target=("test", str(number)),
+                details={"n": number},
+            )
+
+
+def anchor(world: World) -> None:
+    """Anchor every chain's head as the worker does; the leaves wait for the log."""
+    with world.database.across_tenants() as session:
+        job = heads.look(session)
+    while job is not None:
+        with world.database.across_tenants() as session:
+            job = jobs.claim(session, NO_TENANT, job.id)
+            if job is not None:
+                step = heads.step(session, NO_TENANT, job)
+                jobs.advance(session, job, step)
+
+
+# What attacks change, and what comes of being found.
+_TABLES = (
+    "tenants",
+    "audit_heads",
+    "audit_entries",
+    "audit_anchors",
+    "audit_breaks",
+    "signing_keys",
+    "log_generations",
+    "log_leaves",
+    "log_tiles",
+    "checkpoints",
+    "checkpoint_timestamps",
+    "checkpoint_cosignatures",
+    "events",
+    "deliveries",
+    "jobs",
+)
+
+
+class Saved:
+    """A database's rows and the head outside, as they are now, to go back to."""
+
+    def __init__(self, engine: Engine, head: Path) -> None:
+        self._engine = engine
+        self._head = head
+        self._kept = head.read_bytes()
+        with engine.begin() as connection:
+            connection.execute(text("CREATE SCHEMA saved"))
+            for table in _TABLES:
+                connection.execute(text(f"CREATE TABLE saved.{table} AS SELECT * FROM {table}"))
+
+    def restore(self) -> None:
+        """Put everything back."""
+        self._head.write_bytes(self._kept)
+        with self._engine.begin() as connection:
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+            for table in _TABLES:
+                connection.execute(text(f"DELETE FROM {table}"))
+                connection.execute(text(f"INSERT INTO {table} SELECT * FROM saved.{table}"))
+
+
+@contextmanager
+def new_place(settings: Settings, engine: Engine, folder: Path) -> Iterator[Place]:
+    """Have a tenant of twelve entries in an empty database of its own.
+
+    The heads 5 and 9 are in a log of 302 leaves.
+    """
+    database = Database(settings.database_url, application="tests")
+    world = World(database, settings.master_keys, FileHead(folder / "head"))
+    tenant_id, _ = tenants.create(database, "the victim")
+    verifier = Verifier(database, settings.master_keys, world.store, Trust())
+    place = Place(world, verifier, Owner(engine, tenant_id), tenant_id)
+    place.append(3)
+    place.anchor()
+    place.append(4)
+    add_leaves(database, 300)
+    place.anchor()
+    place.append(3)
+    yield place
+    database.close()

@@ -1,0 +1,400 @@
+"""The audit chain attacked by the database's owner, who can change everything in it.
+
+The victim has twelve entries; 5 and 9 are anchored. What cannot be rewritten is the log as it was
+published, its head outside, and a head that a caller kept.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from app.core.verification.deadline import TakesLonger
+from app.core.verification.verifier import Asked
+from app.errors import LogDamaged, LogHeadLost, LogRolledBack
+from app.ledger import leaves, merkle
+from app.ledger.hash_chain import Head
+from app.ledger.notes import Signer
+from tests.chains import Owner, Place, anchor
+
+Attack = Callable[[Place, Owner], object]
+
+WHOLE_LOG = ("checkpoints", "log_generations", "log_tiles", "log_leaves")
+DUMPED = (
+    "audit_entries",
+    "audit_heads",
+    "audit_anchors",
+    "log_leaves",
+    "log_tiles",
+    "checkpoints",
+)
+
+
+def sql(*statements: str) -> Attack:
+    return lambda _, owner: owner(*statements)
+
+
+SALT = "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant"
+ENTRIES = "audit_entries WHERE tenant_id = :tenant"
+SET_AT = "SET at = 'infinity' WHERE"
+TILES = "log_tiles WHERE level = -1"
+ANCHORS = "audit_anchors WHERE tenant_id = :tenant"
+
+
+def forge_with_anchors(_: Place, owner: Owner) -> None:
+    """Write chain and anchors anew, hashes and all."""
+    owner.forge_tail(4, 12)
+    owner(
+        "UPDATE audit_anchors AS a SET hash = e.hash FROM audit_entries AS e"
+        " WHERE a.tenant_id = :tenant AND e.tenant_id = a.tenant_id AND e.seq = a.seq"
+    )
+
+
+def forge_with_new_anchors(place: Place, owner: Owner) -> None:
+    """Write the chain anew, drop its anchors, and have the service anchor what is there now."""
+    owner.forge_tail(4, 12)
+    owner(f"DELETE FROM {ANCHORS}")
+    place.anchor()
+
+
+def forge_anchors_and_leaves(_: Place, owner: Owner) -> None:
+    """Write everything anew that a table has: chain, anchors, and the anchors' leaves."""
+    owner.forge_tail(4, 12)
+    salt = owner.scalar("SELECT chain_salt FROM tenants WHERE id = :tenant")
+    for seq in (5, 9):
+        digest = owner.scalar(f"SELECT hash FROM {ENTRIES} AND seq = :seq", seq=seq)
+        at = "2026-01-31T12:00:00.123456Z"
+        data = leaves.AuditHead(leaves.chain_name(salt), seq, digest, at).data
+        owner(
+            "UPDATE log_leaves SET data = :data, leaf_hash = :new WHERE leaf_hash ="
+            f" (SELECT leaf_hash FROM {ANCHORS} AND seq = :seq)",
+            f"UPDATE {ANCHORS.replace(' WHERE', ' SET hash = :hash, leaf_hash = :new WHERE')}"
+            " AND seq = :seq",
+            data=data,
+            new=merkle.leaf_hash(data),
+            hash=digest,
+            seq=seq,
+        )
+
+
+def empty(_: Place, owner: Owner) -> None:
+    owner.cut(1)
+    owner(f"DELETE FROM {ENTRIES}")
+
+
+def begin_anew(place: Place, owner: Owner) -> None:
+    """Cut the chain to its first entry and let the service append others in place of the rest."""
+    owner.cut(1)
+    place.append(14)
+
+
+@pytest.mark.parametrize(
+    ("attack", "found"),
+    [
+        (sql(f"DELETE FROM {ENTRIES} AND seq = 7"), (7, "missing")),
+        (sql(f"DELETE FROM {ENTRIES} AND seq = 12"), (12, "missing")),
+        (lambda _, owner: owner.rewrite(7, action="other"), (8, "bad_link")),
+        (lambda _, owner: owner.rewrite(9, action="other"), (9, "other_head")),
+        (lambda _, owner: owner.forge_tail(4, 12), (5, "other_head")),
+        (lambda _, owner: owner.forge_tail(7, 12), (9, "other_head")),
+        (lambda _, owner: owner.cut(8), (9, "missing")),
+        (lambda _, owner: owner.cut(4), (5, "missing")),
+        (empty, (1, "missing")),
+        (begin_anew, (5, "other_head")),
+        (forge_with_anchors, (5, "other_head")),
+        (forge_with_new_anchors, (5, "other_head")),
+        (forge_anchors_and_leaves, (5, "other_head")),
+        (sql("DELETE FROM audit_heads WHERE tenant_id = :tenant"), (1, "missing")),
+        (sql(f"DELETE FROM {ANCHORS} AND seq = 9"), (9, "anchor_missing")),
+        (sql(f"DELETE FROM {ANCHORS}"), (5, "anchor_missing")),
+        (sql(SALT), (5, "anchor_not_in_log")),
+        (
+            sql(
+                "INSERT INTO audit_anchors"
+                f" SELECT tenant_id, 7, hash, at, sha256(hash) FROM {ENTRIES} AND seq = 7"
+            ),
+            (7, "anchor_not_in_log"),
+        ),
+        (
+            sql(
+                "DELETE FROM log_leaves WHERE leaf_hash ="
+                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
+            ),
+            (9, "leaf_missing"),
+        ),
+        (
+            sql(
+                "UPDATE log_leaves SET leaf_index = 9999 WHERE leaf_hash ="
+                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
+            ),
+            (9, "leaf_missing"),
+        ),
+        (
+            sql(
+                "UPDATE log_leaves SET leaf_index = NULL, generation = NULL WHERE leaf_hash ="
+                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
+            ),
+            (9, "leaf_missing"),
+        ),
+        (sql(f"UPDATE {ENTRIES.replace('WHERE', SET_AT)} AND seq = 6"), (6, "misfiled")),
+        (
+            sql(
+                "INSERT INTO audit_entries"
+                f" SELECT tenant_id, -1, body, hash, action, at FROM {ENTRIES} AND seq = 1"
+            ),
+            (1, "out_of_order"),
+        ),
+    ],
+)  # fmt: skip
+def test_every_change_of_what_was_anchored_is_found_at_its_place(
+    place: Place, attack: Attack, found: tuple[int, str]
+) -> None:
+    attack(place, place.owner)
+    assert place.broken() == found
+
+
+def swap_bundles(_: Place, owner: Owner) -> None:
+    owner(
+        "UPDATE log_tiles SET number = 1 - number + 100 WHERE level = -1",
+        "UPDATE log_tiles SET number = number - 100 WHERE level = -1",
+    )
+
+
+def other_public_key(_: Place, owner: Owner) -> None:
+    owner("UPDATE signing_keys SET public_key = sha256(public_key) WHERE purpose = 'log'")
+
+
+def forge_checkpoint(place: Place, owner: Owner) -> None:
+    """Sign the tree with a key of the owner's own, and put its public half into the table."""
+    key = Ed25519PrivateKey.generate()
+    last = place.world.published().checkpoint
+    owner(
+        "UPDATE checkpoints SET note = :note WHERE size = :size",
+        "UPDATE signing_keys SET public_key = :public WHERE purpose = 'log'",
+        note=bytes(last.sign(Signer(last.origin, key))),
+        size=last.size,
+        public=key.public_key().public_bytes_raw(),
+    )
+
+
+def set_bundle(data: str, number: int = 1) -> Attack:
+    return sql(f"UPDATE log_tiles SET data = {data} WHERE level = -1 AND number = {number}")
+
+
+def drop_leaf_from_bundle(_: Place, owner: Owner) -> None:
+    """Overwrite a head in the first entry bundle by other bytes of the same length."""
+    owner(
+        "UPDATE log_tiles SET data = overlay(data placing 'x' from 20)"
+        " WHERE level = -1 AND number = 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("attack", "error", "said"),
+    [
+        (drop_leaf_from_bundle, LogDamaged, "tile/entries/000"),
+        (swap_bundles, LogDamaged, "tile/entries/000"),
+        (sql(f"DELETE FROM {TILES} AND number = 1"), LogDamaged, "tile/entries/001"),
+        (set_bundle("data || data", 0), LogDamaged, "tile/entries/000"),
+        (set_bundle("''"), LogDamaged, "tile/entries/001"),
+        (set_bundle("repeat('x', 2000000)::bytea"), LogDamaged, "tile/entries/001"),
+        (sql("UPDATE checkpoints SET note = '' WHERE note IS NOT NULL"), LogDamaged, "signed"),
+        (forge_checkpoint, LogDamaged, "not one that the log signed"),
+        (sql("DELETE FROM checkpoints WHERE size > 200"), LogRolledBack, "does not hold"),
+        (sql("DELETE FROM checkpoints"), LogDamaged, "checkpoint"),
+        (sql(*map("DELETE FROM {}".format, WHOLE_LOG)), LogRolledBack, "no log"),
+    ],
+)  # fmt: skip
+def test_every_change_of_the_log_is_found(
+    place: Place, attack: Attack, error: type[Exception], said: str
+) -> None:
+    attack(place, place.owner)
+    with pytest.raises(error, match=said):
+        place.verify()
+
+
+def test_another_public_key_in_the_table_verifies_nothing(place: Place) -> None:
+    other_public_key(place, place.owner)
+    assert place.verify()["status"] == "intact"
+
+
+def test_a_forged_chain_behind_the_newest_anchor_is_counted_as_such_and_found_by_a_kept_head(
+    place: Place,
+) -> None:
+    kept = place.head()
+    place.owner.forge_tail(10, 12)
+    report = place.verify()
+    assert (report["anchored_through"], report["unanchored_entries"]) == (9, 3)
+    assert place.broken(kept=kept) == (12, "other_head")
+    place.anchor()
+    assert place.verify()["unanchored_entries"] == 0
+
+
+def test_an_older_database_is_named_as_such(place: Place) -> None:
+    for table in DUMPED:
+        place.owner(f"CREATE TABLE kept_{table} AS SELECT * FROM {table}")
+    place.append()
+    place.anchor()
+    for table in DUMPED:
+        place.owner(f"DELETE FROM {table}", f"INSERT INTO {table} SELECT * FROM kept_{table}")
+    place.owner(*(f"DROP TABLE kept_{table}" for table in DUMPED))
+    for asked in ({}, {"since_anchor": True}):
+        with pytest.raises(LogRolledBack):
+            place.verify(**asked)
+
+
+def test_a_log_whose_head_is_gone_is_not_called_intact(place: Place) -> None:
+    assert place.world.store is not None
+    Path(place.world.store._path).unlink()  # type: ignore[attr-defined]
+    place.owner("UPDATE log_generations SET head_kept = true")
+    with pytest.raises(LogHeadLost):
+        place.verify()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":"audit-head","seq":%b,"chain":"%%b"}' % (b"9" * 5000),
+        b'{"chain":"%b","seq":99999999999999999999,"type":"audit-head"}',
+        b'%b"type":"audit-head"' + b"[" * 5000,
+        b'{"at":"2026-01-31T12:00:00.123456Z","chain":"%b","hash":"'
+        + b"0" * 64
+        + b'","seq":9007199254740993,"type":"audit-head"}',
+    ],
+)
+def test_a_hostile_leaf_that_names_the_chain_anchors_nothing(place: Place, data: bytes) -> None:
+    salt = place.owner.scalar("SELECT chain_salt FROM tenants WHERE id = :tenant")
+    name = leaves.chain_name(salt).hex().encode()
+    said = data.replace(b"%b", name)
+    place.owner(
+        "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (gen_random_uuid(), :hash, :data)",
+        hash=merkle.leaf_hash(said),
+        data=said,
+    )
+    place.world.keeper().run()
+    assert place.verify()["status"] == "intact"
+
+
+def test_a_false_head_that_the_owner_had_anchored_breaks_the_chain(place: Place) -> None:
+    salt = place.owner.scalar("SELECT chain_salt FROM tenants WHERE id = :tenant")
+    head = leaves.AuditHead(
+        leaves.chain_name(salt), 2**53 - 1, b"0" * 32, "2026-01-31T12:00:00.123456Z"
+    )
+    place.owner(
+        "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (gen_random_uuid(), :hash, :data)",
+        hash=merkle.leaf_hash(head.data),
+        data=head.data,
+    )
+    place.world.keeper().run()
+    assert place.broken() == (13, "missing")
+
+
+def test_what_is_anchored_and_not_yet_published_is_pending_and_breaks_nothing(place: Place) -> None:
+    anchor(place.world)
+    report = place.verify()
+    assert report["anchors"]["checked"] == 2
+    assert (report["anchors"]["pending"], report["anchored_through"]) == (1, 9)
+    place.world.keeper().run()
+    report = place.verify()
+    assert (report["anchors"]["pending"], report["anchored_through"]) == (0, 12)
+
+
+def test_a_pending_anchor_that_contradicts_the_chain_is_found(place: Place) -> None:
+    anchor(place.world)
+    place.owner.forge_tail(10, 12)
+    assert place.broken() == (12, "other_head")
+
+
+def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: Place) -> None:
+    place.owner.lengthen(20_000)
+    assert place.verify()["entries"] == 20_012
+    place.owner.rewrite(3, action="other")
+    assert place.broken() == (4, "bad_link")
+    place.owner.forge_tail(3, 12)
+    assert place.broken() == (5, "other_head")
+
+
+def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.owner.lengthen(20_000)
+    monkeypatch.setattr("app.core.verification.whole._ENTRIES_A_SECOND", 10**12)
+    monkeypatch.setattr("app.core.verification.whole._LEAVES_A_SECOND", 10**12)
+    with pytest.raises(TakesLonger):
+        place.verifier.verify(place.tenant_id, Asked(), seconds=0.001)
+    assert place.verify()["status"] == "intact"
+
+
+# From the newest anchor on
+
+
+def test_from_the_newest_anchor_on_only_what_came_after_is_read(place: Place) -> None:
+    place.owner.rewrite(3, action="other")
+    report = place.verify(since_anchor=True)
+    assert (report["status"], report["entries"]) == ("intact-since-anchor", 12)
+    assert (report["since"]["seq"], report["unanchored_entries"]) == (9, 3)
+    assert report["leaves_read_from"] <= report["since"]["leaf_index"] == 301
+    assert place.broken()[0] == 4
+
+
+def cut_to_an_older_anchor(_: Place, owner: Owner) -> None:
+    owner.cut(6)
+    owner(f"DELETE FROM {ANCHORS} AND seq = 9")
+
+
+@pytest.mark.parametrize(
+    ("attack", "found"),
+    [
+        (lambda _, owner: owner.rewrite(11, action="other"), (12, "bad_link")),
+        (sql(f"DELETE FROM {ENTRIES} AND seq = 11"), (11, "missing")),
+        (lambda _, owner: owner.forge_tail(4, 12), (9, "other_head")),
+        (lambda _, owner: owner.cut(8), (9, "missing")),
+        (forge_with_anchors, (9, "anchor_not_in_log")),
+        (forge_anchors_and_leaves, (9, "anchor_not_in_log")),
+        (sql(f"DELETE FROM {ANCHORS} AND seq = 9"), (9, "anchor_missing")),
+        (cut_to_an_older_anchor, (7, "missing")),
+        (
+            sql(
+                "UPDATE audit_anchors AS a SET leaf_hash = o.leaf_hash FROM audit_anchors AS o"
+                " WHERE a.tenant_id = :tenant AND a.seq = 9"
+                " AND o.tenant_id = a.tenant_id AND o.seq = 5"
+            ),
+            (9, "anchor_not_in_log"),
+        ),
+    ],
+)  # fmt: skip
+def test_from_the_newest_anchor_on_what_was_done_behind_it_is_found(
+    place: Place, attack: Attack, found: tuple[int, str]
+) -> None:
+    attack(place, place.owner)
+    assert place.broken(since_anchor=True) == found
+
+
+def test_without_an_anchor_everything_is_read(place: Place) -> None:
+    place.owner(f"DELETE FROM {ANCHORS}")
+    assert place.broken(since_anchor=True) == (5, "anchor_missing")
+
+
+def test_a_kept_head_before_the_anchor_is_held_too(place: Place) -> None:
+    assert place.verify(since_anchor=True, kept=Head(**place.verify()["head"]))
+    assert place.broken(since_anchor=True, kept=Head(2, "0" * 64)) == (2, "other_head")
+
+
+# Successors
+
+
+def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
+    from app.core.log import succession
+
+    keeper = place.world.keeper()
+    succession.succeed(keeper, place.world.master_keys, force=True)
+    report = place.verify()
+    assert report["anchored_through"] == 9
+    size = report["log"]["size"]
+    assert report["log"]["predecessors"] == [
+        {"origin": "records.test/log", "size": 302, "held": 302}
+    ]
+    assert size == 303
+    place.owner.forge_tail(4, 13)
+    assert place.broken() == (5, "other_head")

@@ -1,0 +1,127 @@
+"""Timestamps and cosignatures while a chain is verified.
+
+Each is over a checkpoint that the log grew out of; what was changed in the database is refused.
+"""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from app.core.verification.stamps import Trust
+from app.dev.tsa import TimestampAuthority
+from app.errors import LogDamaged
+from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
+from app.ledger.policy import Policy
+from app.lib import timestamps
+from tests.chains import Place
+
+SECONDS = 1_800_000_000
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"))
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A witness's key, and the policy that asks for it alone."""
+
+    private: Ed25519PrivateKey
+    key: VerifierKey
+
+    @property
+    def policy(self) -> Policy:
+        return Policy.parse(f"witness w {self.key}\nquorum w\n".encode())
+
+    def line(self, text: str) -> str:
+        signed = self.private.sign(cosigned_bytes(text, SECONDS))
+        payload = SECONDS.to_bytes(8, "big") + signed
+        return str(Signature(self.key.name, self.key.key_hash, payload))
+
+
+@pytest.fixture(scope="module")
+def witness() -> Witness:
+    private = Ed25519PrivateKey.generate()
+    raw = private.public_key().public_bytes_raw()
+    return Witness(private, VerifierKey.ed25519("witness.test", raw, COSIGNATURE))
+
+
+@pytest.fixture
+def stamped(place: Place, authority: TimestampAuthority, witness: Witness) -> Place:
+    """Return a place whose newest checkpoint was stamped and cosigned."""
+    trusted = timestamps.read_certificates(authority.ca_file.read_bytes())
+    last = place.world.published()
+    asked = timestamps.request(last.note)
+    stamp = timestamps.check(authority.reply(asked.as_bytes()), asked, last.note, trusted)
+    place.owner(
+        "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
+        " VALUES (1, :size, :response, :chain, :at)",
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
+        " VALUES (1, :size, :name, :key_hash, :line, now())",
+        size=last.checkpoint.size,
+        response=stamp.response,
+        chain=stamp.chain,
+        at=stamp.gen_time,
+        name=witness.key.name,
+        key_hash=witness.key.key_hash,
+        line=witness.line(Note.parse(last.note).text),
+    )
+    trust = Trust(trusted, witness.policy)
+    return replace(place, verifier=replace(place.verifier, trust=trust))
+
+
+@pytest.fixture
+def vouched(stamped: Place) -> Place:
+    """Return that place after its log has grown by another head."""
+    stamped.anchor()
+    return stamped
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_vouches_for_a_chain_is_verified_and_named(vouched: Place, *, full: bool) -> None:
+    report = vouched.verify(full=full)
+    anchors = report["anchors"]
+    assert (anchors["timestamps"], anchors["cosignatures"]) == (1, 1)
+    assert anchors["newest_timestamp"]["size"] == 302
+    # The head 12 came after both, so only the log vouches for it.
+    assert (report["anchored_through"], anchors["anchored_by"]) == (12, ["log"])
+
+
+def test_the_newest_head_is_vouched_for_by_what_came_after_it(stamped: Place) -> None:
+    anchors = stamped.verify()["anchors"]
+    assert anchors["anchored_by"] == ["log", "timestamps", "witnesses"]
+
+
+def test_without_trusted_roots_a_timestamp_is_held_to_what_was_stored_with_it(
+    vouched: Place,
+) -> None:
+    verifier = replace(vouched.verifier, trust=Trust())
+    anchors = replace(vouched, verifier=verifier).verify()["anchors"]
+    assert (anchors["timestamps"], anchors["cosignatures"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE checkpoint_timestamps SET gen_time = gen_time - interval '1 year'",
+        "UPDATE checkpoint_timestamps SET response = set_byte(response, 300, 0)",
+        "UPDATE checkpoint_timestamps SET response = ''",
+        "UPDATE checkpoint_timestamps SET size = 1",
+        "UPDATE checkpoint_cosignatures SET size = 1",
+        "UPDATE checkpoint_cosignatures SET line = 'nonsense'",
+        "UPDATE checkpoints SET note = note || '\n' WHERE size = 302",
+    ],
+)
+def test_what_was_changed_in_the_database_does_not_vouch(vouched: Place, attack: str) -> None:
+    vouched.owner(attack)
+    with pytest.raises(LogDamaged):
+        vouched.verify()
+
+
+def test_a_cosignature_over_another_log_does_not_vouch(vouched: Place, witness: Witness) -> None:
+    other = "records.test/log\n302\n" + "A" * 43 + "=\n"
+    vouched.owner("UPDATE checkpoint_cosignatures SET line = :line", line=witness.line(other))
+    with pytest.raises(LogDamaged, match="302"):
+        vouched.verify()
