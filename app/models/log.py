@@ -12,7 +12,8 @@ from app.models.base import Base, CreatedAt
 class LogGeneration(Base):
     """One log: its origin, the key that signs it, and the last checkpoint of the one before.
 
-    `trouble` is why it signs nothing just now; `head_kept` whether a head was ever kept outside.
+    `trouble` is why it signs nothing just now; `head_kept` whether a head was ever kept outside;
+    `appointment` the seal under MASTER_KEYS without which there is no successor.
     """
 
     __tablename__ = "log_generations"
@@ -23,6 +24,7 @@ class LogGeneration(Base):
     predecessor: Mapped[str | None]
     head_kept: Mapped[bool] = mapped_column(server_default=text("false"))
     trouble: Mapped[str | None]
+    appointment: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.log import publication, succession
 from app.core.verification.deadline import TakesLonger
 from app.core.verification.verifier import Asked
 from app.errors import LogDamaged, LogHeadLost, LogRolledBack
@@ -385,8 +386,6 @@ def test_a_kept_head_before_the_anchor_is_held_too(place: Place) -> None:
 
 
 def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
-    from app.core.log import succession
-
     keeper = place.world.keeper()
     succession.succeed(keeper, place.world.master_keys, force=True)
     report = place.verify()
@@ -398,3 +397,36 @@ def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
     assert size == 303
     place.owner.forge_tail(4, 13)
     assert place.broken() == (5, "other_head")
+
+
+def test_a_successor_that_the_database_s_owner_begins_is_never_signed(place: Place) -> None:
+    last = publication_text(place)
+    place.owner(
+        "INSERT INTO log_generations (generation, origin, key_id, predecessor)"
+        " SELECT 2, origin || '/2', key_id, :last FROM log_generations",
+        "INSERT INTO checkpoints (generation, size, root) VALUES (2, 0, :empty)",
+        last=last,
+        empty=merkle.EMPTY_ROOT,
+    )
+    place.owner.forge_tail(4, 12)
+    place.owner("DELETE FROM audit_anchors WHERE tenant_id = :tenant")
+    with pytest.raises(LogDamaged, match="no successor"):
+        place.world.keeper().run()
+    assert place.owner.scalar("SELECT note FROM checkpoints WHERE generation = 2") is None
+    with pytest.raises(LogDamaged, match="no successor"):
+        place.verify()
+
+
+def test_a_successor_cannot_be_given_another_past(place: Place) -> None:
+    succession.succeed(place.world.keeper(), place.world.master_keys, force=True)
+    place.owner("UPDATE log_generations SET predecessor = replace(predecessor, '302', '7')")
+    with pytest.raises(LogDamaged, match="no successor"):
+        place.verify()
+
+
+def publication_text(place: Place) -> str:
+    """Return what the log published last, as its successor repeats it."""
+    with place.world.database.across_tenants() as session:
+        last = publication.current(session)
+    assert last is not None
+    return last.checkpoint.text

@@ -4,6 +4,10 @@ A log never goes back. A database that was restored to an earlier moment cannot 
 so it begins the next generation: another origin, another key, its first leaf naming the checkpoint
 that went before (`succession.py`). The newest generation is the log; whoever writes to it holds the
 lock of its row.
+
+A successor is appointed: a seal under MASTER_KEYS says that somebody who holds them began it. Who
+has the database alone can write a row, and would otherwise have a log signed that knows nothing of
+what was published.
 """
 
 from dataclasses import dataclass
@@ -13,9 +17,10 @@ from sqlalchemy.orm import Session
 from app.core import signing_keys
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
+from app.errors import LogDamaged
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
-from app.lib.sealing import MasterKeys
+from app.lib.sealing import CannotOpen, MasterKeys
 
 FIRST = 1
 
@@ -30,9 +35,10 @@ class Generation:
     predecessor: Checkpoint | None
     head_kept: bool
     trouble: str | None
+    appointment: bytes | None
 
 
-_COLUMNS = "generation, origin, key_id, predecessor, head_kept, trouble"
+_COLUMNS = "generation, origin, key_id, predecessor, head_kept, trouble, appointment"
 _NEWEST = f"SELECT {_COLUMNS} FROM log_generations ORDER BY generation DESC LIMIT 1"
 _NUMBERED = f"SELECT {_COLUMNS} FROM log_generations WHERE generation = %s"
 _LOCK = f"""
@@ -103,6 +109,40 @@ def begin(session: Session, master_keys: MasterKeys, origin: str) -> None:
         )
 
 
+def appoint(
+    master_keys: MasterKeys, number: int, origin: str, key_id: str, old: Checkpoint
+) -> bytes:
+    """Return the seal of a successor: generation `number`, of the log that ended at `old`."""
+    return master_keys.seal(_said(origin, key_id, old), _identity(number))
+
+
+def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
+    """Raise `LogDamaged` for a successor that nobody who holds MASTER_KEYS began.
+
+    The first generation needs no seal: another one of its name contradicts the head.
+    """
+    number, old = generation.number, generation.predecessor
+    if number == FIRST and old is None:
+        return
+    try:
+        said = master_keys.open(generation.appointment or b"", _identity(number))
+    except CannotOpen:
+        said = b""
+    if old is None or said != _said(generation.origin, generation.key_id, old):
+        raise LogDamaged(
+            f"{generation.origin} is no successor that `app.manage log succeed` began, or its row "
+            "in log_generations was changed: the database was written to by somebody else."
+        )
+
+
+def _said(origin: str, key_id: str, old: Checkpoint) -> bytes:
+    return f"{origin}\n{key_id}\n{old.text}".encode()
+
+
+def _identity(number: int) -> str:
+    return f"log_generations/{number}/appointment"
+
+
 def mark(session: Session, number: int, *, head_kept: bool, trouble: str | None) -> None:
     """Note how a generation is doing; writes only what changes."""
     cursor(session).execute(
@@ -116,7 +156,7 @@ def mark(session: Session, number: int, *, head_kept: bool, trouble: str | None)
 def _read(row: tuple[object, ...] | None) -> Generation | None:
     if row is None:
         return None
-    number, origin, key_id, predecessor, head_kept, trouble = row
+    number, origin, key_id, predecessor, head_kept, trouble, appointment = row
     old = None if predecessor is None else Checkpoint.parse(str(predecessor))
     return Generation(
         int(str(number)),
@@ -125,4 +165,5 @@ def _read(row: tuple[object, ...] | None) -> Generation | None:
         old,
         bool(head_kept),
         None if trouble is None else str(trouble),
+        appointment if isinstance(appointment, bytes) else None,
     )

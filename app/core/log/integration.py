@@ -61,6 +61,7 @@ def prepare(
     generation = generations.lock(session, wait=False)
     if generation is None:
         return None
+    generations.require_appointed(master_keys, generation)
     return publication.prepared(session, generation) or _grow(session, generation, most)
 
 

@@ -94,12 +94,14 @@ def _begin(
     head_kept: bool,
 ) -> Generation:
     retired, signer = signing_keys.replace(session, master_keys, Purpose.LOG)
+    number, origin, key_id = before.number + 1, _free_origin(session, old), signer.public.id
     row = LogGeneration(
-        generation=before.number + 1,
-        origin=_free_origin(session, old),
-        key_id=signer.public.id,
+        generation=number,
+        origin=origin,
+        key_id=key_id,
         predecessor=old.text,
         head_kept=head_kept,
+        appointment=generations.appoint(master_keys, number, origin, key_id, old),
     )
     session.add(row)
     session.flush()

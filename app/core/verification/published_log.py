@@ -69,7 +69,11 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
 
 
 def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
-    """Return the last checkpoint of a generation, its signature verified; None before the first."""
+    """Return the last checkpoint of a generation, its signature verified; None before the first.
+
+    Raises `LogDamaged` also for a successor that nobody appointed.
+    """
+    generations.require_appointed(master_keys, generation)
     last = publication.newest(session, generation)
     if last is None:
         return None
