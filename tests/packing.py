@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import jobs
+from app.core import job_control
 from app.core.log.keeper import Keeper
 from app.database import Database
 from app.models import Job
@@ -51,7 +51,9 @@ class Packer:
     def jobs(self) -> list[Job]:
         """Return the tenant's jobs that build packs, oldest first."""
         with self.runtime.database.transaction(self.tenant.id) as session:
-            found = jobs.find(session, self.tenant.id, before=None, limit=200, kind="evidence_pack")
+            found = job_control.find(
+                session, self.tenant.id, before=None, limit=200, kind="evidence_pack"
+            )
         return found[::-1]
 
     def work(self) -> list[Job]:

@@ -18,7 +18,7 @@ from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
-from app.core import audit_export, audit_view, jobs
+from app.core import audit_export, audit_view, job_control
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Caller, Role
 from app.core.verification import jobs as audit_jobs
@@ -265,7 +265,7 @@ def verify(args: dict[str, Any]) -> Response:
         found = here.verifier.verify(caller().tenant_id, asked, _SECONDS)
     except TakesLonger:
         with transaction() as session:
-            job = jobs.represent(audit_jobs.enqueue(session, caller().tenant_id, asked))
+            job = job_control.represent(audit_jobs.enqueue(session, caller().tenant_id, asked))
         return answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "5"})
     return answer(found)
 

@@ -18,7 +18,7 @@ from app.api.parsing import Blueprint
 from app.api.repeats import once
 from app.api.services import services
 from app.api.transactions import transaction
-from app.core import jobs
+from app.core import job_control
 from app.core.callers import Role
 from app.core.delivery import (
     bulk_replay,
@@ -320,7 +320,7 @@ def replay_many(body: dict[str, Any], webhook_id: str) -> Response:
         return once(
             session,
             202,
-            lambda: jobs.represent(
+            lambda: job_control.represent(
                 bulk_replay.start(session, caller(), webhook, wanted, rate=body.get("rate"))
             ),
         )

@@ -23,7 +23,7 @@ from app.api.parsing import Blueprint
 from app.api.preferences import PREFER, Patience, patience
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.core import jobs
+from app.core import job_control
 from app.core.callers import Actor, Caller
 from app.core.pack import asking, store
 from app.core.pack.asking import Standing
@@ -166,7 +166,7 @@ def _pending(job: Job | None) -> Response:
             "The job that builds this record's evidence pack gave up.", ids.text("job", job.id)
         )
     headers = {"Location": _this_url(), "Retry-After": str(_retry_after(job))}
-    return answer({"job": jobs.represent(job)}, 202, headers)
+    return answer({"job": job_control.represent(job)}, 202, headers)
 
 
 def _this_url() -> str:

@@ -16,7 +16,7 @@ from app.api.auth import caller, requires
 from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.transactions import transaction
-from app.core import jobs
+from app.core import job_control, jobs
 from app.core.callers import Role
 from app.models import Job
 
@@ -80,10 +80,10 @@ def list_jobs(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda before, limit: jobs.find(
+            lambda before, limit: job_control.find(
                 session, caller().tenant_id, before=before, limit=limit, **filters
             ),
-            jobs.represent,
+            job_control.represent,
         )
 
 
@@ -94,7 +94,7 @@ def read(job_id: str) -> Response:
     """Read a job"""
     with transaction() as session:
         found = jobs.get(session, caller().tenant_id, ids.parse("job", job_id))
-        return answer(jobs.represent(found))
+        return answer(job_control.represent(found))
 
 
 @blp.route("/<job_id>/retry", methods=["POST"])
@@ -103,7 +103,7 @@ def read(job_id: str) -> Response:
 @blp.alt_response(409, "CONFLICT")
 def retry(job_id: str) -> Response:
     """Try a dead job again, from where it stopped"""
-    return _move(jobs.retry, job_id)
+    return _move(job_control.retry, job_id)
 
 
 @blp.route("/<job_id>/cancel", methods=["POST"])
@@ -115,7 +115,7 @@ def cancel(job_id: str) -> Response:
 
     What it has done stays done.
     """
-    return _move(jobs.cancel, job_id)
+    return _move(job_control.cancel, job_id)
 
 
 @blp.route("/<job_id>/resume", methods=["POST"])
@@ -124,10 +124,10 @@ def cancel(job_id: str) -> Response:
 @blp.alt_response(409, "CONFLICT")
 def resume(job_id: str) -> Response:
     """Go on with a cancelled job, from where it stopped"""
-    return _move(jobs.resume, job_id)
+    return _move(job_control.resume, job_id)
 
 
 def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str) -> Response:
     with transaction() as session:
         job = verb(session, caller().tenant_id, ids.parse("job", job_id))
-        return answer(jobs.represent(job))
+        return answer(job_control.represent(job))

@@ -18,10 +18,9 @@ from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.clock import rfc3339
 from app.core.delivery.bells import ring_job
 from app.database import database_now
-from app.errors import NotFound, NotResumable
+from app.errors import NotFound
 from app.lib import canonical_json
 from app.models import NO_TENANT, Job
 
@@ -29,8 +28,6 @@ LEASE = timedelta(seconds=30)
 LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each further try of a job that failed; after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
-# Others do what somebody's rules demand, and leave an audit entry only at their end.
-CANCELLABLE = frozenset({"bulk_replay"})
 
 _NOW = func.clock_timestamp()
 
@@ -89,9 +86,9 @@ def enqueue(
     """
     owner = tenant_id or NO_TENANT
     if dedupe_key is not None:
-        open_job = _open(session, owner, kind, dedupe_key)
-        if open_job is not None:
-            return open_job
+        found = open_job(session, owner, kind, dedupe_key)
+        if found is not None:
+            return found
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -122,12 +119,12 @@ def recur(session: Session, *, kind: str, dedupe_key: str, args: Mapping[str, An
     )
     if found is None:
         return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
-    job = _locked(session, NO_TENANT, found.id)
+    job = locked(session, NO_TENANT, found.id)
     if job.finished_at is None:
         return job
     job.args = canonical_json.dumps(args).decode()
     job.cursor = job.progress = None
-    return _queued_again(session, job)
+    return queue_again(session, job)
 
 
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
@@ -214,80 +211,18 @@ def get(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     return job
 
 
-def find(
-    session: Session,
-    tenant_id: UUID,
-    *,
-    before: UUID | None,
-    limit: int,
-    kind: str | None = None,
-    status: str | None = None,
-) -> list[Job]:
-    """Return the tenant's jobs, newest first, older than the id `before`."""
-    query = select(Job).where(Job.tenant_id == tenant_id)
-    if before is not None:
-        query = query.where(Job.id < before)
-    if kind is not None:
-        query = query.where(Job.kind == kind)
-    if status is not None:
-        query = query.where(Job.status == status)
-    return list(session.scalars(query.order_by(Job.id.desc()).limit(limit)))
-
-
-def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """End an open job where it is.
-
-    Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
-    """
-    job = _locked(session, tenant_id, job_id)
-    if job.kind not in CANCELLABLE:
-        raise NotResumable(f"A job of the kind {job.kind} runs to its end; only a replay stops.")
-    if job.finished_at is not None:
-        raise NotResumable(f"The job is {job.status} already.")
-    job.finished_at = database_now(session)
-    job.status = "cancelled"
-    job.locked_until = None
-    session.flush()
-    return job
-
-
-def retry(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """Try a dead job again from where it was. Raises `NotFound`, or `NotResumable` if not dead."""
-    return _again(session, tenant_id, job_id, "dead")
-
-
-def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """Go on with a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
-    return _again(session, tenant_id, job_id, "cancelled")
-
-
 def args_of(job: Job) -> dict[str, Any]:
     """Return a job's arguments."""
     return dict(json.loads(job.args))
 
 
-def represent(job: Job) -> dict[str, Any]:
-    """Return a job as its GET answers it."""
-    return {
-        "id": ids.text("job", job.id),
-        "kind": job.kind,
-        "args": args_of(job),
-        "status": job.status,
-        "attempts": job.attempts,
-        "run_at": rfc3339(job.run_at),
-        "progress": json.loads(job.progress) if job.progress else None,
-        "error": job.error,
-        "created_at": rfc3339(job.created_at),
-        "finished_at": rfc3339(job.finished_at) if job.finished_at else None,
-    }
-
-
-def _locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+def locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Return one of the tenant's jobs, locked until the transaction ends. Raises `NotFound`."""
     get(session, tenant_id, job_id)
     return session.get_one(Job, (tenant_id, job_id), with_for_update=True, populate_existing=True)
 
 
-def _open(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
+def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
     """Return the open job of a key. Until the commit nobody else opens one."""
     # Two who enqueue the same at once: the second waits here and then finds the first's row.
     session.execute(
@@ -304,18 +239,8 @@ def _open(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | No
     )
 
 
-def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) -> Job:
-    job = _locked(session, tenant_id, job_id)
-    if job.status != status:
-        raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
-    if job.dedupe_key is not None:
-        successor = _open(session, tenant_id, job.kind, job.dedupe_key)
-        if successor is not None:
-            raise NotResumable(f"{ids.text('job', successor.id)} does the same, and is open.")
-    return _queued_again(session, job)
-
-
-def _queued_again(session: Session, job: Job) -> Job:
+def queue_again(session: Session, job: Job) -> Job:
+    """Let a locked job that has ended go on from its cursor."""
     job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0

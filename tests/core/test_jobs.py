@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from app import ids
-from app.core import jobs
+from app.core import job_control, jobs
 from app.core.jobs import Step
 from app.database import Database
 from app.errors import NotFound, NotResumable
@@ -86,7 +86,7 @@ def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
     assert (dead.status, dead.error) == ("dead", "the disk is full")
     assert claim(database, job) is None
     with database.transaction(tenant.id) as session:
-        assert jobs.retry(session, tenant.id, job.id).status == "queued"
+        assert job_control.retry(session, tenant.id, job.id).status == "queued"
     assert claim(database, job) is not None
 
 
@@ -106,12 +106,12 @@ def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
     mine = claim(database, job)
     assert mine is not None
     with database.transaction(tenant.id) as session:
-        jobs.cancel(session, tenant.id, job.id)
+        job_control.cancel(session, tenant.id, job.id)
     with database.transaction(tenant.id) as session:
         assert not jobs.advance(session, mine, Step(None, {}))
     assert claim(database, job) is None
     with database.transaction(tenant.id) as session:
-        jobs.resume(session, tenant.id, job.id)
+        job_control.resume(session, tenant.id, job.id)
     assert claim(database, job) is not None
 
 
@@ -120,12 +120,12 @@ def test_only_the_right_state_can_be_retried_cancelled_or_resumed(
 ) -> None:
     job = enqueue(database, tenant)
     with database.transaction(tenant.id) as session:
-        for act in (jobs.retry, jobs.resume):
+        for act in (job_control.retry, job_control.resume):
             with pytest.raises(NotResumable, match="queued"):
                 act(session, tenant.id, job.id)
-        jobs.cancel(session, tenant.id, job.id)
+        job_control.cancel(session, tenant.id, job.id)
         with pytest.raises(NotResumable, match="cancelled already"):
-            jobs.cancel(session, tenant.id, job.id)
+            job_control.cancel(session, tenant.id, job.id)
 
 
 def test_the_same_job_is_enqueued_once_while_it_is_open(
@@ -134,7 +134,7 @@ def test_the_same_job_is_enqueued_once_while_it_is_open(
     first = enqueue(database, tenant, "k")
     assert enqueue(database, tenant, "k").id == first.id
     with database.transaction(tenant.id) as session:
-        jobs.cancel(session, tenant.id, first.id)
+        job_control.cancel(session, tenant.id, first.id)
     assert enqueue(database, tenant, "k").id != first.id
 
 
@@ -172,6 +172,6 @@ def test_only_a_replay_can_be_cancelled(database: Database, tenant: FreshTenant)
         pytest.raises(NotResumable, match="runs to its end"),
         database.transaction(tenant.id) as session,
     ):
-        jobs.cancel(session, tenant.id, job.id)
+        job_control.cancel(session, tenant.id, job.id)
     with database.transaction(tenant.id) as session:
         assert jobs.get(session, tenant.id, job.id).status == "queued"
