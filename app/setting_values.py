@@ -1,0 +1,164 @@
+"""How the text of each setting is read; a ValueError (or OSError) says what to write instead."""
+
+import ipaddress
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from cryptography.x509 import Certificate
+
+from app.ledger.notes import check_name
+from app.ledger.policy import Policy
+from app.lib import api_keys, timestamps
+from app.lib import mailbox as mailboxes
+from app.lib.addresses import EVERYWHERE, BadURL, Network, check_url
+
+
+def database_url(text: str) -> str:
+    """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.split("+")[0] not in ("postgres", "postgresql"):
+        raise ValueError("use postgresql://user:password@host:port/database")
+    return f"postgresql+psycopg://{rest}"
+
+
+def redis_url(text: str) -> str:
+    """Read the address of a Redis, with or without TLS."""
+    parts = urlsplit(text)
+    # Reading the port refuses one that is no number.
+    known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
+    if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
+        raise ValueError("use redis://:password@host:port/0, or rediss:// for TLS")
+    return text
+
+
+def api_key(text: str) -> str:
+    """Read the text of an API key."""
+    if not api_keys.well_formed(text):
+        raise ValueError("make one with `python -m app.manage generate root-admin-key`")
+    return text
+
+
+def base_url(text: str) -> str:
+    """Read the address that callers see, without a slash at its end."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise ValueError("use the address callers see, such as https://records.example.com")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def origin(text: str) -> str:
+    """C2SP tlog-checkpoint: a URL without its scheme, and a name that a key can have."""
+    if "://" in text:
+        raise ValueError("leave the scheme out: records.example.com/log")
+    return check_name(text)
+
+
+def head_url(text: str) -> str:
+    """Read where the log's head is kept."""
+    parts = urlsplit(text)
+    if parts.query or parts.fragment:
+        raise ValueError("it has no query and no fragment")
+    if parts.scheme == "s3" and parts.netloc and parts.path.strip("/"):
+        if find_spec("obstore") is None:
+            raise ValueError("s3: needs the package obstore: install the extra `s3`")
+    elif parts.scheme == "file" and not parts.netloc and parts.path[-1:] not in ("", "/"):
+        if not Path(unquote(parts.path)).parent.is_dir():
+            raise ValueError(f"no folder {Path(unquote(parts.path)).parent}")
+    else:
+        raise ValueError("use file:///folder/file or s3://bucket/key")
+    return text
+
+
+def operator_url(text: str) -> str:
+    """Read the address of a service that the operator chose: any network will do."""
+    try:
+        check_url(text, EVERYWHERE)
+    except BadURL as error:
+        raise ValueError(error.detail) from None
+    return text
+
+
+def certificates(path: str) -> tuple[Certificate, ...]:
+    """Read the root certificates in a PEM file."""
+    return timestamps.read_certificates(Path(existing_file(path)).read_bytes())
+
+
+def policy(path: str) -> Policy:
+    """Read the C2SP tlog-policy in a file, whose URLs can be called."""
+    policy = Policy.parse(Path(existing_file(path)).read_bytes())
+    for witness in policy.witnesses:
+        if witness.url is not None:
+            operator_url(witness.url)
+    return policy
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Read networks between commas."""
+    return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def existing_file(text: str) -> str:
+    """Read the path of a file that is there."""
+    if not Path(text).is_file():
+        raise ValueError(f"no file {text}")
+    return text
+
+
+def schedule(text: str) -> tuple[float, ...]:
+    """Read numbers of seconds between commas."""
+    seconds = tuple(float(part) for part in text.split(","))
+    if not all(0 <= second <= 86400 * 7 for second in seconds) or len(seconds) > 50:
+        raise ValueError("use at most 50 numbers of seconds separated by commas, such as 0,5,300")
+    return seconds
+
+
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    number = float(text)
+    if not 0 < number < 1e6:
+        raise ValueError("use a number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds up to a day."""
+    number = float(text)
+    if not 0 <= number <= 86400:
+        raise ValueError("use a number of seconds from 0 to 86400")
+    return number
+
+
+def mailbox(text: str) -> str:
+    """Read one mail address."""
+    mailboxes.check(text)
+    return text
+
+
+def whole_days(text: str) -> int:
+    """Read a number of days."""
+    if not text.isdecimal() or not 1 <= int(text) <= 3650:
+        raise ValueError("use a whole number of days from 1 to 3650")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Read a small whole number."""
+    if not text.isdecimal() or not 1 <= int(text) <= 500:
+        raise ValueError("use a whole number from 1 to 500")
+    return int(text)
+
+
+def log_level(text: str) -> str:
+    """Read the name of a level."""
+    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError("use DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return text.upper()
+
+
+def log_format(text: str) -> str:
+    """Read how log lines are written."""
+    if text not in ("json", "console"):
+        raise ValueError("use json or console")
+    return text
