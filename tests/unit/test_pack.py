@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from app.evidence import pack
+from app.evidence import pack, verify
 from app.evidence.pack import Timestamp
 from app.evidence.pack.archive import Archive, Unrepeatable, measure, of_bytes
+from app.evidence.pack.evidence import MAX_BUNDLE_BYTES, MAX_FILE_BYTES
 from app.ledger import merkle
 from app.ledger.notes import Note
 from app.ledger.tlog_proof import TlogProof
@@ -153,12 +154,19 @@ OTHER = packs.evidence(packs.bundle_of(8), others=6, witnesses=[9])
         },
         {"timestamp": replace(TIMESTAMP, response=b"")},
         {"timestamp": replace(TIMESTAMP, chain=b"")},
+        {"timestamp": replace(TIMESTAMP, chain=TIMESTAMP.chain + bytes(2**20))},
+        {"bundle": bytes(2**24 + 1)},
     ],
     ids=",".join,
 )
 def test_what_does_not_belong_together_is_never_packed(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         pack.write(replace(packs.evidence(), **changes))  # type: ignore[arg-type]
+
+
+def test_what_the_writer_allows_the_verifier_reads() -> None:
+    assert (MAX_BUNDLE_BYTES, MAX_FILE_BYTES) == (verify.MAX_BUNDLE, verify.MAX_SMALL)
+    assert len(pack.verifier_source()) < MAX_FILE_BYTES
 
 
 def test_a_file_that_changes_between_its_two_readings_ends_the_archive() -> None:

@@ -257,7 +257,6 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
         (["public-key.pem"], {"bundle.json", "bundle.sig"}),
         (["pack-key.pem"], {"SHA256SUMS.sig", "manifest.json"}),
     ],
-    ids=str,
 )
 def test_parts_of_another_pack_do_not_fit(
     tmp_path: Path, names: list[str], refused: set[str]

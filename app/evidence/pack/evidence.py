@@ -13,6 +13,10 @@ from app.ledger.notes import Note, Signature, VerifierKey
 from app.ledger.tlog_proof import TlogProof
 from app.lib.signing import PublicKey, SigningKey
 
+MAX_BUNDLE_BYTES = 16 * 2**20
+MAX_FILE_BYTES = 2**20
+"""What `verify.py` reads of a bundle, and of each other file but PROV."""
+
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
@@ -71,11 +75,13 @@ class Evidence:
 
     def check(self) -> Checkpoint:
         """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""
+        if len(self.bundle) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A bundle in a pack has up to {MAX_BUNDLE_BYTES} bytes.")
         if not self.public_key.verifies(self.signature, self.bundle):
             raise Inconsistent("The bundle's signature is not by the key beside it.")
         checkpoint = checkpoints.read(self.checkpoint, self.log_key)
-        if len(Note.parse(self.checkpoint).signatures) != 1:
-            raise Inconsistent("The checkpoint has other signatures than the log's own.")
+        if len(Note.parse(self.checkpoint).signatures) != 1 or checkpoint.extensions:
+            raise Inconsistent("The checkpoint has more than the log's own three lines and one.")
         if any(self.log_key.made(each) for each in self.cosignatures):
             raise Inconsistent("The log's own signature is no cosignature.")
         leaf = merkle.leaf_hash(self.leaf_data)
@@ -90,5 +96,7 @@ class Evidence:
 def _check_timestamp(timestamp: Timestamp) -> None:
     if timestamp.gen_time.utcoffset() != timedelta(0):
         raise Inconsistent("The time of a timestamp is in UTC.")
+    if max(len(timestamp.response), len(timestamp.chain)) > MAX_FILE_BYTES:
+        raise Inconsistent(f"A timestamp and its chain have up to {MAX_FILE_BYTES} bytes each.")
     if not timestamp.response or _CERTIFICATE not in timestamp.chain:
         raise Inconsistent("A timestamp has a response, and certificates in PEM.")
