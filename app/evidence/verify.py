@@ -765,27 +765,30 @@ Files = Dict[str, memoryview]
 def unzip(raw_data: bytes) -> Files:
     """Take a ZIP apart that must be as packs are: stored, sorted, dated 1980, nothing between.
 
-    Only names and lengths are read from it; all the rest is made anew and must be the same.
+    Of its directory only names and lengths are read: the rest is made anew, and must be the same.
     """
     if len(raw_data) < END.size or raw_data[:2] != b"PK":
         raise Unreadable("this is not a ZIP")
     files: Files = {}
-    data, directory, at = memoryview(raw_data), b"", 0
-    while raw_data.startswith(b"PK\3\4", at) and at + LOCAL.size < len(data):
-        *_, length, name_length, _ = LOCAL.unpack(data[at : at + LOCAL.size])
-        start = at + LOCAL.size + name_length
-        raw, content = bytes(data[at + LOCAL.size : start]), data[start : start + length]
-        name = raw.decode("latin-1")
-        good = FILE_NAME.fullmatch(name) and name > max(files, default="") and len(files) < 64
+    data, offset = memoryview(raw_data), 0
+    count, _, start = END.unpack(data[-END.size :])[4:7]
+    at = start
+    while len(files) < min(count, 64):
+        require(at + CENTRAL.size <= len(data), "the ZIP's directory is cut off")
+        length, name_length = CENTRAL.unpack(data[at : at + CENTRAL.size])[9:11]
+        raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
+        name, begin = raw.decode("latin-1"), offset + LOCAL.size + name_length
+        good = FILE_NAME.fullmatch(name) and name > max(files, default="")
         require(good, f"{name[:64]!r} is no name of a file in a pack, or not in its order")
-        size = len(content)
-        shared = (20, 0, 0, 0, 0x21, zlib.crc32(content), size, size, name_length, 0)
-        same = data[at:start] == LOCAL.pack(b"PK\3\4", *shared) + raw
-        require(same, f"{name}: what stands before it in the ZIP is not what belongs there")
-        directory += CENTRAL.pack(b"PK\1\2", 0x314, *shared, 0, 0, 0, 0o100644 << 16, at) + raw
-        files[name], at = content, start + size
-    end = END.pack(b"PK\5\6", 0, 0, len(files), len(files), len(directory), at, 0)
-    require(data[at:] == directory + end, "the ZIP does not end with the directory of its files")
+        files[name] = content = data[begin : begin + length]
+        shared = (20, 0, 0, 0, 0x21, zlib.crc32(content), length, length, name_length, 0)
+        head = LOCAL.pack(b"PK\3\4", *shared) + raw
+        entry = CENTRAL.pack(b"PK\1\2", 0x314, *shared, 0, 0, 0, 0o100644 << 16, offset) + raw
+        same = data[offset:begin] == head and data[at : at + len(entry)] == entry
+        require(same, f"{name}: its bytes or what the ZIP says of it are not as they must be")
+        offset, at = begin + length, at + len(entry)
+    end = END.pack(b"PK\5\6", 0, 0, len(files), len(files), at - start, start, 0)
+    require(offset == start and data[at:] == end, "something else is in the ZIP than its files")
     return files
 
 def read_folder(folder: pathlib.Path) -> Files:
@@ -953,12 +956,14 @@ class Pack:
 
     def expected_manifest(self) -> bytes:
         """Return the manifest, which is not signed: all in it must follow from what is."""
-        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
-        files = {name: self.view(name, MAX_PACK) for name in (OTHERS | set(self.sums))}
-        del files["manifest.json"]
+        anchor, signed = self.need("anchor"), [self.view(name) for name in sorted(OTHERS)]
+        record_id, release = self.need("record_id"), self.need("release")
+        pack_key_id = key_id(public_key(self.read("pack-key.pem")))
+        files = {name: self.view(name, MAX_PACK) for name in sorted(self.sums)}
+        files.update({"SHA256SUMS": signed[0], "SHA256SUMS.sig": signed[1]})
         return write_json({
             "schema": "records/manifest/v1", "record_id": record_id, "release": release,
-            "pack_key_id": key_id(public_key(self.read("pack-key.pem"))),
+            "pack_key_id": pack_key_id,
             "checkpoint": {
                 "origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()},
             "files": {name: {"sha256": self.sums.get(name) or sha256(data).hex(), "size": len(data)}
