@@ -689,13 +689,13 @@ def check_chain(
             return None
         reason: Verdict = Invalid("no chain leads from the signer to a root that is trusted")
         for each in roots + known:
-            if each.raw not in tried and each.issued(here):
-                tried.add(each.raw)
-                try:
+            try:
+                if each.raw not in tried and each.issued(here):
+                    tried.add(each.raw)
                     each.check_issuer(below)
                     return climb(each, below + 1)
-                except Verdict as verdict:
-                    reason = verdict
+            except Verdict as verdict:
+                reason = verdict
         raise reason
 
     climb(signer, 0)
