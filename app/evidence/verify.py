@@ -694,7 +694,7 @@ def check_chain(
                     tried.add(each.raw)
                     each.check_issuer(below)
                     return climb(each, below + 1)
-            except Verdict as verdict:
+            except Verdict as verdict:  # noqa: PERF203 - the next one may lead up
                 reason = verdict
         raise reason
 
@@ -722,7 +722,7 @@ def check_timestamp(
         signers.raw, "30 ( 02 * 30 a0 30 04 ?a1 )")
     good = integer(version) == (1 if identifier.tag == 0x30 else 3)
     require(good, "the timestamp's signer is told of in another version")
-    name, found = DIGESTS.get(algorithm(digest), ""), moment(time)
+    name, scheme, found = DIGESTS.get(algorithm(digest), ""), algorithm(kind), moment(time)
     if not name:
         raise NotChecked("the digest of the signature is not one this program checks")
     signer = next((each for each in known if each.is_named(identifier)), None)
@@ -730,7 +730,7 @@ def check_timestamp(
         raise Invalid("the certificate that signed the timestamp is not here")
     check_attributes(attributes.content, hashlib.new(name, info.content).digest(), signer)
     signed = b"\x31" + attributes.raw[1:]  # a SET, as it is signed (RFC 5652, section 5.4)
-    holds = signature_verifies(signer.spki, algorithm(kind), name, signature.content, signed)
+    holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
     check_chain(signer, known, roots, found)
     return found
