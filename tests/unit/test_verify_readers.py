@@ -16,9 +16,23 @@ from tests.unit.test_ledger_proof_policy import NESTED, NO_POLICIES
 
 
 @given(records.values)
-def test_what_is_canonical_to_the_service_is_canonical_to_the_verifier(value: object) -> None:
+def test_the_verifier_reads_what_the_service_writes(value: object) -> None:
     data = canonical_json.dumps(value)
-    assert verify.canonical(verify.read_canonical(data)) == data
+    assert canonical_json.dumps(verify.read_json(data)) == data
+
+
+WHOLE = (
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(records.characters)
+)
+NAMES = st.text(st.characters(max_codepoint=127))
+
+
+@given(st.recursive(WHOLE, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner)))
+def test_where_names_are_ascii_and_numbers_whole_it_knows_the_canonical_form(value: object) -> None:
+    data = canonical_json.dumps(value)
+    assert verify.write_json(verify.read_canonical(data)) == data
+    with pytest.raises(verify.Invalid):
+        verify.read_canonical(data + b" ")
 
 
 JSON = st.text('[]{}",:\\u0019eE+-.tfn ', max_size=12).map(str.encode) | st.binary(max_size=8)
@@ -32,7 +46,7 @@ def test_json_that_the_service_refuses_the_verifier_refuses(data: bytes) -> None
     except ValueError:
         expected = None
     try:
-        found = verify.canonical(verify.read_json(data))
+        found = canonical_json.dumps(verify.read_json(data))
     except verify.Invalid:
         found = None
     assert found == expected

@@ -280,6 +280,15 @@ def test_a_chain_is_found_among_certificates_of_one_name(tmp_path: Path) -> None
             assert found.verdicts["checkpoint.tsr"] == "VALID", found.text
 
 
+def test_a_root_of_the_same_name_with_another_kind_of_key_is_passed_over(tmp_path: Path) -> None:
+    for by, other in (("p256", "rsa"), ("rsa", "p384")):
+        signer, stranger = authority(by), authority(other)
+        (tmp_path / "ca.pem").write_bytes(stranger.chain + signer.chain)
+        data = stamped(signer.stamp(EVIDENCE.checkpoint, MOMENT), signer.chain)
+        found = checked(tmp_path, data, "--tsa-ca", tmp_path / "ca.pem")
+        assert found.verdicts["checkpoint.tsr"] == "VALID", found.text
+
+
 def test_a_root_that_is_not_asked_for_a_timestamp_is_told_of(
     tmp_path: Path, p256: Authority
 ) -> None:
