@@ -1,9 +1,16 @@
-"""When the service that was started is all there."""
+"""When the service that was started is all there: its processes and stores, and no more than that.
+
+What `/readyz` finds amiss besides (a broken audit chain, an authority out of reach) may last for
+days, and is what operators' commands are needed for: it is told, and not waited for.
+"""
 
 import http.client
 import json
 import time
 from collections.abc import Callable
+
+# What is waited for.
+_NEEDED = frozenset({"web", "database", "redis", "worker", "scheduler"})
 
 _ASK_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
@@ -11,12 +18,15 @@ _REMIND_SECONDS = 15.0
 
 
 class Readiness:
-    """Asks `/readyz` now and then, until it misses nothing."""
+    """Asks `/readyz` now and then, until it misses nothing that is needed to run."""
 
     def __init__(
-        self, host: str, port: int, *, ready: Callable[[], None], remind: Callable[[str], None]
+        self, host: str, port: int, *, ready: Callable[[str], None], remind: Callable[[str], None]
     ) -> None:
-        """`ready` is called once; `remind` every 15 s until then, with what is still missing."""
+        """`ready` is called once, with what is amiss all the same ("" if nothing is).
+
+        `remind` is called every 15 s until then, with what is still missing.
+        """
         self._host, self._port = host, port
         self._ready, self._remind = ready, remind
         self._done = False
@@ -29,15 +39,16 @@ class Readiness:
         if self._done or now < self._ask_at:
             return
         self._ask_at = now + _ASK_SECONDS
-        missing = self._missing()
+        degraded = self._degraded()
+        missing = [name for name in degraded if name in _NEEDED]
         if not missing:
             self._done = True
-            self._ready()
+            self._ready(", ".join(degraded))
         elif now >= self._remind_at:
             self._remind_at = now + _REMIND_SECONDS
             self._remind(", ".join(missing))
 
-    def _missing(self) -> list[str]:
+    def _degraded(self) -> list[str]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_SECONDS)
         try:
             connection.request("GET", "/readyz")

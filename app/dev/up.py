@@ -85,10 +85,14 @@ def _serve(
     for name, command in lines.items():
         runner.watch(name, _line(name, command, own, home))
 
-    def announce() -> None:
+    def announce(degraded: str) -> None:
         env = home.announce(_announcement(settings))
         output.say("up", f"ready at {settings['BASE_URL']} (documentation: /docs)")
         output.say("up", f"`. {env}` tells a shell the address and the root admin key")
+        if degraded:
+            output.say(
+                "up", f"warning: degraded: {degraded} ({settings['BASE_URL']}/readyz says why)"
+            )
 
     readiness = Readiness(
         HOST,

@@ -289,6 +289,23 @@ def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:
     assert not (stack.data_dir / "postgres").exists()
 
 
+def test_what_is_broken_is_told_and_keeps_nobody_waiting(stack: Stack) -> None:
+    """Operators' commands need the file then most of all."""
+    stack.up()
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
+        connection.execute(
+            "INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)"
+            " VALUES (gen_random_uuid(), 'chain', 7, 'other_hash', 'one', 'another')"
+        )
+    assert stack.stop() == 0
+    stack.up()
+    until(lambda: "warning: degraded: audit (" in stack.said, why=stack)
+    assert stack.get("/readyz")["degraded"] == ["audit"]
+    here = {"DATA_DIR": str(stack.data_dir)}
+    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "second", **here)
+    assert made.returncode == 0, made.stderr
+
+
 def test_a_second_one_in_the_same_folder_is_refused(
     stack: Stack, make_stack: Callable[..., Stack]
 ) -> None:
