@@ -1,11 +1,11 @@
 """The tick that has the log's newest checkpoint stamped and cosigned, by durable jobs."""
 
-from app.core.anchoring import cosigning, stamping, troubles, watching
+from app.core.anchoring import cosigning, stamping, tick, troubles, watching
 from jobs.runtime import Runtime, runtime
 
 
 def stamp_checkpoint() -> None:
-    """Look which of the authority and the witnesses have not seen the newest checkpoint."""
+    """Choose the newest checkpoint, and look which of authority and witnesses have not seen it."""
     look(runtime())
 
 
@@ -14,8 +14,12 @@ def look(here: Runtime) -> None:
     policy = here.settings.witness_policy
     parts = [*watching.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:
+        last = tick.chosen(session)
+        watching.watch_quorum(session, policy)
         if here.settings.tsa_url is not None:
             parts.append(stamping.PART)
-            stamping.look(session)
-        cosigning.look(session, policy)
+        if last is not None:
+            if here.settings.tsa_url is not None:
+                stamping.look(session, last)
+            cosigning.look(session, policy, last)
         troubles.keep(session, parts)

@@ -106,25 +106,39 @@ def enqueue(
     return job
 
 
-def recur(session: Session, *, kind: str, dedupe_key: str, args: Mapping[str, Any]) -> Job:
+def recur(
+    session: Session,
+    *,
+    kind: str,
+    dedupe_key: str,
+    args: Mapping[str, Any],
+    after_failure: bool = False,
+) -> Job:
     """Queue the service's own job of this kind and key: always the same row, as it is while open.
 
-    So what a clock asks for day and night leaves one row that says how it went last.
+    So what a clock asks for day and night leaves one row that says how it went last. With
+    `after_failure` one that waits for its next try begins anew, with these `args`.
     """
-    found = session.scalar(
+    found = last_of(session, kind=kind, dedupe_key=dedupe_key)
+    if found is None:
+        return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
+    job = locked(session, NO_TENANT, found.id)
+    waits = after_failure and job.status == "retrying"
+    if job.finished_at is None and not waits:
+        return job
+    job.args = canonical_json.dumps(args).decode()
+    job.cursor = job.progress = None
+    return queue_again(session, job)
+
+
+def last_of(session: Session, *, kind: str, dedupe_key: str) -> Job | None:
+    """Return the service's own job of this kind and key as it is, open or not."""
+    return session.scalar(
         select(Job)
         .where(Job.tenant_id == NO_TENANT, Job.kind == kind, Job.dedupe_key == dedupe_key)
         .order_by(Job.id.desc())
         .limit(1)
     )
-    if found is None:
-        return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
-    job = locked(session, NO_TENANT, found.id)
-    if job.finished_at is None:
-        return job
-    job.args = canonical_json.dumps(args).decode()
-    job.cursor = job.progress = None
-    return queue_again(session, job)
 
 
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
@@ -240,7 +254,7 @@ def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job |
 
 
 def queue_again(session: Session, job: Job) -> Job:
-    """Let a locked job that has ended go on from its cursor."""
+    """Let a locked job that nobody works on go on from its cursor."""
     job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0

@@ -134,11 +134,10 @@ def _chain(
     """Return the certificates above the signer's, the root last."""
     sent = [x509.load_der_x509_certificate(each) for each in read.signed_data.certificates]
     (signer,) = read.signed_data.signer_infos
-    here = next(
-        each
-        for each in sent
-        if (each.issuer, each.serial_number) == (signer.issuer, signer.serial_number)
-    )
+    named = (signer.issuer, signer.serial_number)
+    here = next((each for each in sent if (each.issuer, each.serial_number) == named), None)
+    if here is None:
+        raise NotStamped("The answer does not include its signer's certificate.")
     chain: list[x509.Certificate] = []
     while here.subject != here.issuer and len(chain) < _LONGEST_CHAIN:
         above = next((each for each in (*trusted, *sent) if _issued(each, here)), None)

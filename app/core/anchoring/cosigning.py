@@ -1,4 +1,4 @@
-"""Cosigning: each witness of the policy that has a URL is asked for the newest checkpoint.
+"""Cosigning: each witness of the policy that has a URL is asked for each tick's checkpoint.
 
 Each by a job of its own, so that one that hangs or fails keeps none of the others waiting. A
 witness cosigns only what grew out of all that it cosigned before. So if it has seen a larger log
@@ -10,15 +10,16 @@ restored. That is an alarm, until the witness accepts what is published here.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app.core import jobs
-from app.core.anchoring import asking, tlog_witness, troubles
+from app.core.anchoring import asking, tick, tlog_witness, troubles
 from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsistent
 from app.core.jobs import Errand, Failed, Step
-from app.core.log import proofs, publication
+from app.core.log import proofs
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.ledger.policy import Policy, Witness
@@ -58,16 +59,14 @@ def part(witness: Witness) -> str:
     return f"witness {_identity(witness)}"
 
 
-def look(session: Session, policy: Policy | None) -> None:
-    """Enqueue, for each witness that has not cosigned the newest checkpoint, that it is asked."""
-    last = _newest(session)
-    if last is None:
-        return
+def look(session: Session, policy: Policy | None, last: Published) -> None:
+    """Enqueue, for each witness that has not cosigned a tick's checkpoint, that it is asked."""
     for each in asked(policy):
         if not _is_cosigned(session, last, each):
             identity = _identity(each)
-            args = {"witness": identity}
-            jobs.recur(session, kind=KIND, dedupe_key=identity, args=args)
+            since = partial(_since, session, last, each)
+            order = partial(tick.order, session, last, kind=KIND, key=identity, witness=identity)
+            order(part=part(each), since=since)
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,20 @@ class Cosigner:
     policy: Policy | None
 
     def step(self, session: Session, _tenant_id: UUID, job: Job) -> Step | Errand[Answer]:
-        """Have the witness of this job cosign the newest checkpoint, whichever that is by now."""
+        """Have the witness of this job cosign the checkpoint of the job's tick.
+
+        If it is beyond that already, it can cosign none but the newest.
+        """
         identity = jobs.args_of(job)["witness"]
         witness = next((each for each in asked(self.policy) if _identity(each) == identity), None)
-        last = _newest(session)
+        last = tick.checkpoint(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
         old_size, conflicts = _begin(session, last, witness, job.cursor)
+        if old_size > last.checkpoint.size:
+            last = proofs.newest(session)
+            if _is_cosigned(session, last, witness):
+                return Step(None, {})
         visit = _Visit(last, witness, old_size, conflicts, asking.was_last(job))
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
         return Errand(
@@ -157,19 +163,21 @@ def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Fai
 
 
 def _failed(session: Session, visit: _Visit, detail: str) -> Failed:
-    troubles.begin(session, part(visit.witness), _since(session, visit), detail)
+    if visit.last_try or tick.is_late(session, visit.last):
+        since = _since(session, visit.last, visit.witness)
+        troubles.begin(session, part(visit.witness), since, detail)
     return Failed(detail, for_good=visit.last_try)
 
 
 def _alarm(session: Session, visit: _Visit, detail: str) -> Failed:
-    since = _since(session, visit)
+    since = _since(session, visit.last, visit.witness)
     troubles.begin(session, part(visit.witness), since, detail, alarm=True)
     return Failed(detail, for_good=True)
 
 
-def _since(session: Session, visit: _Visit) -> datetime:
+def _since(session: Session, last: Published, witness: Witness) -> datetime:
     """Return when the first checkpoint was published that the witness has not cosigned."""
-    place = (visit.last.generation.number, _cosigned(session, visit.last, visit.witness))
+    place = (last.generation.number, _cosigned(session, last, witness))
     row = cursor(session).execute(_SINCE, place).fetchone()
     return database_now(session) if row is None else row[0]
 
@@ -196,11 +204,6 @@ def _is_cosigned(session: Session, last: Published, witness: Witness) -> bool:
     place = (last.generation.number, last.checkpoint.size)
     values = (*place, witness.key.name, witness.key.key_hash)
     return cursor(session).execute(_IS_COSIGNED, values).fetchone() is not None
-
-
-def _newest(session: Session) -> Published | None:
-    last = publication.current(session)
-    return None if last is None or last.checkpoint.size == 0 else last
 
 
 def _identity(witness: Witness) -> str:

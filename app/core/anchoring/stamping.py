@@ -1,4 +1,4 @@
-"""Stamping: the newest checkpoint goes to a timestamp authority (RFC 3161), and its answer is kept.
+"""Stamping: a timestamp authority (RFC 3161) stamps each tick's checkpoint; its answer is kept.
 
 Stamped are the bytes that are published: the note with the log's own signature only. The whole
 answer is stored, beside the certificates that `openssl ts -verify` needs to check it.
@@ -12,10 +12,8 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import jobs
-from app.core.anchoring import asking, troubles
+from app.core.anchoring import asking, tick, troubles
 from app.core.jobs import Errand, Failed, Step
-from app.core.log import publication
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.lib import timestamps
@@ -41,11 +39,14 @@ SELECT published_at FROM checkpoints
 """
 
 
-def look(session: Session) -> Job | None:
-    """Enqueue the stamping of the newest checkpoint; None when it is stamped, or the log empty."""
-    if _due(session) is None:
+def look(session: Session, last: Published) -> Job | None:
+    """Enqueue the stamping of a tick's checkpoint; None when it is stamped."""
+    if _is_stamped(session, last):
         return None
-    return jobs.recur(session, kind=KIND, dedupe_key="newest", args={})
+    number = last.generation.number
+    return tick.order(
+        session, last, kind=KIND, key="newest", part=PART, since=lambda: _since(session, number)
+    )
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Stamper:
     def step(
         self, session: Session, _tenant_id: UUID, job: Job
     ) -> Step | Errand[Stamp | NotStamped]:
-        """Have the newest checkpoint stamped, whichever that is by now."""
-        url, last = self.url, _due(session)
-        if url is None or last is None:
+        """Have the checkpoint of the job's tick stamped."""
+        url, last = self.url, tick.checkpoint(session, job)
+        if url is None or last is None or _is_stamped(session, last):
             return Step(None, {})
         return Errand(
             lambda: self._ask(url, last),
@@ -80,13 +81,9 @@ class Stamper:
             return error
 
 
-def _due(session: Session) -> Published | None:
-    last = publication.current(session)
-    if last is None or last.checkpoint.size == 0:
-        return None
+def _is_stamped(session: Session, last: Published) -> bool:
     place = (last.generation.number, last.checkpoint.size)
-    stamped = cursor(session).execute(_IS_STAMPED, place).fetchone()
-    return last if stamped is None else None
+    return cursor(session).execute(_IS_STAMPED, place).fetchone() is not None
 
 
 def _record(
@@ -94,7 +91,8 @@ def _record(
 ) -> Step | Failed:
     number, size = last.generation.number, last.checkpoint.size
     if isinstance(said, NotStamped):
-        troubles.begin(session, PART, _since(session, number), str(said))
+        if last_try or tick.is_late(session, last):
+            troubles.begin(session, PART, _since(session, number), str(said))
         return Failed(str(said), for_good=last_try)
     values = (number, size, said.response, said.chain, said.gen_time)
     cursor(session).execute(_STORE, values)

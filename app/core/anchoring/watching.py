@@ -1,23 +1,29 @@
-"""Watching that heads reach the log, and that the log takes them in.
+"""Watching that heads reach the log, that the log takes them in, and that witnesses meet.
 
 Looked at by each tick, before it asks for what is due: what was due at the tick before has had ten
 minutes.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.anchoring import heads, troubles
+from app.core.anchoring import cosigning, heads, quorum, troubles
 from app.core.log import generations
 from app.database import cursor, database_now
+from app.ledger.policy import Policy
 from app.models import NO_TENANT, Job
 
 HEADS = "heads"
 LOG = "log"
-PARTS = (HEADS, LOG)
+QUORUM = "quorum"
+PARTS = (HEADS, LOG, QUORUM)
+# So many checkpoints in a row without a quorum are no accident.
+MOST_UNMET = 3
 
 # What should have happened within seconds.
 LATE = timedelta(minutes=5)
@@ -35,6 +41,40 @@ SELECT min(e.at) FROM tenants AS t
   JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = anchored.seq + 1
  WHERE t.anchoring_enabled
 """
+# The checkpoints that witnesses were asked for last and answered, newest first.
+_COSIGNED = """
+SELECT c.note, c.published_at, array_agg(s.line), array_agg(s.name), array_agg(s.key_hash)
+  FROM checkpoint_cosignatures AS s
+  JOIN checkpoints AS c ON c.generation = s.generation AND c.size = s.size
+ WHERE s.generation = (SELECT max(generation) FROM log_generations) AND c.note IS NOT NULL
+ GROUP BY s.size, c.note, c.published_at ORDER BY s.size DESC LIMIT %s
+"""
+
+
+def watch_quorum(session: Session, policy: Policy | None) -> None:
+    """Note that cosignatures come and do not make the policy's quorum, or do again.
+
+    A witness that does not answer is a trouble of its own, and one that was added to the policy
+    just now has not been asked: nothing is said while a witness has cosigned none of the newest.
+    """
+    expected = {(each.key.name, each.key.key_hash) for each in cosigning.asked(policy)}
+    newest = cursor(session).execute(_COSIGNED, (MOST_UNMET,), binary=True).fetchall()
+    if policy is None or not expected or _is_any_met(policy, newest):
+        troubles.end(session, QUORUM)
+        return
+    answered = {place for row in newest for place in zip(row[3], map(bytes, row[4]), strict=True)}
+    if len(newest) == MOST_UNMET and expected <= answered:
+        troubles.begin(
+            session,
+            QUORUM,
+            newest[-1][1],
+            f"Each witness answers, and none of the newest {MOST_UNMET} checkpoints that were"
+            " cosigned has the quorum of WITNESS_POLICY.",
+        )
+
+
+def _is_any_met(policy: Policy, newest: Sequence[Sequence[Any]]) -> bool:
+    return any(quorum.is_met(policy, bytes(row[0]), row[2]) for row in newest)
 
 
 def watch(session: Session) -> None:

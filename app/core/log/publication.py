@@ -44,6 +44,9 @@ _PUBLISHED = """
 SELECT size, root, note FROM checkpoints
  WHERE generation = %s AND note IS NOT NULL ORDER BY size DESC LIMIT 1
 """
+_AT = """
+SELECT size, root, note FROM checkpoints WHERE generation = %s AND size = %s AND note IS NOT NULL
+"""
 _PREPARED = "SELECT size, root FROM checkpoints WHERE generation = %s AND note IS NULL"
 _STORED = "SELECT size, root FROM checkpoints WHERE generation = %s ORDER BY size DESC LIMIT 1"
 
@@ -51,10 +54,13 @@ _STORED = "SELECT size, root FROM checkpoints WHERE generation = %s ORDER BY siz
 def newest(tx: Tx, generation: Generation) -> Published | None:
     """Return what the world was told last."""
     row = cursor(tx).execute(_PUBLISHED, (generation.number,)).fetchone()
-    if row is None:
-        return None
-    checkpoint = Checkpoint(generation.origin, row[0], bytes(row[1]))
-    return Published(generation, checkpoint, bytes(row[2]))
+    return None if row is None else _read(generation, *row)
+
+
+def at(tx: Tx, generation: Generation, size: int) -> Published | None:
+    """Return what the world was told when the log had this size."""
+    row = cursor(tx).execute(_AT, (generation.number, size)).fetchone()
+    return None if row is None else _read(generation, *row)
 
 
 def current(tx: Tx) -> Published | None:
@@ -124,6 +130,10 @@ def verifier_key(session: Session, generation: Generation) -> VerifierKey:
 def checkpoint_text(note: bytes) -> bytes:
     """Return the unsigned text of a note."""
     return Note.parse(note).text.encode()
+
+
+def _read(generation: Generation, size: int, root: bytes, note: bytes) -> Published:
+    return Published(generation, Checkpoint(generation.origin, size, bytes(root)), bytes(note))
 
 
 def _following(
