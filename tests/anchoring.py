@@ -10,13 +10,15 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from app.core import audit, tenants
-from app.core.anchoring import anchors, troubles
+from app.core.anchoring import troubles
 from app.core.anchoring.anchors import AnchorReader
 from app.core.callers import OPERATOR
 from app.core.log import publication
 from app.database import Database
+from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
+from app.lib import timestamps
 from app.lib.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
 from jobs import anchor_audit, stamp_checkpoint
@@ -80,6 +82,10 @@ class Place:
         stamp_checkpoint.look(self.runtime)
         self.work()
 
+    def age(self) -> None:
+        """Let more time pass than there is between two ticks since all that was published."""
+        self.run("UPDATE checkpoints SET published_at = published_at - interval '11 minutes'")
+
     def work(self) -> None:
         """Run every job that is due."""
         for job in self.jobs():
@@ -101,8 +107,8 @@ class Place:
     def anchors(self, tenant_id: UUID, policy: Policy | None = None) -> list[dict[str, Any]]:
         """Return a tenant's anchors as they are answered."""
         with self.database.transaction(tenant_id, snapshot=True) as session:
-            reader = AnchorReader(session, tenant_id, policy)
-            return [reader.represent(each) for each in anchors.rows(session, tenant_id, None, 200)]
+            reader = AnchorReader(session, tenant_id, policy, self.runtime.settings.tsa_ca_file)
+            return [reader.represent(each) for each in reader.rows(None, 200)]
 
     def key(self) -> VerifierKey:
         with self.database.across_tenants() as session:
@@ -116,6 +122,35 @@ class Place:
     def count(self, table: str) -> int:
         with self.owner.connect() as connection:
             return int(connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+
+_NEWEST = """
+SELECT generation, size, note FROM checkpoints WHERE note IS NOT NULL AND size <= :size
+ ORDER BY generation DESC, size DESC LIMIT 1
+"""
+_STAMP = """
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
+VALUES (:generation, :size, :response, :chain, :at)
+"""
+
+
+def put_stamp(
+    owner: Engine, authority: TimestampAuthority, size: int = 1 << 40, data: bytes | None = None
+) -> bytes:
+    """Put a stamp of the newest checkpoint up to `size` into its row; return the response.
+
+    With `data` it is a stamp of that, in the same row.
+    """
+    trusted = read_certificates(authority.ca_file.read_bytes())
+    with owner.begin() as connection:
+        row = connection.execute(text(_NEWEST), {"size": size}).one()
+        stamped = row.note if data is None else data
+        asked = timestamps.request(stamped)
+        made = timestamps.check(authority.reply(asked.as_bytes()), asked, stamped, trusted)
+        values = {"response": made.response, "chain": made.chain, "at": made.gen_time}
+        place = {"generation": row.generation, "size": row.size}
+        connection.execute(text(_STAMP), place | values)
+    return made.response
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from app.settings import Settings
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.api.making import make_record, make_session
+from tests.api.test_system import serving
 from tests.conftest import Answer, Api, FreshTenant
 
 AT_ONCE = {"Prefer": "wait=0"}
@@ -134,3 +135,12 @@ def packer(
     """Return a packer of the test's tenant."""
     with opened_runtime(settings) as runtime:
         yield Packer(api, tenant, runtime, log)
+
+
+@contextmanager
+def set_up_as(packer: Packer, settings: Settings, **changed: Any) -> Iterator[Packer]:
+    """Serve the same tenant with some other settings."""
+    other = dataclasses.replace(settings, **changed)
+    own_key = packer.tenant.root_key
+    with serving(other) as api, opened_runtime(other) as runtime:
+        yield Packer(lambda key=own_key: api(key), packer.tenant, runtime, packer.log)

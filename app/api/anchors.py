@@ -96,11 +96,11 @@ def list_anchors(args: dict[str, Any]) -> Response:
     settings = services().settings
     tenant_id = caller().tenant_id
     with transaction(snapshot=True) as session:
-        reader = AnchorReader(session, tenant_id, settings.witness_policy)
+        reader = AnchorReader(session, tenant_id, settings.witness_policy, settings.tsa_ca_file)
         standing = anchors.standing(session, tenant_id)
         return page(
             args,
-            lambda before, limit: anchors.rows(session, tenant_id, before, limit),
+            reader.rows,
             reader.represent,
             position=lambda anchor: anchor.seq,
             beside={"anchoring": _anchoring(settings, standing)},

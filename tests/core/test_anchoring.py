@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine
 
@@ -15,14 +16,18 @@ from app.core import jobs
 from app.core.anchoring import anchors, heads
 from app.core.jobs import Step
 from app.core.log import succession
+from app.dev.tsa import KeyType, TimestampAuthority
 from app.errors import LogDamaged, LogHalted
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
 from app.models import NO_TENANT
 from jobs.runtime import Runtime
-from tests.anchoring import Place, new_place
+from tests.anchoring import Place, new_place, put_stamp
 from tests.logs import Killed
+from tests.witnesses import Witness
 
 
 @pytest.fixture
@@ -259,3 +264,37 @@ def test_ten_thousand_chains_of_which_few_changed_are_found_quickly(place: Place
             )
         ).scalar_one()
     assert plan[0]["Execution Time"] < 1000
+
+
+# A page takes so many statements, however many anchors it has.
+MOST_STATEMENTS = 20
+
+
+def test_a_page_of_anchors_takes_as_many_statements_as_one_anchor(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = TimestampAuthority(tmp_path / "tsa", KeyType.P256)
+    tenant = place.tenant()
+    for number in range(12):
+        place.append(tenant)
+        place.anchor()
+        place.publish()
+        if number % 4 == 3:
+            put_stamp(place.owner, authority)
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    witness = Witness("witness.test")
+    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
+    execute, sent = psycopg.Cursor.execute, []
+
+    def counted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        sent.append(query)
+        return execute(self, query, *args, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    found = place.anchors(tenant, policy)
+    assert len(sent) <= MOST_STATEMENTS, sent
+    monkeypatch.undo()
+    assert len(found) == 12
+    assert [each["log_proof"]["tree_size"] for each in found] == [12] * 4 + [8] * 4 + [4] * 4
+    for each in found:
+        check(each)

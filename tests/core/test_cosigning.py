@@ -14,11 +14,13 @@ from sqlalchemy import Engine, text
 from app.core.anchoring import asking, evidence
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication
+from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, Signature, VerifierKey, key_hash
 from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
+from app.lib.timestamps import read_certificates
 from jobs import stamp_checkpoint
 from jobs.runtime import Runtime
-from tests.anchoring import Place, new_place
+from tests.anchoring import Place, new_place, put_stamp
 from tests.receivers import Listener, Receiver, Request, http_answer
 from tests.witnesses import SIZE, Witness
 
@@ -129,6 +131,7 @@ def test_one_that_fails_keeps_the_other_from_nothing(
         witnessed.urls[witnessed.one.name] = url
         witnessed.name()
         place.grow()
+        place.age()
         place.stamp()
     assert witnessed.stored() == [(4, "two"), (5, "two")]
     (trouble,) = place.troubles()
@@ -140,6 +143,7 @@ def test_a_witness_that_comes_back_goes_on_with_the_newest_checkpoint(
 ) -> None:
     place = witnessed.place
     witnessed.one.faults = [lambda _: http_answer(503)] * 2
+    place.age()
     place.stamp()
     place.grow(4)
     place.retry()
@@ -147,9 +151,123 @@ def test_a_witness_that_comes_back_goes_on_with_the_newest_checkpoint(
     with place.owner.connect() as connection:
         query = "SELECT published_at FROM checkpoints WHERE size = 3"
         assert place.troubles()[0].since == connection.scalar(text(query))
-    place.retry()
+    place.stamp()
     assert (7, "one") in witnessed.stored()
     assert place.troubles() == []
+
+
+# One checkpoint a tick
+
+
+def test_all_whom_a_tick_asks_are_asked_for_one_checkpoint(
+    witnessed: Witnessed, tmp_path: Path
+) -> None:
+    """The log publishes more before the first is asked, and again before one is tried again."""
+    place = witnessed.place
+    witnessed.one.faults = [lambda _: http_answer(503)]
+    with TimestampAuthority(tmp_path / "tsa") as authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        stamp_checkpoint.look(place.runtime)
+        place.grow(3)
+        place.work()
+        place.grow(3)
+        place.retry()
+    assert witnessed.stored() == [(3, "one"), (3, "two")]
+    best = _best(place, 0, place.runtime.settings.witness_policy)
+    assert (best.rank, best.published.checkpoint.size) == (Rank.WITNESSED, 3)
+    assert best.timestamp is not None
+
+
+def test_who_is_still_being_asked_at_the_next_tick_is_asked_for_the_same(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    stamp_checkpoint.look(place.runtime)
+    place.grow()
+    stamp_checkpoint.look(place.runtime)
+    place.work()
+    assert witnessed.stored() == [(3, "one"), (3, "two")]
+    place.stamp()
+    assert witnessed.stored()[2:] == [(4, "one"), (4, "two")]
+
+
+def test_who_failed_is_asked_for_the_next_tick_s_checkpoint(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [lambda _: http_answer(503)]
+    place.stamp()
+    place.grow()
+    place.stamp()
+    assert witnessed.stored() == [(3, "two"), (4, "one"), (4, "two")]
+
+
+def test_a_job_from_before_the_log_was_succeeded_asks_for_nothing(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    stamp_checkpoint.look(place.runtime)
+    place.run("UPDATE jobs SET args = replace(args, :new, :old)", new='n":1,', old='n":0,')
+    place.work()
+    assert witnessed.stored() == []
+    assert {each.status for each in place.jobs()} == {"succeeded"}
+
+
+def test_cosignatures_that_never_make_the_quorum_are_a_trouble(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    whole = witnessed.name()
+    lines = [f"witness {n} {w.vkey} {witnessed.urls[w.name]}" for n, w in witnessed.named()]
+    lines += [f"witness three {Witness('witness.test/three').vkey}", "group g all one two three"]
+    place.set(witness_policy=Policy.parse("\n".join([*lines, "quorum g", ""]).encode()))
+    for _ in range(3):
+        place.stamp()
+        assert place.troubles() == []
+        place.grow()
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert (trouble.part, trouble.alarm) == ("quorum", False)
+    with place.owner.connect() as connection:
+        query = "SELECT published_at FROM checkpoints WHERE size = 3"
+        assert trouble.since == connection.scalar(text(query))
+    place.set(witness_policy=whole)
+    place.stamp()
+    assert place.troubles() == []
+
+
+def test_a_quorum_that_fails_since_one_is_away_is_that_one_s_trouble(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [lambda _: http_answer(503)] * 4
+    for _ in range(4):
+        place.age()
+        place.stamp()
+        place.grow()
+    assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
+
+
+def test_one_failed_try_is_no_trouble_yet(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    witnessed.one.faults = [lambda _: http_answer(503)] * 4
+    place.stamp()
+    for _ in range(2):
+        assert place.troubles() == []
+        place.retry()
+    assert place.troubles() == []
+    place.retry()
+    assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
+
+
+def test_a_job_that_fails_inside_the_service_is_a_trouble_by_the_next_tick(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    place.stamp()
+    place.grow()
+    place.run("DELETE FROM log_tiles")
+    place.stamp()
+    assert {each.status for each in place.jobs()} == {"retrying"}
+    place.stamp()
+    assert place.troubles() == []
+    place.age()
+    place.stamp()
+    both = [witnessed.part(each) for each in (witnessed.one, witnessed.two)]
+    assert sorted(each.part for each in place.troubles()) == sorted(both)
+    assert "inside the service" in place.troubles()[0].detail
 
 
 # Alarms
@@ -298,6 +416,7 @@ NO_COSIGNATURES = [
 def test_a_line_that_is_no_cosignature_by_its_key_is_not_stored(witnessed: Witnessed) -> None:
     place, one = witnessed.place, witnessed.one
     said = place.world.published().checkpoint.text
+    place.age()
     for body in NO_COSIGNATURES:
         one.faults = [lambda _, body=body: http_answer(200, body(one, said).encode())]  # type: ignore[misc]
         place.stamp()
@@ -325,6 +444,7 @@ NO_ANSWERS = [
 def test_an_answer_that_says_nothing_is_a_failure_and_no_alarm(witnessed: Witnessed) -> None:
     place, one = witnessed.place, witnessed.one
     for answer in NO_ANSWERS:
+        place.age()
         one.faults = [lambda _, answer=answer: answer]  # type: ignore[misc]
         place.stamp()
         (trouble,) = place.troubles()
@@ -340,6 +460,7 @@ def test_a_witness_that_is_elsewhere_each_time_is_left_for_later(witnessed: Witn
         lambda _: http_answer(409, b"1\n", SIZE),
         lambda _: http_answer(409, b"2\n", SIZE),
     ] * 4
+    place.age()
     place.stamp()
     assert witnessed.one.asked == 4
     assert "another size each time" in place.troubles()[0].detail
@@ -373,27 +494,21 @@ def _best(place: Place, index: int, policy: Policy | None) -> evidence.Evidence:
     with place.database.across_tenants(snapshot=True) as session:
         last = publication.current(session)
         assert last is not None
-        return evidence.best(session, last, index, policy)
-
-
-def _stamp_row(place: Place, size: int) -> None:
-    place.run(
-        "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
-        " VALUES (1, :size, '\\x00', 'PEM', now())",
-        size=size,
-    )
+        return evidence.best(session, last, index, policy, place.runtime.settings.tsa_ca_file)
 
 
 def test_a_quorum_proves_more_than_a_timestamp_and_that_more_than_the_log(
-    witnessed: Witnessed,
+    witnessed: Witnessed, tmp_path: Path
 ) -> None:
     place = witnessed.place
+    authority = TimestampAuthority(tmp_path / "tsa")
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
     policy = witnessed.name("all")
     assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.LOG, 3)
     place.grow()
-    _stamp_row(place, 4)
+    put_stamp(place.owner, authority, 4)
     place.grow()
-    _stamp_row(place, 5)
+    put_stamp(place.owner, authority, 5)
     assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.TIMESTAMPED, 4)
     place.grow()
     witnessed.two.faults = [lambda _: http_answer(500)]
@@ -401,7 +516,6 @@ def test_a_quorum_proves_more_than_a_timestamp_and_that_more_than_the_log(
     assert _best(place, 0, policy).rank is Rank.TIMESTAMPED, "one of two is no quorum"
     for size in (7, 8):
         assert place.grow() == size
-        place.retry()
         place.stamp()
     found = _best(place, 0, policy)
     assert (found.rank, found.published.checkpoint.size) == (Rank.WITNESSED, 7)

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -13,18 +14,21 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from rfc3161_client import decode_timestamp_response
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.anchoring import asking
+from app.core.anchoring import asking, evidence, first_holding
+from app.core.anchoring.evidence import Rank
 from app.core.anchoring.stamping import Stamper
 from app.core.jobs import Errand, Step
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.notes import Note
-from app.lib.timestamps import Stamp
+from app.lib import timestamps
+from app.lib.timestamps import NotStamped, Stamp, read_certificates
 from app.models import NO_TENANT, Job
 from jobs.runtime import Runtime
-from tests.anchoring import Place, new_place
+from tests.anchoring import Place, new_place, put_stamp
 from tests.receivers import Listener, Receiver, Request, http_answer, read_request
 
 
@@ -188,6 +192,15 @@ def _other_purpose(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) 
     return reply.replace(before, after)
 
 
+def _without_its_signer(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    """Put the certificate under another serial number: whoever knows its own finds the signer."""
+    own = x509.load_pem_x509_certificate((tsa.folder / "tsa.pem").read_bytes())
+    before = own.public_bytes(Encoding.DER)
+    number = own.serial_number.to_bytes(20, "big").lstrip(b"\0")
+    assert before.count(number) == 1
+    return tsa.reply(query).replace(before, before.replace(number, number[:-1] + b"\x01"))
+
+
 def _cut(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
     return tsa.reply(query)[:-1]
 
@@ -233,6 +246,7 @@ def test_an_answer_that_is_not_what_was_asked_counts_for_nothing(
         body = fault(authority, request.body, note, tmp_path)
         return None if body is None else http_answer(200, body)
 
+    place.age()
     with Receiver(answer) as receiver:
         place.stamped_by(receiver.url(), authority.ca_file)
         place.stamp()
@@ -242,6 +256,37 @@ def test_an_answer_that_is_not_what_was_asked_counts_for_nothing(
     assert said in trouble.detail
     (job,) = place.jobs()
     assert (job.status, job.error) == ("retrying", trouble.detail)
+
+
+def test_an_answer_without_its_signer_s_certificate_counts_for_nothing(
+    place: Place, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    """Also if we know that certificate: those who read the answer later do not."""
+    known = tmp_path / "known.pem"
+    own = (authority.folder / "tsa.pem").read_bytes()
+    known.write_bytes(authority.ca_file.read_bytes() + own)
+
+    def answer(request: Request) -> bytes:
+        body = _without_its_signer(authority, request.body, b"", tmp_path)
+        return http_answer(200, body)
+
+    place.age()
+    with Receiver(answer) as receiver:
+        place.stamped_by(receiver.url(), known)
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert "No leaf certificate" in trouble.detail
+    assert place.jobs()[0].error == trouble.detail
+
+
+def test_a_chain_is_not_looked_for_without_its_signer_s_certificate(
+    authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    """Whatever the library lets pass."""
+    query = timestamps.request(b"some bytes").as_bytes()
+    read = decode_timestamp_response(_without_its_signer(authority, query, b"", tmp_path))
+    with pytest.raises(NotStamped, match="signer's certificate"):
+        timestamps._chain(read, read_certificates(authority.ca_file.read_bytes()))
 
 
 def _hang(connection: socket.socket) -> None:
@@ -271,6 +316,7 @@ def test_an_authority_that_takes_its_time_is_given_up(
     serve: Callable[[socket.socket], None],
 ) -> None:
     monkeypatch.setattr(asking, "DEADLINE_SECONDS", 0.3)
+    place.age()
     with Listener(serve) as listener:
         place.stamped_by(listener.url(), authority.ca_file)
         place.stamp()
@@ -293,13 +339,14 @@ def test_an_authority_that_is_down_is_asked_again_by_one_job(
     place.grow()
     with authority:
         place.stamped_by(authority.url, authority.ca_file)
-        place.retry()
+        place.stamp()
     assert [row.size for row in stored(place)] == [4], "the newest, and only that"
 
 
 def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
     place: Place, authority: TimestampAuthority
 ) -> None:
+    place.age()
     with structlog.testing.capture_logs() as lines:
         place.stamped_by(NOBODY, authority.ca_file)
         for _ in range(2):
@@ -318,9 +365,87 @@ def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
     assert told == ["unanchored", "anchored_again"]
 
 
+def test_one_failed_try_is_no_trouble_yet(place: Place, authority: TimestampAuthority) -> None:
+    place.stamped_by(NOBODY, authority.ca_file)
+    with structlog.testing.capture_logs() as lines:
+        place.stamp()
+        for _ in range(2):
+            assert place.troubles() == []
+            place.retry()
+        assert place.troubles() == []
+        assert [each for each in lines if each["event"] == "unanchored"] == []
+        place.retry()
+    assert [each.part for each in place.troubles()] == ["timestamps"]
+    assert [each["log_level"] for each in lines if each["event"] == "unanchored"] == ["error"]
+
+
+# What somebody puts into the table
+
+
+def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
+    place: Place, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    """Of other bytes, by another authority, under another root, or nothing at all."""
+    tenant = place.tenant()
+    place.anchor()
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    place.publish()
+    put_stamp(place.owner, authority, data=b"other bytes")
+    another = TimestampAuthority(tmp_path / "another", KeyType.P256)
+    place.grow()
+    put_stamp(place.owner, another)
+    place.grow()
+    put_stamp(place.owner, authority)
+    place.run(
+        "UPDATE checkpoint_timestamps SET tsa_chain = :pem WHERE size = 6",
+        pem=another.ca_file.read_text(),
+    )
+    place.grow()
+    put_stamp(place.owner, authority)
+    place.run("UPDATE checkpoint_timestamps SET response = '\\x00' WHERE size = 7")
+    (anchor,) = place.anchors(tenant)
+    assert (anchor["log_proof"]["tree_size"], anchor["timestamp"]) == (4, None)
+    place.grow()
+    response = put_stamp(place.owner, authority)
+    (anchor,) = place.anchors(tenant)
+    assert anchor["log_proof"]["tree_size"] == 8
+    assert b64decode(anchor["timestamp"]) == response
+
+
+def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    put_stamp(place.owner, authority)
+    roots = read_certificates(authority.ca_file.read_bytes())
+    with place.database.across_tenants(snapshot=True) as session:
+        last = place.world.published()
+        without = evidence.best(session, last, 0, None)
+        trusting = evidence.best(session, last, 0, None, roots)
+    assert (without.rank, trusting.rank) == (Rank.LOG, Rank.TIMESTAMPED)
+    assert without.timestamp == trusting.timestamp is not None
+
+
+def test_nonsense_in_the_table_is_not_looked_at_without_an_end(
+    place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_holding, "_MOST_REFUSED", 3)
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    for _ in range(4):
+        put_stamp(place.owner, authority, data=b"other bytes")
+        place.grow()
+    put_stamp(place.owner, authority)
+    roots = place.runtime.settings.tsa_ca_file
+    with place.database.across_tenants(snapshot=True) as session:
+        chooser = evidence.Chooser(session, place.world.published(), None, roots)
+        assert chooser.best(6).rank is Rank.TIMESTAMPED
+        assert chooser.best(0).published.checkpoint.size == 7, "a later one that is known holds"
+        assert evidence.best(session, place.world.published(), 0, None, roots).rank is Rank.LOG
+
+
 def test_a_trouble_of_an_authority_that_is_not_asked_any_more_is_forgotten(
     place: Place, authority: TimestampAuthority
 ) -> None:
+    place.age()
     with Receiver(http_answer(503)) as receiver:
         place.stamped_by(receiver.url(), authority.ca_file)
         place.stamp()
@@ -366,7 +491,7 @@ def test_who_dies_between_the_answer_and_its_record_is_followed_by_another(
         place.stamped_by(authority.url, authority.ca_file)
         settings = place.runtime.settings
         stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_ca_file)
-        job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0)
+        job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0, args="{}")
         with place.database.across_tenants() as session:
             first, second = (stamper.step(session, NO_TENANT, job) for _ in range(2))
         assert isinstance(first, Errand)

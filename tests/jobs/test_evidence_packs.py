@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +21,18 @@ from app.core.log import publication
 from app.core.pack import building, choosing, store
 from app.core.signing_keys import Purpose
 from app.database import Database
+from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import pack
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
 from jobs import prune_history
+from tests.anchoring import put_stamp
 from tests.api.making import refused
 from tests.core.expiring import Expirer
-from tests.packing import Packer, execute, files_in, packer, record_id, stored
+from tests.packing import Packer, execute, files_in, packer, record_id, set_up_as, stored
+from tests.witnesses import Witness
 
 __all__ = ["packer"]
 
@@ -89,16 +94,17 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "PART_BYTES", 1024)
 
 
-def stamp(owner: Engine) -> None:
-    """Have the newest checkpoint stamped, as far as the pack's writer looks into it."""
-    execute(
-        owner,
-        """
-        INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
-        SELECT generation, size, 'a response', '-----BEGIN CERTIFICATE-----', clock_timestamp()
-          FROM checkpoints WHERE note IS NOT NULL ORDER BY generation DESC, size DESC LIMIT 1
-        """,
-    )
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"))
+
+
+@pytest.fixture
+def trusting(packer: Packer, settings: Settings, authority: TimestampAuthority) -> Iterator[Packer]:
+    """Return a packer of a service that trusts the authority."""
+    roots = read_certificates(authority.ca_file.read_bytes())
+    with set_up_as(packer, settings, tsa_ca_file=roots) as made:
+        yield made
 
 
 def test_a_build_waits_for_the_log(packer: Packer, admin_engine: Engine) -> None:
@@ -135,25 +141,65 @@ def test_a_pack_stays_however_the_log_grows(packer: Packer) -> None:
 
 
 def test_a_pack_is_made_anew_once_there_is_better_evidence(
-    packer: Packer, admin_engine: Engine
+    trusting: Packer, admin_engine: Engine, authority: TimestampAuthority
 ) -> None:
+    packer = trusting
     record = packer.record()
     before = packer.built(record)
     packer.record()
-    stamp(admin_engine)
+    response = put_stamp(admin_engine, authority)
     answer = packer.ask(record)
     assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")
     assert len(packer.work()) == 2
     answer = packer.ask(record)
     assert answer.headers["x-service-evidence"] == "current"
     files = files_in(answer.data)
-    assert files["checkpoint.tsr"] == b"a response"
+    assert files["checkpoint.tsr"] == response
     assert files["checkpoint"] != files_in(before)["checkpoint"]
     assert stored(admin_engine, record) == [(True, True, 1), (True, False, 1)]
     packer.record()
-    stamp(admin_engine)
+    put_stamp(admin_engine, authority)
     assert packer.ask(record).data == answer.data
     assert len(packer.jobs()) == 2
+
+
+def test_a_pack_is_made_anew_when_other_authorities_are_trusted(
+    trusting: Packer,
+    admin_engine: Engine,
+    settings: Settings,
+    authority: TimestampAuthority,
+    tmp_path: Path,
+) -> None:
+    record = trusting.record()
+    put_stamp(admin_engine, authority)
+    assert "checkpoint.tsr" in files_in(trusting.built(record))
+    another = read_certificates(TimestampAuthority(tmp_path, KeyType.P256).ca_file.read_bytes())
+    with set_up_as(trusting, settings, tsa_ca_file=another) as packer:
+        assert packer.ask(record).headers["x-service-evidence"] == "outdated"
+        packer.work()
+        answer = packer.ask(record)
+    assert answer.headers["x-service-evidence"] == "current"
+    assert "checkpoint.tsr" not in files_in(answer.data)
+
+
+def test_a_pack_is_made_anew_when_other_witnesses_count(packer: Packer, settings: Settings) -> None:
+    record = packer.record()
+    packer.built(record)
+    one, two = Witness("one.test"), Witness("two.test")
+    lines = [f"witness {each.name} {each.vkey}" for each in (one, two)]
+
+    def written(group: str) -> str:
+        return "\n".join([*lines, f"group g {group} {one.name} {two.name}", "quorum g", ""])
+
+    for group, current in (("any", False), ("any", True), ("all", False)):
+        text = written(group)
+        with set_up_as(packer, settings, witness_policy=Policy.parse(text.encode())) as other:
+            said = other.ask(record).headers["x-service-evidence"]
+            assert said == ("current" if current else "outdated")
+            other.work()
+    elsewhere = written("all").replace(str(one.vkey), f"{one.vkey} https://one.test")
+    with set_up_as(packer, settings, witness_policy=Policy.parse(elsewhere.encode())) as other:
+        assert other.ask(record).headers["x-service-evidence"] == "current", "the same, elsewhere"
 
 
 def test_a_pack_is_made_anew_after_its_key_was_rotated(
@@ -387,12 +433,17 @@ def test_a_large_build_without_room_comes_back(
 
 
 def test_what_dead_builds_and_replaced_packs_leave_is_swept_up(
-    packer: Packer, database: Database, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+    trusting: Packer,
+    database: Database,
+    admin_engine: Engine,
+    authority: TimestampAuthority,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    packer = trusting
     monkeypatch.setattr(store, "MOST_AT_ONCE", 1)
     left, replaced = packer.record(), packer.record()
     packer.built(replaced)
-    stamp(admin_engine)
+    put_stamp(admin_engine, authority)
     packer.ask(left)
     packer.ask(replaced)
     with monkeypatch.context() as patched:

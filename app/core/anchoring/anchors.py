@@ -7,14 +7,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from cryptography.x509 import Certificate
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.anchoring.evidence import Chooser
+from app.core.anchoring.evidence import Chooser, Evidence
 from app.core.log import proofs, publication
+from app.core.log.publication import Published
 from app.database import cursor
-from app.errors import LogDamaged, LogPending, NotFound
+from app.errors import LogDamaged
 from app.ledger import leaves
 from app.ledger.policy import Policy
 from app.models import AuditAnchor, Tenant
@@ -39,50 +41,87 @@ def count(session: Session, tenant_id: UUID, through: int) -> int:
 
 
 class AnchorReader:
-    """Represents the anchors of one tenant; good for one transaction, newest anchors first."""
+    """Represents the anchors of one tenant; good for one transaction.
 
-    def __init__(self, session: Session, tenant_id: UUID, policy: Policy | None) -> None:
-        """`policy` says which witnesses count; None: none does."""
+    Those that came by `rows` were looked up together, in the same few statements however many.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tenant_id: UUID,
+        policy: Policy | None,
+        trusted: Sequence[Certificate] = (),
+    ) -> None:
+        """`policy` says which witnesses count, `trusted` whose timestamps; by default nobody's."""
         self._session = session
+        self._tenant_id = tenant_id
         salt = session.execute(select(Tenant.chain_salt).where(Tenant.id == tenant_id)).scalar_one()
         self._chain = leaves.chain_name(salt).hex()
         self._last = publication.current(session)
-        self._chooser = None if self._last is None else Chooser(session, self._last, policy)
+        self._chooser = (
+            None if self._last is None else Chooser(session, self._last, policy, trusted)
+        )
+        self._vkey: str | None = None
+        self._proofs: dict[bytes, dict[str, Any]] = {}
+
+    def rows(self, before: int | None, limit: int) -> Sequence[AuditAnchor]:
+        """Return the tenant's anchors as `rows` does, with all that is needed to represent them."""
+        found = rows(self._session, self._tenant_id, before, limit)
+        self._prepare([each.leaf_hash for each in found])
+        return found
 
     def represent(self, anchor: AuditAnchor) -> dict[str, Any]:
         """Return an anchor as it is answered (docs/formats.md), pending ones without a proof.
 
         Raises `LogDamaged` for an anchor of which the log never had a leaf.
         """
+        if anchor.leaf_hash not in self._proofs:
+            self._prepare([anchor.leaf_hash])
         return {
             "seq": anchor.seq,
             "hash": anchor.hash.hex(),
             "at": rfc3339(anchor.at),
             "chain": self._chain,
-            **self._proof(anchor.leaf_hash),
+            **self._proofs[anchor.leaf_hash],
         }
 
-    def _proof(self, leaf_hash: bytes) -> dict[str, Any]:
-        try:
-            if self._last is None or self._chooser is None:
-                raise LogPending("The log has published nothing yet.")
-            found = self._chooser.best(proofs.index_of(self._session, self._last, leaf_hash))
-        except LogPending:
-            return dict.fromkeys(("log_proof", "vkey", "timestamp", "tsa_chain")) | {
-                "cosignatures": []
-            }
-        except NotFound:
-            raise LogDamaged("An anchor's leaf is missing in the log.") from None
+    def _prepare(self, leaf_hashes: Sequence[bytes]) -> None:
+        self._proofs.update((each, _PENDING) for each in leaf_hashes)
+        last, chooser = self._last, self._chooser
+        if last is None or chooser is None or not leaf_hashes:
+            return
+        found = proofs.leaves(self._session, last, leaf_hashes)
+        if len(found) < len(set(leaf_hashes)):
+            raise LogDamaged("An anchor's leaf is missing in the log.")
+        placed = {each: leaf for each, leaf in found.items() if leaf is not None}
+        chooser.prepare(leaf.index for leaf in placed.values())
+        best = [chooser.best(leaf.index) for leaf in placed.values()]
+        wanted = [(leaf, each.published) for leaf, each in zip(placed.values(), best, strict=True)]
+        shown = proofs.at_checkpoints(self._session, wanted)
+        for leaf_hash, evidence, proof in zip(placed, best, shown, strict=True):
+            self._proofs[leaf_hash] = self._proof(last, evidence, proof)
+
+    def _proof(self, last: Published, found: Evidence, proof: object) -> dict[str, Any]:
+        if self._vkey is None:
+            self._vkey = str(publication.verifier_key(self._session, last.generation))
         stamp = found.timestamp
-        generation = found.published.generation
         return {
-            "log_proof": proofs.at_checkpoint(self._session, found.published, leaf_hash),
-            "vkey": str(publication.verifier_key(self._session, generation)),
+            "log_proof": proof,
+            "vkey": self._vkey,
             "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
             "tsa_chain": None if stamp is None else stamp.tsa_chain,
             "cosignatures": list(found.cosignatures),
         }
 
+
+_PENDING: dict[str, Any] = {
+    "log_proof": None,
+    "vkey": None,
+    "timestamp": None,
+    "tsa_chain": None,
+    "cosignatures": [],
+}
 
 # Canonical JSON: the names in their order, and every quotation mark inside a string escaped.
 _DISABLED = """

@@ -2,22 +2,24 @@
 
 Witnesses in a quorum prove more than a timestamp, which proves more than the log alone; of equals
 the earliest, since it proves the leaf to be oldest. Proof, timestamp and cosignatures that are
-given out together are of one checkpoint.
+given out together are of one checkpoint. Rows are hints: whoever writes to the database can add
+some, so what they say is checked before it counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import IntEnum, StrEnum
 
+from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
+from app.core.anchoring import quorum
+from app.core.anchoring.first_holding import FirstHolding
+from app.core.anchoring.shelf import Shelf, Timestamp
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Malformed, Note, Signature, Unverified, VerifierKey
-from app.ledger.policy import NONE, Policy, Witness
+from app.ledger.policy import Policy
 
 
 class Rank(IntEnum):
@@ -59,15 +61,6 @@ def said_of(those: tuple[Voucher, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Timestamp:
-    """An RFC 3161 response, the certificates behind it (PEM, root included), and its genTime."""
-
-    response: bytes
-    tsa_chain: str
-    gen_time: datetime
-
-
-@dataclass(frozen=True)
 class Evidence:
     """A published checkpoint and what others say of it.
 
@@ -81,162 +74,106 @@ class Evidence:
     cosignatures: tuple[str, ...]
 
 
-_EARLIEST = """
-SELECT size, root, note FROM checkpoints
- WHERE generation = %(generation)s AND size > %(index)s AND note IS NOT NULL
- ORDER BY size LIMIT 1
-"""
-_STAMPED = """
-SELECT size FROM checkpoint_timestamps
- WHERE generation = %(generation)s AND size > %(index)s ORDER BY size LIMIT 1
-"""
-_AT = "SELECT size, root, note FROM checkpoints WHERE generation = %s AND size = %s"
-_TIMESTAMP = """
-SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
- WHERE generation = %s AND size = %s
-"""
-_LINES = """
-SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s
- ORDER BY created_at, name, key_hash
+_PUBLISHED = "SELECT size FROM checkpoints AS c WHERE {range} AND note IS NOT NULL"
+_STAMPED = "SELECT size FROM checkpoint_timestamps AS c WHERE {range}"
+_COSIGNED = (
+    "SELECT size FROM checkpoint_cosignatures AS c WHERE {range} GROUP BY size HAVING {having}"
+)
+_RANGE = "c.generation = %s AND c.size > asked.lower AND c.size <= asked.upper"
+_FIRST = """
+SELECT asked.lower, found.size
+  FROM unnest(%s::bigint[], %s::bigint[]) AS asked (lower, upper)
+ CROSS JOIN LATERAL ({candidates} ORDER BY size LIMIT 1) AS found
 """
 
 
 class Chooser:
     """Chooses for the leaves of one log under one policy; good for one transaction.
 
-    For many leaves ask for the newest first: then no cosignature is looked at twice.
+    For many leaves call `prepare` first: then all are looked up together.
     """
 
-    def __init__(self, session: Session, last: Published, policy: Policy | None) -> None:
-        """`last` is the log's last checkpoint: no evidence beyond it is seen."""
+    def __init__(
+        self,
+        session: Session,
+        last: Published,
+        policy: Policy | None,
+        trusted: Sequence[Certificate] = (),
+    ) -> None:
+        """`last` is the log's last checkpoint: no evidence beyond it is seen.
+
+        `trusted` are the roots of timestamp authorities: without any, a timestamp is given out, and
+        vouches for nothing.
+        """
         self._session = session
         self._last = last
         self._policy = policy
-        self._quorum = None if policy is None else _Quorum.of(policy)
-        # The last answer: for leaves from this one on, the first size that has a quorum.
-        self._known: tuple[int, int | None] = (last.checkpoint.size, None)
+        self._shelf = Shelf(session, last.generation, trusted)
+        self._searches: list[tuple[Rank, FirstHolding]] = []
+        wanted = quorum.condition(policy)
+        if wanted is not None:
+            query = _COSIGNED.format(range=_RANGE, having=wanted.sql)
+            self._search(Rank.WITNESSED, query, self._is_witnessed, wanted.values)
+        stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
+        self._search(stamped, _STAMPED.format(range=_RANGE), self._is_stamped)
+        self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
+
+    def prepare(self, indexes: Iterable[int]) -> None:
+        """Look for the best evidence of all these leaves; those that none covers are left out."""
+        wanted = [index for index in indexes if index < self._last.checkpoint.size]
+        for _, search in self._searches:
+            search.prepare(wanted)
+            wanted = [index for index in wanted if search.beyond(index) is None]
 
     def best(self, index: int) -> Evidence:
         """Return the best evidence for the leaf `index`. Raises `LogPending` if none covers it."""
-        if index >= self._last.checkpoint.size:
-            raise LogPending("No published checkpoint covers this leaf yet.")
-        witnessed = self._witnessed(index)
-        if witnessed is not None:
-            return self._evidence(self._at(witnessed), Rank.WITNESSED)
-        values = {"generation": self._last.generation.number, "index": index}
-        stamped = cursor(self._session).execute(_STAMPED, values).fetchone()
-        if stamped is not None:
-            return self._evidence(self._at(stamped[0]), Rank.TIMESTAMPED)
-        earliest = cursor(self._session).execute(_EARLIEST, values).fetchone()
-        published = self._last if earliest is None else self._published(earliest)
-        return self._evidence(published, Rank.LOG)
+        self.prepare([index])
+        for rank, search in self._searches:
+            size = search.beyond(index)
+            held = None if size is None else self._shelf.get(size)
+            if held is not None:
+                return Evidence(held.published, rank, held.timestamp, held.lines)
+        raise LogPending("No published checkpoint covers this leaf yet.")
 
-    def _witnessed(self, index: int) -> int | None:
-        """Return the smallest size beyond `index` whose cosignatures make the quorum."""
-        known_from, known = self._known
-        if index >= known_from:
-            # Asked out of order, or of the same leaf again.
-            if known is None or known > index:
-                return known
-            known_from, known = self._last.checkpoint.size, None
-        found = self._first_quorum(index, known_from) if self._quorum else None
-        self._known = (index, found or known)
-        return self._known[1]
+    def _search(
+        self,
+        rank: Rank,
+        candidates: str,
+        holds: Callable[[int], bool],
+        values: tuple[object, ...] = (),
+    ) -> None:
+        query = _FIRST.format(candidates=candidates).encode()
+        number = self._last.generation.number
 
-    def _first_quorum(self, index: int, through: int) -> int | None:
-        quorum = self._quorum
-        while quorum is not None:
-            size = quorum.first(self._session, self._last.generation.number, index, through)
-            if size is None or self._holds(size):
-                return size
-            index = size
-        return None
+        def find(ranges: Mapping[int, int]) -> dict[int, int]:
+            asked = (list(ranges), list(ranges.values()), number, *values)
+            found: dict[int, int] = dict(cursor(self._session).execute(query, asked).fetchall())
+            self._shelf.load(found.values())
+            return found
 
-    def _holds(self, size: int) -> bool:
+        self._searches.append((rank, FirstHolding(self._last.checkpoint.size, find, holds)))
+
+    def _is_published(self, size: int) -> bool:
+        return self._shelf.get(size) is not None
+
+    def _is_stamped(self, size: int) -> bool:
+        held = self._shelf.get(size)
+        return held is not None and held.timestamp is not None
+
+    def _is_witnessed(self, size: int) -> bool:
         """Whether the stored lines that make a quorum are what witnesses signed."""
-        policy = self._policy
-        if policy is None:
+        held, policy = self._shelf.get(size), self._policy
+        if held is None or policy is None:
             return False
-        note = Note.parse(self._at(size).note)
-        keys = [each.key for each in policy.witnesses]
-        signed = {key for line in self._lines(size) if (key := _signed(note.text, line, keys))}
-        return policy.is_met_by(signed)
-
-    def _evidence(self, published: Published, rank: Rank) -> Evidence:
-        place = (published.generation.number, published.checkpoint.size)
-        row = cursor(self._session).execute(_TIMESTAMP, place).fetchone()
-        stamp = None if row is None else Timestamp(bytes(row[0]), row[1], row[2])
-        return Evidence(published, rank, stamp, tuple(self._lines(published.checkpoint.size)))
-
-    def _lines(self, size: int) -> list[str]:
-        place = (self._last.generation.number, size)
-        return [row[0] for row in cursor(self._session).execute(_LINES, place).fetchall()]
-
-    def _at(self, size: int) -> Published:
-        place = (self._last.generation.number, size)
-        row = cursor(self._session).execute(_AT, place).fetchone()
-        if row is None:
-            raise LookupError(f"There is no checkpoint of size {size}.")
-        return self._published(row)
-
-    def _published(self, row: Sequence[object]) -> Published:
-        size, root, note = row
-        generation = self._last.generation
-        assert isinstance(size, int)  # noqa: S101  # a bigint
-        assert isinstance(root, bytes)  # noqa: S101  # a bytea
-        assert isinstance(note, bytes)  # noqa: S101  # a bytea
-        return Published(generation, Checkpoint(generation.origin, size, root), note)
+        return quorum.is_met(policy, held.published.note, held.lines)
 
 
-def best(session: Session, last: Published, index: int, policy: Policy | None) -> Evidence:
+def best(
+    session: Session,
+    last: Published,
+    index: int,
+    policy: Policy | None,
+    trusted: Sequence[Certificate] = (),
+) -> Evidence:
     """Return the best evidence for one leaf, as `Chooser` does."""
-    return Chooser(session, last, policy).best(index)
-
-
-@dataclass(frozen=True)
-class _Quorum:
-    """A policy's quorum as a condition on the cosignatures of one checkpoint, in SQL."""
-
-    query: bytes
-    values: tuple[object, ...]
-
-    @classmethod
-    def of(cls, policy: Policy) -> "_Quorum | None":
-        """Write the condition; None for a quorum that asks for nobody."""
-        if policy.quorum == NONE:
-            return None
-        written = {each.name: _cosigned(each) for each in policy.witnesses}
-        for group in policy.groups:
-            members = [written[name] for name in group.members]
-            counted = " + ".join(f"({sql})::int" for sql, _ in members)
-            values = tuple(value for _, each in members for value in each)
-            written[group.name] = (f"{counted} >= {group.threshold}", values)
-        condition, values = written[policy.quorum]
-        query = (
-            "SELECT size FROM checkpoint_cosignatures"
-            " WHERE generation = %s AND size > %s AND size <= %s"
-            f" GROUP BY size HAVING {condition} ORDER BY size LIMIT 1"
-        )
-        return cls(query.encode(), values)
-
-    def first(self, session: Session, generation: int, index: int, through: int) -> int | None:
-        """Return the first size beyond `index`, up to `through`, where it is met."""
-        values = (generation, index, through, *self.values)
-        row = cursor(session).execute(self.query, values).fetchone()
-        return None if row is None else int(row[0])
-
-
-def _cosigned(witness: Witness) -> tuple[str, tuple[object, ...]]:
-    # What cannot be checked counts for nothing.
-    if not witness.key.checkable:
-        return "false", ()
-    return "bool_or(name = %s AND key_hash = %s)", (witness.key.name, witness.key.key_hash)
-
-
-def _signed(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | None:
-    try:
-        signature = Signature.parse(line)
-        key = next((key for key in keys if key.made(signature)), None)
-        return None if key is None else key.verify(text, signature).key
-    except (Malformed, Unverified):
-        return None
+    return Chooser(session, last, policy, trusted).best(index)

@@ -19,10 +19,9 @@ from app.ledger.merkle import ProofRefused, Subtree
 
 _T = TypeVar("_T")
 
-_LEAF = """
-SELECT leaf_index, leaf_hash, data FROM log_leaves WHERE leaf_hash = %s AND generation = %s
+_LEAVES = """
+SELECT leaf_hash, generation, leaf_index, data FROM log_leaves WHERE leaf_hash = ANY (%s)
 """
-_WAITING = "SELECT FROM log_leaves WHERE leaf_hash = %s"
 _INDEXES = """
 SELECT leaf_hash, leaf_index FROM log_leaves AS l
   JOIN (SELECT generation, max(size) AS size FROM checkpoints
@@ -31,6 +30,14 @@ SELECT leaf_hash, leaf_index FROM log_leaves AS l
     ON l.generation = published.generation AND l.leaf_index < published.size
  WHERE l.leaf_hash = ANY (%s)
 """
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf that a published checkpoint covers: its place and its data."""
+
+    index: int
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -84,21 +91,24 @@ def at_checkpoint(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object
 
     Raises as `of_leaf` does.
     """
-    index, data = _place(tx, last, leaf_hash)
-    found = inclusion(tx, last, index, last.checkpoint.size)
-    return {
-        "leaf_index": found.index,
-        "leaf_data": b64encode(data).decode(),
-        "leaf_hash": found.leaf_hash.hex(),
-        "tree_size": found.size,
-        "inclusion": [each.hex() for each in found.path],
-        "checkpoint": last.note.decode(),
-    }
+    return at_checkpoints(tx, [(_place(tx, last, leaf_hash), last)])[0]
+
+
+def at_checkpoints(tx: Tx, wanted: Sequence[tuple[Leaf, Published]]) -> list[dict[str, object]]:
+    """Return log-proofs as `at_checkpoint` does, of leaves and checkpoints of one log.
+
+    All are read at once. Raises `LogDamaged` if one is not proven.
+    """
+    if not wanted:
+        return []
+    hashes = [each for leaf, at in wanted for each in _hashes(leaf.index, at.checkpoint.size)]
+    read = _reader(tx, wanted[0][1].generation, hashes)
+    return [_represent(read, leaf, at) for leaf, at in wanted]
 
 
 def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
     """Return the place of a leaf by its hash. Raises as `of_leaf` does."""
-    return _place(tx, last, leaf_hash)[0]
+    return _place(tx, last, leaf_hash).index
 
 
 def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
@@ -106,14 +116,8 @@ def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
     _check_size(last, size, "size")
     if not 0 <= index < size:
         raise Invalid(FieldError("/index", f"A tree of size {size} has no such leaf."))
-    wanted = [Subtree(0, index), *merkle.inclusion_subtrees(index, size)]
-    read = _reader(tx, last.generation, wanted)
-    root = _root(tx, last, size)
-    path, leaf = _proved(
-        lambda: (merkle.inclusion_proof(index, size, read), read(0, index)),
-        lambda found: merkle.verify_inclusion(found[1], index, size, found[0], root),
-    )
-    return Inclusion(index, leaf, size, path, root)
+    read = _reader(tx, last.generation, _hashes(index, size))
+    return _included(read, index, size, _root(tx, last, size))
 
 
 def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[bytes]:
@@ -129,14 +133,53 @@ def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[b
     )
 
 
-def _place(tx: Tx, last: Published, leaf_hash: bytes) -> tuple[int, bytes]:
-    cur = cursor(tx)
-    row = cur.execute(_LEAF, (leaf_hash, last.generation.number), binary=True).fetchone()
-    if row is not None and row[0] < last.checkpoint.size:
-        return row[0], row[2]
-    if cur.execute(_WAITING, (leaf_hash,)).fetchone() is None:
+def leaves(tx: Tx, last: Published, leaf_hashes: Sequence[bytes]) -> dict[bytes, Leaf | None]:
+    """Return these leaves by their hashes, as far as there are any; None for one that waits."""
+    found: dict[bytes, Leaf | None] = {}
+    rows = cursor(tx).execute(_LEAVES, (list(leaf_hashes),), binary=True)
+    for leaf_hash, generation, index, data in rows:
+        if generation == last.generation.number and index < last.checkpoint.size:
+            found[leaf_hash] = Leaf(index, data)
+        else:
+            found.setdefault(leaf_hash, None)
+    return found
+
+
+def _place(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
+    found = leaves(tx, last, [leaf_hash])
+    if leaf_hash not in found:
         raise NotFound("The log has no leaf with this hash.")
-    raise LogPending("This leaf has no place in the published log yet; it gets one within seconds.")
+    leaf = found[leaf_hash]
+    if leaf is None:
+        raise LogPending(
+            "This leaf has no place in the published log yet; it gets one within seconds."
+        )
+    return leaf
+
+
+def _hashes(index: int, size: int) -> list[Subtree]:
+    """Return what a proof of a leaf is made of, the leaf itself included."""
+    return [Subtree(0, index), *merkle.inclusion_subtrees(index, size)]
+
+
+def _included(read: merkle.ReadHash, index: int, size: int, root: bytes) -> Inclusion:
+    path, leaf = _proved(
+        lambda: (merkle.inclusion_proof(index, size, read), read(0, index)),
+        lambda found: merkle.verify_inclusion(found[1], index, size, found[0], root),
+    )
+    return Inclusion(index, leaf, size, path, root)
+
+
+def _represent(read: merkle.ReadHash, leaf: Leaf, at: Published) -> dict[str, object]:
+    found = _included(read, leaf.index, at.checkpoint.size, at.checkpoint.root)
+    return {
+        "leaf_index": found.index,
+        "leaf_data": b64encode(leaf.data).decode(),
+        "leaf_hash": found.leaf_hash.hex(),
+        "tree_size": found.size,
+        "inclusion": [each.hex() for each in found.path],
+        "checkpoint": at.note.decode(),
+    }
 
 
 def _check_size(last: Published, size: int, name: str) -> None:

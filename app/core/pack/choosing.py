@@ -2,17 +2,20 @@
 
 A pack is as good as what others say of the checkpoint in it. One whose evidence has the best rank
 that can be had stays, however the log grows; it is made anew once better evidence is there, after
-the key that signs packs was rotated, and by another release.
+the key that signs packs was rotated, by another release, and when it counts other witnesses or
+timestamp authorities.
 """
 
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
 
+from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
 from app.core.anchoring import evidence as anchoring
+from app.core.anchoring.shelf import Timestamp as Stamp
 from app.core.log import proofs, publication
 from app.core.pack.store import Source, Stored
 from app.core.record import bundles, records
@@ -21,6 +24,7 @@ from app.errors import LogPending
 from app.evidence import pack
 from app.evidence.pack import Evidence, Timestamp
 from app.ledger.notes import Signature
+from app.ledger.policy import Policy
 from app.lib.signing import SigningKey
 from app.models import Record
 from app.settings import VERSION, Settings
@@ -45,7 +49,7 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     if last is None:
         raise LogPending("The log has published nothing yet.")
     index = proofs.index_of(session, last, records.leaf_hash(record.bundle_sha256))
-    found = anchoring.best(session, last, index, settings.witness_policy)
+    found = anchoring.best(session, last, index, settings.witness_policy, settings.tsa_ca_file)
     key = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE)
     source = Source(
         found.published.generation.number,
@@ -68,9 +72,28 @@ def is_current(stored: Stored, wanted: Source) -> bool:
 
 
 def recipe(settings: Settings) -> str:
-    """Name what of the service's own a pack is a function of: its release, its URL, verify.py."""
-    parts = (VERSION.encode(), settings.base_url.encode(), pack.verifier_source())
-    return sha256(b"\0".join(parts)).hexdigest()
+    """Name what of the service's own a pack is a function of.
+
+    Its release, its URL and verify.py, and whose word counted when its rank was found: the
+    witnesses and their quorum, and the roots of timestamp authorities.
+    """
+    parts = (
+        VERSION.encode(),
+        settings.base_url.encode(),
+        pack.verifier_source(),
+        _witnesses(settings.witness_policy),
+        *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
+    )
+    return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _witnesses(policy: Policy | None) -> bytes:
+    """Write what of a policy decides whether a quorum is met: nobody's address."""
+    if policy is None:
+        return b""
+    lines = [f"witness {each.name} {each.key}" for each in policy.witnesses]
+    lines += [f"group {each.name} {each.threshold} {each.members}" for each in policy.groups]
+    return "\n".join([*lines, f"quorum {policy.quorum}"]).encode("utf-8", "surrogateescape")
 
 
 def evidence_of(
@@ -99,6 +122,6 @@ def evidence_of(
     )
 
 
-def _timestamp(stamp: anchoring.Timestamp) -> Timestamp:
+def _timestamp(stamp: Stamp) -> Timestamp:
     moment = stamp.gen_time.astimezone(UTC)
     return Timestamp(stamp.response, moment, stamp.tsa_chain.encode())

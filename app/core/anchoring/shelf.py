@@ -1,0 +1,94 @@
+"""Published checkpoints of one log, each with what others said of it: read once, for many at once.
+
+A timestamp counts only if it is over the very bytes that were published, whoever put its row there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography.x509 import Certificate
+from sqlalchemy.orm import Session
+
+from app.core.log.generations import Generation
+from app.core.log.publication import Published
+from app.database import cursor
+from app.ledger.checkpoints import Checkpoint
+from app.lib import timestamps
+from app.lib.timestamps import NotStamped
+
+_READ = """
+SELECT c.size, c.root, c.note, t.response, t.tsa_chain,
+       ARRAY(SELECT line FROM checkpoint_cosignatures AS s
+              WHERE s.generation = c.generation AND s.size = c.size
+              ORDER BY created_at, name, key_hash)
+  FROM checkpoints AS c
+  LEFT JOIN checkpoint_timestamps AS t ON t.generation = c.generation AND t.size = c.size
+ WHERE c.generation = %s AND c.size = ANY (%s) AND c.note IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """An RFC 3161 response, the certificates behind it (PEM, root included), and its genTime."""
+
+    response: bytes
+    tsa_chain: str
+    gen_time: datetime
+
+
+@dataclass(frozen=True)
+class Held:
+    """A checkpoint, its timestamp if there is one that holds, and the lines stored for it."""
+
+    published: Published
+    timestamp: Timestamp | None
+    lines: tuple[str, ...]
+
+
+class Shelf:
+    """The checkpoints of one log; good for one transaction."""
+
+    def __init__(
+        self, session: Session, generation: Generation, trusted: Sequence[Certificate]
+    ) -> None:
+        """`trusted` are the roots of timestamp authorities; without any, a timestamp's own do.
+
+        Those show only that it belongs to its checkpoint.
+        """
+        self._session = session
+        self._generation = generation
+        self._trusted = trusted
+        self._held: dict[int, Held | None] = {}
+
+    def load(self, sizes: Iterable[int]) -> None:
+        """Read the checkpoints of these sizes that were not read yet."""
+        wanted = sorted(set(sizes) - self._held.keys())
+        if not wanted:
+            return
+        self._held.update(dict.fromkeys(wanted))
+        values = (self._generation.number, wanted)
+        for size, root, note, response, chain, lines in cursor(self._session).execute(
+            _READ, values, binary=True
+        ):
+            checkpoint = Checkpoint(self._generation.origin, size, bytes(root))
+            published = Published(self._generation, checkpoint, bytes(note))
+            stamp = None if response is None else self._stamp(bytes(response), chain, bytes(note))
+            self._held[size] = Held(published, stamp, tuple(lines))
+
+    def get(self, size: int) -> Held | None:
+        """Return what is held of a size; None if no such checkpoint was published."""
+        self.load([size])
+        return self._held[size]
+
+    def _stamp(self, response: bytes, chain: str, note: bytes) -> Timestamp | None:
+        try:
+            own = timestamps.read_certificates(chain.encode())
+            if self._trusted and any(
+                each.subject == each.issuer and each not in self._trusted for each in own
+            ):
+                return None
+            moment = timestamps.verify(response, note, self._trusted or own)
+        except (NotStamped, ValueError):
+            return None
+        return Timestamp(response, chain, moment)
