@@ -208,7 +208,13 @@ def test_of_many_anchors_only_the_newest_need_be_listed(tmp_path: Path) -> None:
     assert (found.code, found.verdicts["anchor 1"]) == (0, "VALID"), found.text
 
 
-WAITS = {"log_proof": None, "vkey": None, "timestamp": None, "tsa_chain": None, "cosignatures": []}
+WAITS: dict[str, Any] = {
+    "log_proof": None,
+    "vkey": None,
+    "timestamp": None,
+    "tsa_chain": None,
+    "cosignatures": [],
+}
 
 
 def test_an_anchor_that_waits_for_its_place_in_the_log_proves_nothing_yet(
