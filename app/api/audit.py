@@ -1,15 +1,13 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
 import enum
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
-from flask import Response, request
+from flask import Response
 from marshmallow import ValidationError, validate, validates_schema
 from marshmallow import fields as plain
 
-from app.api import fields, parsing
+from app.api import audit_exports, fields, parsing
 from app.api.answers import answer
 from app.api.auth import caller, requires
 from app.api.feeds import filters
@@ -18,15 +16,11 @@ from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
-from app.core import audit_export, audit_view, job_control
+from app.core import audit_view, job_control
 from app.core.anchoring.evidence import Voucher
-from app.core.callers import Caller, Role
+from app.core.callers import Role
 from app.core.verification import jobs as audit_jobs
 from app.core.verification.deadline import TakesLonger
-from app.database import Database
-from app.errors import FieldError, Invalid
-from app.ledger.hash_chain import Head
-from app.ledger.policy import Policy
 from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(
@@ -36,14 +30,9 @@ blp = Blueprint(
     description="Who did what: a chain of entries, each holding the hash of the one before.",
 )
 
-NDJSON = "application/x-ndjson"
-
 _SECONDS = 10.0
 
 _HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
-_WHOLE = (
-    "Query parameter: an export is the whole chain; leave this out, or ask for application/json."
-)
 
 
 class AuditArgs(PageArgs):
@@ -223,7 +212,7 @@ class VerificationSchema(fields.Schema):
 @blp.arguments(AuditArgs, location="query")
 @blp.response(200, EntryPageSchema)
 @blp.alt_response(409, "CONFLICT")
-@blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
+@blp.doc(responses={200: {"content": {audit_exports.NDJSON: {"schema": {"type": "string"}}}}})
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 
@@ -231,8 +220,8 @@ def list_entries(args: dict[str, Any]) -> Response:
     streams, oldest first, one entry a line; it ends with the entry that records this export and
     then a line of `type` `trailer`. Without that line an export is incomplete.
     """
-    if request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON:
-        return _export()
+    if audit_exports.is_asked_for():
+        return audit_exports.export()
     with transaction() as session:
         return page(
             args,
@@ -268,26 +257,3 @@ def verify(args: dict[str, Any]) -> Response:
             job = job_control.represent(audit_jobs.enqueue(session, caller().tenant_id, asked))
         return answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "5"})
     return answer(found)
-
-
-def _export() -> Response:
-    if request.args:
-        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
-    # Its own entry is committed before the first byte leaves: no export without one.
-    with transaction() as session:
-        end = audit_export.begin(session, caller())
-    policy = services().settings.witness_policy
-    lines = _lines(services().database, caller(), end, policy)
-    # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
-    first = next(lines)
-    return Response(chain([first], lines), content_type=NDJSON)
-
-
-def _lines(database: Database, reader: Caller, end: Head, policy: Policy | None) -> Iterator[bytes]:
-    for after in range(0, end.seq, audit_export.PART):
-        with database.transaction(reader.tenant_id) as session:
-            entries = audit_export.part(session, reader, after, end)
-        yield b"".join(map(audit_export.line, entries))
-    with database.transaction(reader.tenant_id, snapshot=True) as session:
-        trailer = audit_export.trailer(session, reader.tenant_id, end, policy)
-    yield trailer

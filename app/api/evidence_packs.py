@@ -7,14 +7,16 @@ its Content-Length, so nobody takes a part for the whole.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import structlog
 from flask import Response, request
+from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
 from app import clock, ids
-from app.api import bundle_access, fields, waiting
+from app.api import bundle_access, cut, fields, waiting
 from app.api.answers import answer
 from app.api.bundle_access import QUERY, ShareTokenArgs, admission, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
@@ -49,10 +51,23 @@ _MOST_RETRY_AFTER = 60
 _log = structlog.get_logger(__name__)
 
 
+class PendingJobSchema(JobSchema):
+    """The job that builds a pack; callers without a key get `status` and `progress` alone."""
+
+    id = fields.Id("job")
+    kind = fields.Text(100)
+    args = plain.Dict()
+    attempts = fields.Integer(0, 2**53 - 1)
+    run_at = fields.Time()
+    error = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    finished_at = fields.Time(allow_none=True)
+
+
 class PackPendingSchema(fields.Schema):
     """The pack is not there yet; `job` says how far it has come."""
 
-    job = fields.Object(JobSchema, required=True)
+    job = fields.Object(PendingJobSchema, required=True)
 
 
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
@@ -151,14 +166,17 @@ def _answer(
         answered = _zip(session, record, found.pack, holder)
         answered.headers[_STATE] = "current" if found.is_current else "outdated"
     else:
-        answered = _pending(found.job)
+        answered = _pending(found.job, holder)
     if wait.asked and (wait.seconds > 0 or answered.status_code == 202):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 
 
-def _pending(job: Job | None) -> Response:
-    """Answer that the pack is not there yet. Raises `PackFailed` when nobody is at it any more."""
+def _pending(job: Job | None, holder: Caller | None) -> Response:
+    """Answer that the pack is not there yet, and how far it is; of its job tell only key holders.
+
+    Raises `PackFailed` when nobody is at it any more.
+    """
     if job is None:
         raise Busy("The evidence pack has just been replaced; ask again.")
     if job.status == "dead":
@@ -166,7 +184,10 @@ def _pending(job: Job | None) -> Response:
             "The job that builds this record's evidence pack gave up.", ids.text("job", job.id)
         )
     headers = {"Location": _this_url(), "Retry-After": str(_retry_after(job))}
-    return answer({"job": job_control.represent(job)}, 202, headers)
+    told = job_control.represent(job)
+    if holder is None:
+        told = {name: told[name] for name in ("status", "progress")}
+    return answer({"job": told}, 202, headers)
 
 
 def _this_url() -> str:
@@ -190,12 +211,23 @@ def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) 
     def read(start: int, stop: int) -> Iterator[bytes]:
         first = _first_part(session, master_keys, record, pack, start)
         asking.note_export(session, pack, _taker(holder), request_id())
-        return _parts(services().database, master_keys, pack, (start, stop), first)
+        database = services().database
+        parts = _parts(database, master_keys, pack, (start, stop), first)
+        return cut.short(parts, request_id(), partial(_told, database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
     name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
     answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answered
+
+
+def _told(database: Database, pack: Stored, error: Exception) -> bool:
+    """Tell of what ends a download under way, and have a damaged pack made anew."""
+    if isinstance(error, CannotOpen):
+        _discard(database, pack)
+    elif isinstance(error, Vanished):
+        _log.info("pack_vanished", **_names(pack))
+    return isinstance(error, (CannotOpen, Vanished))
 
 
 def _taker(holder: Caller | None) -> Actor | None:
@@ -232,16 +264,16 @@ def _parts(
     begins = number * store.PART_BYTES
     yield first[start - begins : stop - begins]
     for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
-        try:
-            with database.transaction(pack.tenant_id) as session:
-                part = store.read_part(session, master_keys, pack, each)
-        except CannotOpen:
-            _discard(database, pack)
-            raise
+        with database.transaction(pack.tenant_id) as session:
+            part = store.read_part(session, master_keys, pack, each)
         yield part[: stop - each * store.PART_BYTES]
 
 
+def _names(pack: Stored) -> dict[str, str]:
+    return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
+
+
 def _discard(database: Database, pack: Stored) -> None:
-    _log.error("pack_damaged", record=ids.text("rec", pack.record_id), pack=str(pack.id))
+    _log.error("pack_damaged", **_names(pack))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)

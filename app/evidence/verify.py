@@ -65,6 +65,9 @@ class Incomplete(Verdict):
 class NotChecked(Verdict):
     status = "NOT CHECKED"
 
+def not_checked(why: str) -> None:
+    raise NotChecked(why)
+
 class Unreadable(Exception):
     """There is nothing here that could be checked."""
 
@@ -76,7 +79,7 @@ class Report:
     """The checks so far: their lines are printed as they are made."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[str, str]] = []
+        self.made: dict[str, list[str]] = {}  # the names of the checks, by what became of them
 
     def attempt(self, name: str, check: Callable[..., str | None], *arguments: Any) -> bool:
         """Make one check: a function that may say what it found, or raises a Verdict."""
@@ -86,29 +89,28 @@ class Report:
             status, detail = verdict.status, str(verdict)
         except RecursionError:
             status, detail = "INVALID", "it is nested too deep"
-        self.made.append((status, name))
+        self.made.setdefault(status, []).append(name)
         show(f"{status:<12} {name}: {detail}")
         return status == "VALID"
 
     def ended(self, needed: list[str], *, own: str, rooted: bool, strict: bool) -> int:
         """Print the last line and return the exit code; the `needed` checks must be VALID."""
-        names: dict[str, list[str]] = {}
-        for status, name in self.made:
-            names.setdefault(status, []).append(name)
-        bad = [f"{status}: {', '.join(dict.fromkeys(names[status]))}"
-               for status in ("INVALID", "INCOMPLETE") if status in names]
-        if bad or not set(names.get("VALID", [])).issuperset(needed):
+        bad = [f"{status}: {', '.join(dict.fromkeys(self.made[status]))}"
+               for status in ("INVALID", "INCOMPLETE") if status in self.made]
+        if bad or not set(self.made.get("VALID", [])).issuperset(needed):
             show("; ".join(bad) or "INCOMPLETE: not all was there that must be checked")
             return 1
-        unchecked = len(names.get("NOT CHECKED", []))
-        besides = f", WITH {unchecked} NOT CHECKED" if unchecked else ""
+        unchecked = self.made.get("NOT CHECKED", [])
+        besides = f", WITH {len(unchecked)} NOT CHECKED" if unchecked else ""
+        if "pack-key.pem" in unchecked:
+            besides += "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
         show(f"VALID{besides}" if rooted else f"VALID AGAINST {own} OWN KEYS")
         return 2 if strict and (unchecked or not rooted) else 0
 
 def show(line: str) -> None:
     """Print a line; what a forger wrote into it must not command a terminal."""
     plain = line.encode("ascii", "backslashreplace").decode("ascii")
-    print("".join(each if " " <= each <= "~" else "?" for each in plain)[:2000])
+    print("".join(each if " " <= each <= "~" else "?" for each in plain)[:2000], flush=True)
 
 # --- JSON, base64 and hashes, each of one spelling and one meaning -------------------------------
 
@@ -151,9 +153,9 @@ ANCHOR = ("schema:str release:str anchored_by:str vkey:str log_proof:dict cosign
           "timestamp:any")
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
          "details:any request_id:any")
-ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:str log_proof:dict cosignatures:list "
+ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:any log_proof:any cosignatures:list "
                 "timestamp:any tsa_chain:any")
-TRAILER = "type:str entries:int head:dict anchors:list"
+TRAILER = "type:str entries:int head:dict anchors:list anchors_total:int"
 KINDS = {"str": str, "int": int, "list": list, "dict": dict, "hash": str, "any": object}
 
 def members(value: Any, spec: str) -> list[Any]:
@@ -183,10 +185,9 @@ def matched(pattern: str, text: str, why: str) -> re.Match[str]:
     return found
 
 def from_base64(text: str) -> bytes:
-    try:
-        data = base64.b64decode(text, validate=True)
-    except ValueError:
-        raise Invalid("this is not base64") from None
+    whole = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+    require(re.fullmatch(whole, text), "this is not base64")
+    data = base64.b64decode(text)
     require(to_base64(data) == text, "this base64 has another, canonical spelling")
     return data
 
@@ -243,12 +244,10 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     a, s = _point(public), int.from_bytes(signature[32:], "little")
     if len(signature) != 64 or s >= L or a is None or a == NEUTRAL:
         return False
-    digest = hashlib.sha512(signature[:32] + public)
-    digest.update(message)
-    k, minus_a = int.from_bytes(digest.digest(), "little") % L, (P - a[0], a[1], 1, P - a[3])
-    if _encoded(combined(_sum, NEUTRAL, s, BASE, k, minus_a)) != signature[:32]:
-        return False
-    return _encoded(combined(_sum, NEUTRAL, L, a, 0, a)) == _encoded(NEUTRAL)
+    digest = hashlib.sha512(signature[:32] + public + message).digest()
+    k, minus_a = int.from_bytes(digest, "little") % L, (P - a[0], a[1], 1, P - a[3])
+    holds = _encoded(combined(_sum, NEUTRAL, s, BASE, k, minus_a)) == signature[:32]
+    return holds and _encoded(combined(_sum, NEUTRAL, L, a, 0, a)) == _encoded(NEUTRAL)
 
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
@@ -481,14 +480,19 @@ def integer(value: Der) -> int:
 
 def oid(value: Der) -> str:
     """Return an OBJECT IDENTIFIER in dots."""
-    arcs = [0]
-    for byte in value.content[:64]:
-        require(arcs[-1] or byte != 0x80, "this is not an object identifier")
-        arcs[-1] = arcs[-1] << 7 | byte & 0x7F
-        arcs += [0] if byte < 0x80 else []
-    require(len(arcs) > 1 and value.content[-1] < 0x80, "this is not an object identifier")
+    parts = re.findall(rb"(?:[\x81-\xff][\x80-\xff]*)?[\x00-\x7f]", value.content)
+    good = 0 < len(value.content) <= 64 and b"".join(parts) == value.content
+    require(good, "this is not an object identifier")
+    arcs = [int("".join(f"{byte & 0x7F:07b}" for byte in part), 2) for part in parts]
     first = min(arcs[0] // 40, 2)
-    return ".".join(map(str, [first, arcs[0] - 40 * first, *arcs[1:-1]]))
+    return ".".join(map(str, [first, arcs[0] - 40 * first, *arcs[1:]]))
+
+def by_name(data: bytes, pattern: str) -> dict[str, list[Der]]:
+    """Take values apart that each begin with their name, an OBJECT IDENTIFIER, and return them."""
+    listed = [der(each.raw, pattern) for each in values(data)]
+    found = {oid(name): rest for name, *rest in listed}
+    require(len(found) == len(listed), "an extension or a signed attribute stands twice")
+    return found
 
 def flag(value: Der) -> bool:
     """Return a BOOLEAN, which stands there only if it is TRUE."""
@@ -621,11 +625,9 @@ class Certificate:
         require(algorithm(inner) == self.algorithm, "a certificate names two algorithms")
         self.serial, self.issuer, self.subject = integer(serial), issuer.raw, subject.raw
         self.begin, self.end, self.spki = moment(begin), moment(end), spki.raw
-        self.extensions: dict[str, tuple[bool, bytes]] = {}
-        for each in values(der(listed.content, "?30")[0].content):
-            name, critical, value = der(each.raw, "30 ( 06 ?01 04 )")
-            require(oid(name) not in self.extensions, "a certificate has an extension twice")
-            self.extensions[oid(name)] = (flag(critical), value.content)
+        held = by_name(der(listed.content, "?30")[0].content, "30 ( 06 ?01 04 )")
+        self.extensions = {name: (flag(critical), value.content)
+                           for name, (critical, value) in held.items()}
 
     def check(self, moment: datetime) -> None:
         """Check what holds for every certificate of a chain."""
@@ -702,8 +704,8 @@ def check_chain(
 
 def check_timestamp(
     response: bytes, data: bytes, chain: bytes, roots: list[Certificate] | None
-) -> datetime:
-    """Check a timestamp of `data` (a TimeStampResp), at its own time; return that.
+) -> str:
+    """Check a timestamp of `data` (a TimeStampResp), at its own time; return that (RFC 3339).
 
     `chain` is PEM with more certificates; what is self-issued in it is trusted if `roots` is None.
     """
@@ -733,15 +735,12 @@ def check_timestamp(
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
     check_chain(signer, known, roots, found)
-    return found
+    return found.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:
     """Check what is signed: the kind and digest of the content, and which certificate signed."""
-    found: dict[str, bytes] = {}
-    for each in values(attributes):
-        name, held = der(each.raw, "30 ( 06 31 )")
-        require(oid(name) not in found, "a signed attribute stands twice")
-        found[oid(name)] = held.content
+    held = by_name(attributes, "30 ( 06 31 )")
+    found = {name: value.content for name, (value,) in held.items()}
     kind, signed = der(found.get(CONTENT_TYPE, b"") + found.get(MESSAGE_DIGEST, b""), "06 04")
     good = oid(kind) == TIMESTAMP_INFO and signed.content == digest
     require(good, "the signed attributes are of another kind of content, or have another digest")
@@ -803,11 +802,8 @@ def read_folder(folder: pathlib.Path) -> Files:
     return files
 
 def read_file(path: pathlib.Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    with path.open("rb") as stream:
+        data = stream.read(limit + 1)
     if len(data) > limit:
         raise Unreadable(f"{path} has more than {limit} bytes")
     return data
@@ -828,19 +824,22 @@ class Roots(NamedTuple):
 class Pack:
     """The checks of one pack. What one of them finds, later ones use."""
 
-    def __init__(self, files: Files, roots: Roots, report: Report, *, inside: bool) -> None:
-        """Take the files of a pack; `inside` tells that this program is one of them."""
-        self.files, self.roots, self.report, self.inside = files, roots, report, inside
+    def __init__(self, path: pathlib.Path | None, roots: Roots, report: Report) -> None:
+        """Take the path of a ZIP; None is for the folder that this program stands in."""
+        self.path, self.roots, self.report = path, roots, report
+        self.files: Files = {}
         self.sums: dict[str, str] = {}
         self.found: dict[str, Any] = {}
 
     def check(self) -> bool:
-        """Make every check; say whether the keys of bundle and pack are known from outside."""
-        attempt, files, roots = self.report.attempt, self.files, self.roots
+        """Make every check; say whether the key of the bundle is known from outside."""
+        attempt, roots = self.report.attempt, self.roots
+        if not attempt("archive" if self.path else "folder", self.open):
+            return False
         attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
         attempt("SHA256SUMS", self.read_sums)
         for name in sorted(self.sums):
-            if name not in files or sha256(files[name]).hex() != self.sums[name]:
+            if name not in self.files or sha256(self.files[name]).hex() != self.sums[name]:
                 attempt(name, self.refuse, name)
         attempt("files", self.check_files)
         attempt("bundle.json", self.read_bundle)
@@ -860,9 +859,14 @@ class Pack:
             attempt("checkpoint.tsr", self.check_timestamp)
             attempt("tsa-chain.pem", check_authority, roots.authorities)
         elif roots.authorities is not None:
-            attempt("checkpoint.tsr", no_timestamp)
+            attempt("checkpoint.tsr", not_checked, "there is no timestamp to hold to --tsa-ca")
         attempt("verify.py", self.check_verifier)
-        return all(rooted)
+        return rooted[0]
+
+    def open(self) -> str:
+        here = pathlib.Path(__file__).resolve().parent
+        self.files = unzip(read_file(self.path, MAX_PACK)) if self.path else read_folder(here)
+        return f"{len(self.files)} files, and nothing besides"
 
     def need(self, what: str) -> Any:
         if what not in self.found:
@@ -956,16 +960,13 @@ class Pack:
 
     def expected_manifest(self) -> bytes:
         """Return the manifest, which is not signed: all in it must follow from what is."""
-        anchor, signed = self.need("anchor"), [self.view(name) for name in sorted(OTHERS)]
-        record_id, release = self.need("record_id"), self.need("release")
-        pack_key_id = key_id(public_key(self.read("pack-key.pem")))
-        files = {name: self.view(name, MAX_PACK) for name in sorted(self.sums)}
-        files.update({"SHA256SUMS": signed[0], "SHA256SUMS.sig": signed[1]})
+        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
+        checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
+        names = sorted({*self.sums, *OTHERS} - {"manifest.json"})
+        files = {name: self.view(name, MAX_PACK) for name in names}
         return write_json({
             "schema": "records/manifest/v1", "record_id": record_id, "release": release,
-            "pack_key_id": pack_key_id,
-            "checkpoint": {
-                "origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()},
+            "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
             "files": {name: {"sha256": self.sums.get(name) or sha256(data).hex(), "size": len(data)}
                       for name, data in files.items()}})
 
@@ -977,7 +978,7 @@ class Pack:
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
         response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
-        found = time_text(check_timestamp(response, stamped, chain, self.roots.authorities))
+        found = check_timestamp(response, stamped, chain, self.roots.authorities)
         same = told == {"gen_time": found, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
         require(same, "anchor.json tells of another timestamp")
         return f"it is a timestamp of the checkpoint at {found}"
@@ -986,35 +987,21 @@ class Pack:
         """Hold the pack's verify.py to this program."""
         theirs = self.read("verify.py")
         its = f"its SHA-256 is {sha256(theirs).hex()}"
-        if self.inside:
+        if self.path is None:
             raise NotChecked("this program came with the pack and cannot vouch for itself: take it "
                              f"from where you trust it; {its}")
         if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
             raise NotChecked("it is not this program but another release, or not ours: before "
                              f"running it, hold it to the one published for its release; {its}")
 
-def time_text(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
 def check_authority(authorities: list[Certificate] | None) -> None:
     if authorities is None:
         raise NotChecked("only the pack says whose root the timestamp's chain ends with: --tsa-ca")
 
-def no_timestamp() -> None:
-    raise NotChecked("there is no timestamp to hold to --tsa-ca")
-
 def check_pack(path: pathlib.Path | None, roots: Roots, *, strict: bool) -> int:
     """Check a ZIP, or the folder that this program stands in; return the exit code."""
     report = Report()
-    files: Files = {}
-
-    def open_it() -> str:
-        here = pathlib.Path(__file__).resolve().parent
-        files.update(unzip(read_file(path, MAX_PACK)) if path else read_folder(here))
-        return f"{len(files)} files, and nothing besides"
-
-    report.attempt("archive" if path else "folder", open_it)
-    rooted = bool(files) and Pack(files, roots, report, inside=path is None).check()
+    rooted = Pack(path, roots, report).check()
     needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
     return report.ended(needed, own="THE PACK'S", rooted=rooted, strict=strict)
 
@@ -1026,7 +1013,7 @@ class Chain:
     def __init__(self) -> None:
         self.hashes = bytearray(32)  # before the first entry stand zeros
         self.tenant = ""
-        self.trailer: dict[str, Any] | None = None
+        self.trailer: dict[str, Any] = {}
         self.anchors: list[tuple[Anchor, dict[str, Any]]] = []
 
     @property
@@ -1039,14 +1026,14 @@ class Chain:
     def read(self, stream: BinaryIO) -> str:
         """Recompute every entry up to the trailer."""
         for line in iter(lambda: stream.readline(MAX_LINE), b""):
-            require(self.trailer is None, "something follows the trailer")
+            require(not self.trailer, "something follows the trailer")
             if not line.endswith(b"\n"):
                 raise Incomplete(f"the line after entry {self.last} is cut off")
             try:
                 self.take(line[:-1])
             except Invalid as error:
                 raise Invalid(f"entry {self.last + 1}: {error}") from None
-        if self.trailer is None:
+        if not self.trailer:
             raise Incomplete("the export has no trailer, so its end may be missing")
         return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
 
@@ -1069,10 +1056,13 @@ class Chain:
         self.tenant = tenant
 
     def check_trailer(self) -> None:
-        _, entries, head, _ = members(self.trailer, TRAILER)
+        _, entries, head, listed, total = members(self.trailer, TRAILER)
         seq, digest = members(head, "seq:int hash:hash")
         good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
         require(good, "it is not about the entries before it")
+        require(total >= len(listed), f"it lists {len(listed)} anchors, and says {total}")
+        if total and not listed:
+            raise Incomplete(f"none of the {total} anchors is listed")
 
     def check_head(self, seq: int, digest: str) -> None:
         if seq > self.last:
@@ -1084,8 +1074,9 @@ class Chain:
         seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
         here = 0 < seq <= self.last and digest == self.hash_at(seq)
         require(here, "it is of an entry that this chain does not have")
-        both = (response is None) == (chain is None)
-        require(both, "it has a timestamp without a chain, or a chain without a timestamp")
+        if [vkey, proof, lines, response, chain] == [None, None, [], None, None]:
+            raise NotChecked("it waits for its place in the log")
+        vkey, proof = members({"vkey": vkey, "log_proof": proof}, "vkey:str log_proof:dict")
         anchor = read_anchor(vkey, proof, lines)
         leaf = {"seq": seq, "hash": digest.hex(), "at": at, "chain": named.hex()}
         found = check_inclusion(anchor, {"type": "audit-head", **leaf})
@@ -1094,7 +1085,7 @@ class Chain:
 
     def check_anchors(self) -> None:
         if not self.anchors:
-            raise NotChecked("there are none: a chain that was written anew as a whole has no flaw")
+            raise NotChecked("none is in a log: a chain written anew as a whole has no flaw")
         chains = {value["chain"] for _, value in self.anchors}
         require(len(chains) == 1, "they are of more than one chain")
 
@@ -1102,44 +1093,44 @@ def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], roots: Roots) -
     told = {name: value[name] for name in ("timestamp", "tsa_chain")}
     response, chain = members(told, "timestamp:str tsa_chain:str")
     found = check_timestamp(from_base64(response), anchor.note, chain.encode(), roots.authorities)
-    return f"its checkpoint was there at {time_text(found)}"
+    return f"its checkpoint was there at {found}"
 
-def check_anchors(chain: Chain, listed: list[Any], roots: Roots, report: Report) -> bool:
-    """Check all anchors; say whether the logs that have them are known from outside."""
-    stamped = False
+def check_anchors(chain: Chain, listed: list[Any], roots: Roots, report: Report) -> list[int]:
+    """Check all anchors; return the entries of those in logs that are known from outside."""
+    attempt = report.attempt
     for number, value in enumerate(listed, 1):
         name = f"anchor {number}"
-        if report.attempt(name, chain.read_anchor, value):
+        if attempt(name, chain.read_anchor, value):
             anchor = chain.anchors[-1][0]
             if anchor.lines or roots.policy:
-                report.attempt(f"{name} cosignatures", check_cosignatures, anchor, roots.policy)
-            if value["timestamp"] is not None:
-                stamped = True
-                report.attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, roots)
+                attempt(f"{name} cosignatures", check_cosignatures, anchor, roots.policy)
+            if (value["timestamp"], value["tsa_chain"]) != (None, None):
+                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, roots)
     keys = dict.fromkeys(anchor.key for anchor, _ in chain.anchors)
-    known = [report.attempt("the log's key", check_log_key, key, roots.policy) for key in keys]
-    report.attempt("anchors", chain.check_anchors)
-    if stamped:
-        report.attempt("timestamps' roots", check_authority, roots.authorities)
-    return bool(known) and all(known)
+    known = [key for key in keys if attempt("the log's key", check_log_key, key, roots.policy)]
+    attempt("anchors", chain.check_anchors)
+    if any(value["timestamp"] for _, value in chain.anchors):
+        attempt("timestamps' roots", check_authority, roots.authorities)
+    return [value["seq"] for anchor, value in chain.anchors if anchor.key in known]
 
 def check_audit(path: pathlib.Path, roots: Roots, heads: list[str], *, strict: bool) -> int:
     """Check an exported audit chain; return the exit code."""
-    report, chain, rooted = Report(), Chain(), bool(heads)
+    report, chain = Report(), Chain()
     kept = [re.fullmatch(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", head) for head in heads]
     if not all(kept):
         raise Unreadable("--head is an entry's number, a colon and its hash in lower case")
-    try:
-        with path.open("rb") as stream:
-            report.attempt("entries", chain.read, stream)
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path}: {error}") from None
-    good = chain.trailer is not None and report.attempt("trailer", chain.check_trailer)
-    for head in filter(None, kept):
-        report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2])
-    if chain.trailer and good:
-        rooted = check_anchors(chain, chain.trailer["anchors"], roots, report) or rooted
-    return report.ended(["entries", "trailer"], own="THE EXPORT'S", rooted=rooted, strict=strict)
+    with path.open("rb") as stream:
+        report.attempt("entries", chain.read, stream)
+    covered = [int(head[1]) for head in filter(None, kept)
+               if report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2])]
+    if chain.trailer and report.attempt("trailer", chain.check_trailer):
+        covered += check_anchors(chain, chain.trailer["anchors"], roots, report)
+    through = max(covered, default=0)
+    if through < chain.last:
+        report.attempt(f"entries {through + 1} to {chain.last}", not_checked, "no anchor or head "
+                       "covers them (an anchor counts in a log that --policy lists)")
+    return report.ended(
+        ["entries", "trailer"], own="THE EXPORT'S", rooted=through > 0, strict=strict)
 
 # --- The command line ----------------------------------------------------------------------------
 
@@ -1151,14 +1142,14 @@ def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     audit = arguments[:1] == ["audit"]
+    name = "verify.py audit" if audit else "verify.py"
     about = "Checks an exported audit chain." if audit else "Checks an evidence pack."
-    parser = argparse.ArgumentParser("verify.py", description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser(name, description=about, allow_abbrev=False)
     if audit:
-        parser.prog = "verify.py audit"
-        parser.add_argument("path", metavar="CHAIN.ndjson")
+        parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
         parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
     else:
-        parser.add_argument("path", metavar="PACK.zip", nargs="?")
+        parser.add_argument("path", metavar="PACK.zip", type=pathlib.Path, nargs="?")
         parser.add_argument("--key", metavar="PEM", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
@@ -1170,31 +1161,24 @@ def run(options: argparse.Namespace) -> int:
     keys = options.key and [read_root(name, public_key) for name in options.key]
     policy = options.policy and read_root(options.policy, Policy)
     roots = Roots(keys, policy, options.tsa_ca and read_root(options.tsa_ca, certificates))
-    path = None if options.path is None else pathlib.Path(options.path)
-    if path and hasattr(options, "head"):
-        return check_audit(path, roots, options.head, strict=options.strict)
-    return check_pack(path, roots, strict=options.strict)
+    if hasattr(options, "head"):
+        return check_audit(options.path, roots, options.head, strict=options.strict)
+    return check_pack(options.path, roots, strict=options.strict)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = attempt_to(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        return attempt_to(parse(sys.argv[1:] if arguments is None else arguments))
     except OSError:
         # Nobody reads on, or nothing can be written. Python would complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except KeyboardInterrupt:
         return 130
-    return code
 
 def attempt_to(options: argparse.Namespace) -> int:
     try:
         return run(options)
-    except BrokenPipeError:
-        raise
     except (Unreadable, OSError) as error:
         show(f"COULD NOT BE READ: {error}")
     except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:

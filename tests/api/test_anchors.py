@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from app.models import NO_TENANT, Job
 from tests.api.making import refused
 from tests.api.test_system import serving
 from tests.conftest import Api, FreshTenant
+from tests.unit.verifying import Answer
+from tests.unit.verifying import answer as answer_of
 
 Apis = Callable[..., Api]
 
@@ -124,6 +127,38 @@ def test_an_export_ends_with_the_newest_anchors_and_their_number(
     trailer = json.loads(answer.text.splitlines()[-1])
     assert [each["seq"] for each in trailer["anchors"]] == [6, 4]
     assert trailer["anchors_total"] == 3
+
+
+def test_the_verifier_takes_a_genuine_export(
+    api: Apis, anchor: Callable[[], None], log: Keeper, database: Database, tmp_path: Path
+) -> None:
+    anchor()
+    switch(api(), on=False)
+    switch(api(), on=True)
+    anchor()
+    key = api(None).get("/v1/log/key").text.strip()
+    (tmp_path / "policy").write_text(f"log {key}\nquorum none\n")
+
+    def verified(*arguments: str) -> Answer:
+        exported = api().get("/v1/audit", headers={"Accept": "application/x-ndjson"}).data
+        (tmp_path / "chain.ndjson").write_bytes(exported)
+        policy = ("--policy", tmp_path / "policy")
+        return answer_of("audit", tmp_path / "chain.ndjson", *policy, *arguments)
+
+    found = verified()
+    assert (found.code, found.last) == (0, "VALID, WITH 1 NOT CHECKED"), found.text
+    assert found.verdicts["trailer"] == found.verdicts["anchor 1"] == "VALID"
+    assert found.of("NOT CHECKED") == ["entries 5 to 5"], "the export's own"
+    with database.across_tenants() as session:
+        heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+    found = verified()
+    assert (found.code, found.of("NOT CHECKED")[0]) == (0, "anchor 1"), "it waits for the log"
+    log.run()
+    anchor()
+    exported = [json.loads(line) for line in (tmp_path / "chain.ndjson").read_text().splitlines()]
+    head = exported[-1]["head"]
+    assert verified("--head", f"{head['seq']}:{head['hash']}").code == 0
+    assert verified("--head", f"{head['seq']}:{'0' * 64}").code == 1
 
 
 def test_readyz_says_what_is_not_anchored_and_since_when(

@@ -11,7 +11,7 @@ import rfc8785
 from sqlalchemy import Engine, text
 
 from app.core.log.status import NO_HEAD
-from app.errors import AuditChainBroken
+from app.errors import LogDamaged
 from tests.api.making import make_session, pin_of, pointers, refused
 from tests.api.test_sessions import shifted
 from tests.conftest import Api, FreshTenant
@@ -191,8 +191,57 @@ def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
     )
     stream = api().get("/v1/audit", headers=NDJSON, buffered=False).iter_encoded()
     check_chain([json.loads(line) for line in next(stream).splitlines()])
-    with pytest.raises(AuditChainBroken):
-        next(stream)
+    assert list(stream) == [], "no trailer: it is not whole"
+
+
+def test_an_export_that_breaks_off_under_way_is_told_once_with_its_request(
+    api: Apis,
+    admin_engine: Engine,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("app.core.audit_export.PART", 2)
+    change_settings(api(), 3)
+    _execute(
+        admin_engine,
+        tenant,
+        "UPDATE audit_entries SET body = '[1]' WHERE tenant_id = :tenant AND seq = 3",
+    )
+    capsys.readouterr()
+    answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
+    assert [json.loads(line)["seq"] for line in answer.data.splitlines()] == [1, 2]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line for line in said if line["level"] not in ("info", "debug")]
+    assert (told["event"], told["level"]) == ("audit_chain_broken", "critical")
+    assert (told["request_id"], told["seq"], told["reason"]) == ("an-export", 3, "not_json")
+    with admin_engine.connect() as connection:
+        kept = connection.execute(
+            text("SELECT seq, reason FROM audit_breaks WHERE tenant_id = :tenant"),
+            {"tenant": tenant.id},
+        )
+        assert [tuple(row) for row in kept] == [(3, "not_json")]
+
+
+def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
+    api: Apis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise LogDamaged("An anchor's leaf is missing in the log.")
+
+    monkeypatch.setattr("app.core.audit_export.trailer", fails)
+    capsys.readouterr()
+    answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
+    check_chain([json.loads(line) for line in answer.data.splitlines()])
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line for line in said if line["event"] == "answer_cut_short"]
+    assert (told["request_id"], told["problem"]) == ("an-export", LogDamaged.slug)
+
+
+def test_head_exports_nothing_and_appends_nothing(api: Apis) -> None:
+    answer = api().request("HEAD", "/v1/audit", headers=NDJSON)
+    assert (answer.status_code, answer.content_type, answer.data) == (200, NDJSON["Accept"], b"")
+    assert numbers(api(), "action=audit.export") == []
 
 
 def test_an_export_that_cannot_even_begin_is_answered_as_a_broken_chain(

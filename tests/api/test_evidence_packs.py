@@ -1,5 +1,6 @@
 """The evidence pack over HTTP: asked for, waited for, taken whole or in parts, and audited."""
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,6 @@ from app.api import waiting
 from app.core import jobs
 from app.core.pack import asking, choosing, store
 from app.evidence import pack
-from app.lib.sealing import CannotOpen
 from tests.api.making import make_share_link, refused
 from tests.conftest import Answer, Api
 from tests.packing import (
@@ -207,6 +207,7 @@ def test_a_link_gets_its_pack_and_is_not_made_to_wait(
     assert answer.status_code == 202
     assert answer.headers["Location"] == f"https://records.test{path}"
     assert "Preference-Applied" not in answer.headers
+    assert answer.json["job"].keys() == {"status", "progress"}, "the rest is for the tenant"
     by_header = packer.ask(record, None, **{"x-share-token": token})
     assert by_header.headers["Location"] == f"https://records.test{path_of(record)}"
     packer.work()
@@ -221,7 +222,9 @@ def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
     packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
     first, second = packer.record(), packer.record()
     for nobody in (None, "svc_" + "0" * 46):
-        assert packer.ask(first, nobody).status_code == 202
+        answer = packer.ask(first, nobody)
+        assert (answer.status_code, answer.json["job"]["status"]) == (202, "queued")
+        assert answer.json["job"].keys() == {"status", "progress"}
     packer.work()
     answer = packer.ask(first, None)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-cache")
@@ -295,12 +298,16 @@ def test_a_download_goes_on_while_a_better_pack_takes_its_place(
 
 
 def test_what_expires_under_way_is_cut_short(
-    packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+    packer: Packer,
+    admin_engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(store, "PART_BYTES", 20_000)
     record = packer.record()
     packer.built(record)
-    parts = parts_of(packer.api().get(path_of(record), buffered=False))
+    named = {"X-Request-ID": "a-download"}
+    parts = parts_of(packer.api().get(path_of(record), headers=named, buffered=False))
     next(parts)
     packer.api().patch("/v1/tenant/settings", {"bundle_retention_days": 1})
     execute(
@@ -308,8 +315,11 @@ def test_what_expires_under_way_is_cut_short(
         "UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id",
         id=record_id(record),
     )
-    with pytest.raises(store.Vanished):
-        next(parts)
+    capsys.readouterr()
+    assert list(parts) == [], "it ends short of its Content-Length"
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in said] == ["pack_vanished"]
+    assert said[0]["request_id"] == "a-download"
     assert packer.ask(record).status_code == 410
 
 
@@ -340,8 +350,7 @@ def test_a_part_that_was_changed_is_never_given_out(
     execute(admin_engine, FLIP, id=record_id(record), number=2)
     parts = parts_of(packer.api().get(path_of(record), buffered=False))
     assert next(parts) + next(parts) == data[:40_000]
-    with pytest.raises(CannotOpen):
-        next(parts)
+    assert list(parts) == [], "it ends short of its Content-Length"
     assert packer.built(record) == data
 
 

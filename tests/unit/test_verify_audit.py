@@ -51,8 +51,15 @@ def entries(count: int, tenant: str = TENANT) -> list[dict[str, Any]]:
 
 
 def lines(made: Sequence[dict[str, Any]], anchors: Sequence[Any] = (), **trailer: Any) -> bytes:
+    """An export, with a trailer as the service writes it, or with other members than that."""
     end = {"seq": made[-1]["seq"], "hash": made[-1]["hash"]} if made else {"seq": 0, "hash": ""}
-    last = {"type": "trailer", "entries": len(made), "head": end, "anchors": list(anchors)}
+    last = {
+        "type": "trailer",
+        "entries": len(made),
+        "head": end,
+        "anchors": list(anchors),
+        "anchors_total": len(anchors),
+    }
     return b"".join(canonical_json.dumps(each) + b"\n" for each in [*made, {**last, **trailer}])
 
 
@@ -108,7 +115,7 @@ def checked(folder: Path, data: bytes, *arguments: object) -> Answer:
 def test_a_chain_alone_agrees_with_itself_and_no_more(tmp_path: Path) -> None:
     found = checked(tmp_path, lines(MADE))
     assert (found.code, found.last) == (0, "VALID AGAINST THE EXPORT'S OWN KEYS")
-    assert found.of("NOT CHECKED") == ["anchors"]
+    assert found.of("NOT CHECKED") == ["anchors", "entries 1 to 7"]
     assert checked(tmp_path, lines(MADE), "--strict").code == 2
 
 
@@ -180,6 +187,11 @@ GOOD = lines(MADE)
         (lines(MADE, head={"seq": 7, "hash": MADE[5]["hash"]}), "INVALID"),
         (lines(MADE, head={"seq": 7}), "INVALID"),
         (lines(MADE, more=1), "INVALID"),
+        (lines(MADE, anchors_total="0"), "INVALID"),
+        (lines(MADE, anchors_total=-1), "INVALID"),
+        (lines(MADE, anchors_total=1), "INCOMPLETE"),
+        (lines(MADE, [anchor(MADE[1]), anchor(MADE[2])], anchors_total=1), "INVALID"),
+        (GOOD.replace(b',"anchors_total":0', b"", 1), "INVALID"),
         (b"null\n", "INVALID"),
         (b"[" * 100_000 + b"\n", "INVALID"),
         (b"\xff\n", "INVALID"),
@@ -189,6 +201,55 @@ def test_a_chain_that_is_not_whole_is_refused(tmp_path: Path, data: bytes, statu
     found = checked(tmp_path, data)
     assert found.code == 1, found.text
     assert status in found.verdicts.values(), found.text
+
+
+def test_of_many_anchors_only_the_newest_need_be_listed(tmp_path: Path) -> None:
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[1])], anchors_total=700))
+    assert (found.code, found.verdicts["anchor 1"]) == (0, "VALID"), found.text
+
+
+WAITS: dict[str, Any] = {
+    "log_proof": None,
+    "vkey": None,
+    "timestamp": None,
+    "tsa_chain": None,
+    "cosignatures": [],
+}
+
+
+def test_an_anchor_that_waits_for_its_place_in_the_log_proves_nothing_yet(
+    tmp_path: Path, policy: list[object]
+) -> None:
+    waiting, proven = anchor(MADE[6]) | WAITS, anchor(MADE[3], witnesses=[9])
+    found = checked(tmp_path, lines(MADE, [waiting, proven]), *policy)
+    assert (found.code, found.last) == (0, "VALID, WITH 2 NOT CHECKED")
+    assert found.of("NOT CHECKED") == ["anchor 1", "entries 5 to 7"]
+    found = checked(tmp_path, lines(MADE, [waiting]), *policy)
+    assert (found.code, found.last) == (0, "VALID AGAINST THE EXPORT'S OWN KEYS")
+    strange = anchor(entries(7, "ten_other")[3]) | WAITS
+    assert checked(tmp_path, lines(MADE, [strange])).of("INVALID") == ["anchor 1"]
+
+
+def test_a_tail_that_nothing_covers_is_told(tmp_path: Path, policy: list[object]) -> None:
+    """Whoever holds the export can forge what is behind the newest anchor."""
+    covered = [anchor(MADE[4], witnesses=[9])]
+    forged = [*MADE[:5], hashed(MADE[5] | {"action": "key.revoke"})]
+    for made, tail in ((MADE, "entries 6 to 7"), (forged, "entries 6 to 6")):
+        found = checked(tmp_path, lines(made, covered), *policy)
+        assert (found.code, found.last) == (0, "VALID, WITH 1 NOT CHECKED"), found.text
+        assert found.of("NOT CHECKED") == [tail]
+        assert f"{tail}: no anchor or head covers them" in found.text
+        assert checked(tmp_path, lines(made, covered), *policy, "--strict").code == 2
+    found = checked(tmp_path, lines(MADE, covered), *policy, "--head", HEAD, "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+
+
+def test_a_head_and_a_log_that_nobody_knows_cover_no_more_than_the_head(tmp_path: Path) -> None:
+    first = ["--head", f"1:{MADE[0]['hash']}"]
+    found = checked(tmp_path, lines(MADE, [anchor(MADE[6])]), *first)
+    assert found.of("NOT CHECKED") == ["the log's key", "entries 2 to 7"]
+    assert (found.code, found.last) == (0, "VALID, WITH 2 NOT CHECKED")
+    assert checked(tmp_path, lines(MADE, [anchor(MADE[6])]), *first, "--strict").code == 2
 
 
 def hashed(fields: dict[str, Any]) -> dict[str, Any]:

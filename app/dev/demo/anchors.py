@@ -1,6 +1,7 @@
 """The audit chain's head in the public log, and the log's checkpoint at a timestamp authority.
 
-Checked from the answer alone, by programs that are not ours: `tlog-scales` and `openssl ts`.
+Checked from the answers alone: by programs that are not ours, `tlog-scales` and `openssl ts`, and
+the export as an auditor would, by `verify.py`.
 """
 
 import base64
@@ -10,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from app.dev.demo import packs
 from app.dev.demo.records import is_included
 from app.dev.demo.scene import Scene
 
@@ -30,9 +32,20 @@ def what_holds_the_chain(scene: Scene) -> None:
         "it; the leaf names no tenant",
         anchor,
     )
-    if not scene.is_stamped:
+    if scene.is_stamped:
+        _stamped(scene, head)
+    else:
         scene.telling.say("No timestamp authority runs here: the log alone holds it.")
-        return
+    code, lines = packs.verified_export(scene, scene.api.export("/v1/audit"))
+    scene.telling.claim(
+        code == 0 and lines[-1].startswith("VALID, WITH "),
+        "verify.py audit verifies an export by the log's key, but for the last entries, which wait "
+        "to be anchored",
+        lines,
+    )
+
+
+def _stamped(scene: Scene, head: dict[str, Any]) -> None:
     scene.now("stamp_checkpoint")
     scene.wait_for("the checkpoint is stamped", lambda: (_anchor(scene, head) or {})["timestamp"])
     anchor = _anchor(scene, head) or {}

@@ -56,6 +56,15 @@ def a_pack_for_an_auditor(scene: Scene, record_id: str, share_url: str) -> None:
         )
 
 
+def verified_export(scene: Scene, export: bytes) -> tuple[int, list[str]]:
+    """Run a trusted verify.py over an export of the audit chain; return its exit code and lines."""
+    with TemporaryDirectory(prefix="record-service-audit-") as name:
+        folder = Path(name)
+        (folder / "verify.py").write_bytes(_TRUSTED.read_bytes())
+        (folder / "chain.ndjson").write_bytes(export)
+        return _verifier(folder, "audit", "chain.ndjson", *_write_policy(folder, scene))
+
+
 def _fetched(scene: Scene, record_id: str, share_url: str) -> requests.Response:
     """Ask until the pack is there, as the answers say."""
     token = urlsplit(share_url).path.rpartition("/")[2]
@@ -77,12 +86,7 @@ def _write_roots(folder: Path, scene: Scene) -> list[str]:
 
     An auditor has these from elsewhere; here they are what the service publishes.
     """
-    log_key = _get(f"{scene.base_url}/v1/log/key").text.strip()
-    (folder / "policy").write_text(f"log {log_key}\nquorum none\n", "ascii")
-    options = ["--strict", "--policy", "policy"]
-    if scene.tsa_ca_file is not None:
-        (folder / "tsa-ca.pem").write_bytes(scene.tsa_ca_file.read_bytes())
-        options += ["--tsa-ca", "tsa-ca.pem"]
+    options = ["--strict", *_write_policy(folder, scene)]
     for key in _get(f"{scene.base_url}/.well-known/jwks.json").json()["keys"]:
         if key["purpose"] == "bundle":
             point = base64.urlsafe_b64decode(key["x"] + "=" * (-len(key["x"]) % 4))
@@ -94,11 +98,25 @@ def _write_roots(folder: Path, scene: Scene) -> list[str]:
     return options
 
 
+def _write_policy(folder: Path, scene: Scene) -> list[str]:
+    """Write the log's key, and the authority's roots if one stamps; return options that say so."""
+    log_key = _get(f"{scene.base_url}/v1/log/key").text.strip()
+    (folder / "policy").write_text(f"log {log_key}\nquorum none\n", "ascii")
+    if scene.tsa_ca_file is None:
+        return ["--policy", "policy"]
+    (folder / "tsa-ca.pem").write_bytes(scene.tsa_ca_file.read_bytes())
+    return ["--policy", "policy", "--tsa-ca", "tsa-ca.pem"]
+
+
 def _verified(folder: Path, pack: bytes, roots: list[str]) -> tuple[int, list[str]]:
-    """Run verify.py over a pack with no environment, no packages and no folder but this one."""
     (folder / "pack.zip").write_bytes(pack)
+    return _verifier(folder, "pack.zip", *roots)
+
+
+def _verifier(folder: Path, *arguments: str) -> tuple[int, list[str]]:
+    """Run verify.py with no environment, no packages and no folder but this one."""
     done = subprocess.run(  # noqa: S603  # this Python, with files of ours
-        [sys.executable, "-I", "-S", "verify.py", "pack.zip", *roots],
+        [sys.executable, "-I", "-S", "verify.py", *arguments],
         cwd=folder,
         env={},
         capture_output=True,

@@ -1,0 +1,34 @@
+"""Answers that can go no further once their first bytes have left.
+
+No problem can be answered then, and a server that meets an exception there writes a page of Python,
+or ends the answer as if it were whole. So what is wrong is logged here, with the request's id, and
+the answer ends where it is: short of its Content-Length, upon which servers close the connection;
+or without the trailer that makes an export whole.
+"""
+
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from app.errors import ServiceError
+
+_log = structlog.get_logger(__name__)
+
+
+def short(
+    parts: Iterator[bytes], request_id: str, told: Callable[[Exception], bool]
+) -> Iterator[bytes]:
+    """Yield the parts of an answer until one cannot be had.
+
+    `told` logs what it knows and says whether it did; its lines carry the request's id too.
+    """
+    try:
+        yield from parts
+    except Exception as error:  # noqa: BLE001  # whatever it is, no part follows
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            if told(error):
+                return
+            if isinstance(error, ServiceError):
+                _log.error("answer_cut_short", problem=error.slug, detail=error.detail)
+            else:
+                _log.error("answer_cut_short", exc_info=error)
