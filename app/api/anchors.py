@@ -96,7 +96,7 @@ def list_anchors(args: dict[str, Any]) -> Response:
     settings = services().settings
     tenant_id = caller().tenant_id
     with transaction(snapshot=True) as session:
-        reader = AnchorReader(session, tenant_id, settings.witness_policy)
+        reader = AnchorReader(session, tenant_id, settings.witness_policy, settings.master_keys)
         standing = anchors.standing(session, tenant_id)
         return page(
             args,

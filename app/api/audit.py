@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Iterator
 from itertools import chain
+from threading import BoundedSemaphore
 from typing import Any
 
 from flask import Response, request
@@ -23,11 +24,13 @@ from app.core.anchoring.evidence import Voucher
 from app.core.callers import Caller, Role
 from app.core.verification import jobs as audit_jobs
 from app.core.verification.deadline import TakesLonger
+from app.core.verification.verifier import Asked
 from app.database import Database
 from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Head
-from app.ledger.policy import Policy
 from app.lib.canonical_json import MAX_INTEGER
+from app.models import Job
+from app.settings import Settings
 
 blp = Blueprint(
     "audit",
@@ -39,6 +42,8 @@ blp = Blueprint(
 NDJSON = "application/x-ndjson"
 
 _SECONDS = 10.0
+# A verification holds a connection and much of Python's one lock: others wait for both.
+_room = BoundedSemaphore(2)
 
 _HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
 _WHOLE = (
@@ -76,13 +81,18 @@ class Verdict(enum.StrEnum):
 
 
 class VerifyArgs(fields.Schema):
-    """What to verify. Of a head that the caller kept, both members or none."""
+    """What to verify. Of a head that the caller kept, both `seq` and `hash` or none."""
 
     seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
     hash = fields.Text(
         64,
         validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
         metadata={"description": "`head.hash` of then.", **_HASH},
+    )
+    chain = fields.Text(
+        64,
+        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        metadata={"description": "`chain` of then: the chain must still be called so.", **_HASH},
     )
     since = fields.Choice(
         Since, metadata={"description": "`anchor`: only what came after the newest anchor."}
@@ -96,6 +106,8 @@ class VerifyArgs(fields.Schema):
         for given, missing in (("seq", "hash"), ("hash", "seq")):
             if given in data and missing not in data:
                 raise ValidationError(f"Send it together with {given}.", missing)
+        if "since" in data and data.get("full") == Full.YES:
+            raise ValidationError("Either all that there is, or since the newest anchor.", "full")
 
 
 class ActorSchema(fields.Schema):
@@ -164,12 +176,20 @@ class AnchorsSchema(fields.Schema):
     anchored_by = fields.Items(
         fields.Choice(Voucher),
         required=True,
+        allow_none=True,
         max_items=3,
-        metadata={"description": "What vouches for the newest head."},
+        metadata={"description": "What vouches for the newest head; null with `since`."},
     )
-    timestamps = fields.Integer(0, MAX_INTEGER, required=True)
+    timestamps = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    timestamps_unverified = fields.Integer(
+        0,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Those whose authority is unknown here: they vouch for nothing."},
+    )
     newest_timestamp = fields.Object(NewestTimestampSchema, required=True, allow_none=True)
-    cosignatures = fields.Integer(0, MAX_INTEGER, required=True)
+    cosignatures = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
 
 
 class PredecessorSchema(fields.Schema):
@@ -199,6 +219,12 @@ class VerificationSchema(fields.Schema):
     """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
 
     status = fields.Choice(Verdict, required=True)
+    verified_at = fields.Time(
+        required=True, metadata={"description": "The moment whose rows were read."}
+    )
+    chain = fields.Text(
+        64, required=True, metadata={"description": "The chain's name in the log.", **_HASH}
+    )
     entries = fields.Integer(1, MAX_INTEGER, required=True)
     head = fields.Object(HeadSchema, required=True)
     anchored_through = fields.Integer(1, MAX_INTEGER, required=True, allow_none=True)
@@ -210,8 +236,13 @@ class VerificationSchema(fields.Schema):
         0,
         MAX_INTEGER,
         required=True,
-        metadata={"description": "Chains in the log that no tenant of this service has any more."},
+        allow_none=True,
+        metadata={
+            "description": "Chains in the log that no tenant of this service has any more;"
+            " null where no daily run has looked."
+        },
     )
+    unknown_chains_at = fields.Time(required=True, allow_none=True)
     since = fields.Object(SinceSchema)
     leaves_read_from = fields.Integer(
         0, MAX_INTEGER, metadata={"description": "With `since`: the first leaf that was read."}
@@ -257,17 +288,38 @@ def verify(args: dict[str, Any]) -> Response:
     chain must lead through it too. `since=anchor` begins at the newest anchor that the log proves,
     and costs what came after it. A broken chain is answered 409 with the first bad `seq`, what was
     expected and what was found; a database older than its log 409 `log-rolled-back`. What takes
-    longer than ten seconds is done by a job: 202, with the job's `Location`.
+    longer than some seconds, or finds two others at it, is done by a job: 202, with the job's
+    `Location`. Who asks the same within a minute of its end gets what it found (`verified_at`).
     """
     asked = audit_jobs.asked(args)
-    here = services()
-    try:
-        found = here.verifier.verify(caller().tenant_id, asked, _SECONDS)
-    except TakesLonger:
+    with transaction() as session:
+        job = audit_jobs.same(session, caller().tenant_id, asked)
+        if job is not None and job.finished_at is None:
+            return _accepted(job)
+    if job is not None:
+        return answer(audit_jobs.answered(job))
+    found = _verified(asked)
+    if found is None:
         with transaction() as session:
-            job = job_control.represent(audit_jobs.enqueue(session, caller().tenant_id, asked))
-        return answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "5"})
+            return _accepted(audit_jobs.enqueue(session, caller().tenant_id, asked))
     return answer(found)
+
+
+def _verified(asked: Asked) -> dict[str, Any] | None:
+    """Verify at once; None if there is no room or no time for it."""
+    if not _room.acquire(blocking=False):
+        return None
+    try:
+        return services().verifier.verify(caller().tenant_id, asked, _SECONDS)
+    except TakesLonger:
+        return None
+    finally:
+        _room.release()
+
+
+def _accepted(job: Job) -> Response:
+    shown = job_control.represent(job)
+    return answer(shown, 202, {"Location": f"/v1/jobs/{shown['id']}", "Retry-After": "5"})
 
 
 def _export() -> Response:
@@ -276,18 +328,19 @@ def _export() -> Response:
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:
         end = audit_export.begin(session, caller())
-    policy = services().settings.witness_policy
-    lines = _lines(services().database, caller(), end, policy)
+    lines = _lines(services().database, caller(), end, services().settings)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
     return Response(chain([first], lines), content_type=NDJSON)
 
 
-def _lines(database: Database, reader: Caller, end: Head, policy: Policy | None) -> Iterator[bytes]:
+def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:
     for after in range(0, end.seq, audit_export.PART):
         with database.transaction(reader.tenant_id) as session:
             entries = audit_export.part(session, reader, after, end)
         yield b"".join(map(audit_export.line, entries))
     with database.transaction(reader.tenant_id, snapshot=True) as session:
-        trailer = audit_export.trailer(session, reader.tenant_id, end, policy)
+        trailer = audit_export.trailer(
+            session, reader.tenant_id, end, settings.witness_policy, settings.master_keys
+        )
     yield trailer

@@ -19,6 +19,7 @@ from app.core.callers import Caller
 from app.ledger.hash_chain import Head
 from app.ledger.policy import Policy
 from app.lib import canonical_json
+from app.lib.sealing import MasterKeys
 from app.models import AuditEntry, AuditHead
 
 PART = 500
@@ -69,12 +70,14 @@ def line(entry: AuditEntry) -> bytes:
     return canonical_json.dumps(audit_view.represent(entry)) + b"\n"
 
 
-def trailer(session: Session, tenant_id: UUID, end: Head, policy: Policy | None) -> bytes:
+def trailer(
+    session: Session, tenant_id: UUID, end: Head, policy: Policy | None, master_keys: MasterKeys
+) -> bytes:
     """Return the last line of an export, without which it is incomplete.
 
     It holds the newest anchors of the entries before it, each with its proof. Needs a snapshot.
     """
-    reader = AnchorReader(session, tenant_id, policy)
+    reader = AnchorReader(session, tenant_id, policy, master_keys)
     newest = anchors.rows(session, tenant_id, end.seq + 1, MOST_ANCHORS)
     members = {
         "type": "trailer",

@@ -15,6 +15,7 @@ from app.models import NO_TENANT, Job
 from tests.api.making import refused
 from tests.api.test_system import serving
 from tests.conftest import Api, FreshTenant
+from tests.secrets import MASTER_KEYS
 
 Apis = Callable[..., Api]
 
@@ -25,7 +26,7 @@ def anchor(database: Database, log: Keeper) -> Callable[[], None]:
 
     def run() -> None:
         with database.across_tenants() as session:
-            heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+            heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
         log.run()
 
     return run
@@ -70,7 +71,7 @@ def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
 
 def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> None:
     with database.across_tenants() as session:
-        heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+        heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
     (found,) = listed(api())["data"]
     assert (found["log_proof"], found["vkey"], found["timestamp"]) == (None, None, None)
     assert found["cosignatures"] == []

@@ -11,12 +11,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core import chain_salts
 from app.core.anchoring.evidence import Chooser
 from app.core.log import proofs, publication
 from app.database import cursor
 from app.errors import LogDamaged, LogPending, NotFound
-from app.ledger import leaves
 from app.ledger.policy import Policy
+from app.lib.sealing import MasterKeys
 from app.models import AuditAnchor, Tenant
 
 
@@ -41,11 +42,15 @@ def count(session: Session, tenant_id: UUID, through: int) -> int:
 class AnchorReader:
     """Represents the anchors of one tenant; good for one transaction, newest anchors first."""
 
-    def __init__(self, session: Session, tenant_id: UUID, policy: Policy | None) -> None:
-        """`policy` says which witnesses count; None: none does."""
+    def __init__(
+        self, session: Session, tenant_id: UUID, policy: Policy | None, master_keys: MasterKeys
+    ) -> None:
+        """`policy` says which witnesses count; None: none does.
+
+        Raises `AuditChainBroken` where the chain's salt is not the one that was sealed.
+        """
         self._session = session
-        salt = session.execute(select(Tenant.chain_salt).where(Tenant.id == tenant_id)).scalar_one()
-        self._chain = leaves.chain_name(salt).hex()
+        self._chain = chain_salts.chain_name(session, master_keys, tenant_id).hex()
         self._last = publication.current(session)
         self._chooser = None if self._last is None else Chooser(session, self._last, policy)
 
