@@ -9,13 +9,14 @@ from threading import Event, Thread
 import pytest
 import structlog
 
+from app import manage
 from app.core import audit, chain_salts, jobs, tenants
 from app.core.callers import SYSTEM
 from app.core.jobs import Errand, Failed
 from app.core.verification import breaks, deadline, recent, unknown_chains
 from app.core.verification import jobs as verification
 from app.core.verification.verifier import Asked
-from app.errors import AuditChainBroken, LogDamaged, NotFound
+from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
 from app.models import Job
@@ -143,6 +144,31 @@ def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) ->
     place.owner("UPDATE jobs SET finished_at = finished_at - interval '1 minute'")
     with place.world.database.transaction(place.tenant_id) as session:
         assert verification.same(session, place.tenant_id, Asked(full=True)) is None
+
+
+def test_whoever_invents_questions_gets_no_more_than_some_at_once(place: Place) -> None:
+    def ask(number: int) -> Job:
+        with place.world.database.transaction(place.tenant_id) as session:
+            asked = Asked(kept=Head(1, f"{number:064x}"))
+            return verification.enqueue(session, place.tenant_id, asked)
+
+    first, second = ask(1), ask(2)
+    with pytest.raises(Busy):
+        ask(3)
+    assert (ask(1).id, ask(2).id) == (first.id, second.id)
+    done(place, first)
+    assert ask(3).id not in (first.id, second.id)
+
+
+def test_an_operator_acknowledges_a_chain_by_its_name_alone(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert manage.main(["audit", "acknowledge", "0" * 64]) == 1
+    assert "No chain of this name is open" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        manage.main(["audit", "acknowledge", "0" * 63])
 
 
 def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -15,7 +15,7 @@ from app.core.jobs import Errand, Failed, Step
 from app.core.verification import breaks, daily
 from app.core.verification.verifier import Asked, Verifier
 from app.database import database_now
-from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
+from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.models import NO_TENANT, Job
@@ -24,6 +24,7 @@ KIND = "verify_audit"
 
 # What a job that found a break shows as its `status`.
 _BROKEN = {"broken": AuditChainBroken, "contradicted": KeptHeadContradicted}
+_AT_ONCE = 2
 _YOUNG = timedelta(minutes=1)
 
 _Said = dict[str, Any] | AuditChainBroken | LogHalted
@@ -52,9 +53,23 @@ def _args(what: Asked) -> dict[str, Any]:
 
 
 def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
-    """Have a job verify what somebody would wait too long for; the same is asked once."""
+    """Have a job verify what somebody would wait too long for; the same is asked once.
+
+    Raises `Busy` beyond some different questions at once: whoever has a key may invent any number.
+    """
     args = _args(what)
     key = canonical_json.dumps(args).decode()
+    # Two who ask at once: the second waits here, and then counts the first one's job.
+    lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
+    session.execute(lock, {"key": f"{tenant_id}:{KIND}"})
+    others = select(func.count()).where(
+        Job.tenant_id == tenant_id,
+        Job.kind == KIND,
+        Job.finished_at.is_(None),
+        Job.dedupe_key != key,
+    )
+    if session.execute(others).scalar_one() >= _AT_ONCE:
+        raise Busy("Other verifications of this chain are not done yet; try again when they are.")
     return jobs.enqueue(session, tenant_id, kind=KIND, args=args, dedupe_key=key)
 
 
