@@ -141,6 +141,7 @@ def _held(
             chain.hold(session, tenant_id, Head(**report["head"]), asked.kept)
     except AuditChainBroken as error:
         tenant = ids.text("ten", tenant_id)
-        _log.warning("kept_head_contradicted", tenant_id=tenant, **error.report)
+        kept = asked.kept and audit_view.head_json(asked.kept)
+        _log.warning("kept_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
         return KeptHeadContradicted(str(error.detail), error.report)
     return None
