@@ -96,6 +96,10 @@ class AuditChainBroken(Conflict):
         self.report = report
 
 
+class KeptHeadContradicted(AuditChainBroken):
+    """The chain agrees with itself and the log, and not with what a caller says they kept of it."""
+
+
 class LogPending(Conflict):
     """What was asked for has no place in the published log yet."""
 

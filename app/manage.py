@@ -1,14 +1,16 @@
 """Operators' commands: `python -m app.manage --help` lists them."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from app import ids, migrations
-from app.core import signing_keys, tenants
+from app import ids, logs, migrations
+from app.core import chain_salts, signing_keys, tenants
 from app.core.log import adoption, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
+from app.core.verification import unknown_chains
 from app.database import Database
 from app.errors import Conflict, ServiceError
 from app.lib import api_keys
@@ -60,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
         "rotate", help="retire the key that signs now and make the next; old bundles still verify"
     ).set_defaults(run=_rotate_signing_key)
     signing.add_parser("list", help="list every key there was").set_defaults(run=_list_signing_keys)
+    audited = commands.add_parser("audit", help="look after the audit chains").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    acknowledge = audited.add_parser(
+        "acknowledge", help="close a chain in the log whose tenant was removed on purpose"
+    )
+    acknowledge.add_argument("chain", metavar="CHAIN", type=_chain, help="its name, in hex")
+    acknowledge.set_defaults(run=_acknowledge_chain)
     _add_log(commands.add_parser("log", help="look after the transparency log"))
     return parser
 
@@ -86,7 +96,11 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 def _migrate(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
         print(migrations.migrate(settings.database_admin_url, app_url=settings.database_url))
-        if settings.root_admin_key and tenants.seed(database, settings.root_admin_key):
+        given = chain_salts.complete(database, settings.master_keys)
+        if given:
+            print(f"sealed the chain names of {given} tenants that had none")
+        key = settings.root_admin_key
+        if key and tenants.seed(database, settings.master_keys, key):
             print("made the tenant `default` with the key in ROOT_ADMIN_KEY")
 
 
@@ -95,8 +109,8 @@ def _generate(arguments: argparse.Namespace) -> None:
 
 
 def _create_tenant(arguments: argparse.Namespace) -> None:
-    with _service() as (_, database):
-        tenant_id, key = tenants.create(database, arguments.name)
+    with _service() as (settings, database):
+        tenant_id, key = tenants.create(database, settings.master_keys, arguments.name)
     print(f"tenant: {ids.text('ten', tenant_id)}\nkey: {key}")
 
 
@@ -104,6 +118,19 @@ def _list_tenants(_: argparse.Namespace) -> None:
     with _service() as (_settings, database), database.across_tenants() as session:
         for tenant in tenants.rows(session):
             print(f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {tenant.name}")
+
+
+def _chain(text: str) -> bytes:
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise argparse.ArgumentTypeError("a chain's name is 64 lower-case hex digits")
+    return bytes.fromhex(text)
+
+
+def _acknowledge_chain(arguments: argparse.Namespace) -> None:
+    with _service() as (settings, database):
+        logs.configure(settings)
+        with database.across_tenants() as session:
+            unknown_chains.acknowledge(session, settings.master_keys, arguments.chain)
 
 
 def _log_status(_: argparse.Namespace) -> None:

@@ -101,7 +101,7 @@ class Library:
 
 def make(settings: Settings, database: Database, size: int) -> Library:
     """Fill a tenant of its own with `size` records, the newest made now."""
-    tenant_id, _ = tenants.create(database, "bench")
+    tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
     with database.transaction(tenant_id) as session:
         lexemes = search_keys.lexemes(session, settings.master_keys, tenant_id)
     library = Library(

@@ -44,6 +44,7 @@ class Service:
         }
         self.running: dict[str, Process] = {}
         settings = Settings.from_environ({**lab.environ, **self._environ})
+        self.master_keys = settings.master_keys
         self.database = Database(settings.database_url, application="bench")
 
     def start(self) -> None:
@@ -73,7 +74,9 @@ class Service:
 
     def new_tenant(self) -> "Tenant":
         """Make a tenant of a part's own, with a session for its findings."""
-        tenant_id, key = tenants.create(self.database, f"bench {secrets.token_hex(4)}")
+        tenant_id, key = tenants.create(
+            self.database, self.master_keys, f"bench {secrets.token_hex(4)}"
+        )
         return Tenant(self, tenant_id, key)
 
     def drive(self, plan: Plan) -> load.Tally:

@@ -25,6 +25,7 @@ from jobs import anchor_audit, stamp_checkpoint
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.logs import World, add_leaves, new_world
+from tests.secrets import MASTER_KEYS
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Place:
 
     def tenant(self) -> UUID:
         """Return a new tenant: its chain has two entries."""
-        return tenants.create(self.database, "anchored")[0]
+        return tenants.create(self.database, MASTER_KEYS, "anchored")[0]
 
     def append(self, tenant_id: UUID) -> None:
         """Add an entry to a tenant's chain."""
@@ -107,7 +108,8 @@ class Place:
     def anchors(self, tenant_id: UUID, policy: Policy | None = None) -> list[dict[str, Any]]:
         """Return a tenant's anchors as they are answered."""
         with self.database.transaction(tenant_id, snapshot=True) as session:
-            reader = AnchorReader(session, tenant_id, policy, self.runtime.settings.tsa_ca_file)
+            trusted = self.runtime.settings.tsa_ca_file
+            reader = AnchorReader(session, tenant_id, policy, MASTER_KEYS, trusted)
             return [reader.represent(each) for each in reader.rows(None, 200)]
 
     def key(self) -> VerifierKey:

@@ -27,6 +27,7 @@ from app.lib import canonical_json
 from app.models import NO_TENANT
 from app.settings import Settings
 from tests.logs import World, add_leaves
+from tests.secrets import MASTER_KEYS
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def anchor(world: World) -> None:
         with world.database.across_tenants() as session:
             job = jobs.claim(session, NO_TENANT, job.id)
             if job is not None:
-                step = heads.step(session, NO_TENANT, job)
+                step = heads.step(MASTER_KEYS, session, NO_TENANT, job)
                 jobs.advance(session, job, step)
 
 
@@ -194,6 +195,7 @@ _TABLES = (
     "events",
     "deliveries",
     "jobs",
+    "acknowledged_chains",
 )
 
 
@@ -227,7 +229,7 @@ def new_place(settings: Settings, engine: Engine, folder: Path) -> Iterator[Plac
     """
     database = Database(settings.database_url, application="tests")
     world = World(database, settings.master_keys, FileHead(folder / "head"))
-    tenant_id, _ = tenants.create(database, "the victim")
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "the victim")
     verifier = Verifier(database, settings.master_keys, world.store, Trust())
     place = Place(world, verifier, Owner(engine, tenant_id), tenant_id)
     place.append(3)

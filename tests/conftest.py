@@ -26,10 +26,10 @@ from app.core.log.keeper import Keeper
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
-from app.lib.sealing import MasterKeys
 from app.settings import Settings
 from app.web import create_app
 from jobs.runtime import Runtime
+from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
 hypothesis_settings.register_profile("tests", deadline=None, print_blob=True)
 hypothesis_settings.load_profile("tests")
@@ -103,7 +103,7 @@ def environ(postgres: EmbeddedPostgres) -> dict[str, str]:
     return {
         "DATABASE_URL": postgres.url,
         "DATABASE_ADMIN_URL": postgres.admin_url,
-        "MASTER_KEYS": MasterKeys.generate(),
+        "MASTER_KEYS": MASTER_KEYS_SETTING,
         "BASE_URL": "https://records.test",
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
     }
@@ -192,13 +192,13 @@ def log_runtime(log_settings: Settings) -> Iterator[Runtime]:
 @pytest.fixture
 def tenant(database: Database) -> FreshTenant:
     """Return a tenant of this test's own."""
-    return FreshTenant(*tenants.create(database, "the test's tenant"))
+    return FreshTenant(*tenants.create(database, MASTER_KEYS, "the test's tenant"))
 
 
 @pytest.fixture
 def other_tenant(database: Database) -> FreshTenant:
     """Return a stranger."""
-    return FreshTenant(*tenants.create(database, "a stranger"))
+    return FreshTenant(*tenants.create(database, MASTER_KEYS, "a stranger"))
 
 
 @pytest.fixture(scope="session")

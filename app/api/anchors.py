@@ -96,7 +96,13 @@ def list_anchors(args: dict[str, Any]) -> Response:
     settings = services().settings
     tenant_id = caller().tenant_id
     with transaction(snapshot=True) as session:
-        reader = AnchorReader(session, tenant_id, settings.witness_policy, settings.tsa_ca_file)
+        reader = AnchorReader(
+            session,
+            tenant_id,
+            settings.witness_policy,
+            settings.master_keys,
+            settings.tsa_ca_file,
+        )
         standing = anchors.standing(session, tenant_id)
         return page(
             args,

@@ -1,11 +1,9 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
-import enum
+from threading import BoundedSemaphore
 from typing import Any
 
 from flask import Response
-from marshmallow import ValidationError, validate, validates_schema
-from marshmallow import fields as plain
 
 from app.api import audit_exports, fields, parsing
 from app.api.answers import answer
@@ -16,12 +14,14 @@ from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
+from app.api.verification_schemas import HASH, VerificationSchema, VerifyArgs
 from app.core import audit_view, job_control
-from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
 from app.core.verification import jobs as audit_jobs
 from app.core.verification.deadline import TakesLonger
+from app.core.verification.verifier import Asked
 from app.lib.canonical_json import MAX_INTEGER
+from app.models import Job
 
 blp = Blueprint(
     "audit",
@@ -31,8 +31,8 @@ blp = Blueprint(
 )
 
 _SECONDS = 10.0
-
-_HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
+# A verification holds a connection and much of Python's one lock: others wait for both.
+_room = BoundedSemaphore(2)
 
 
 class AuditArgs(PageArgs):
@@ -42,49 +42,6 @@ class AuditArgs(PageArgs):
     action = fields.Text(100, metadata={"example": "webhook.create"})
     since = fields.Time(metadata={"description": "Appended at this moment or later."})
     until = fields.Time(metadata={"description": "Appended before this moment."})
-
-
-class Since(enum.StrEnum):
-    """Where a verification begins."""
-
-    ANCHOR = "anchor"
-
-
-class Full(enum.StrEnum):
-    """Whether to verify all that there is."""
-
-    NO = "0"
-    YES = "1"
-
-
-class Verdict(enum.StrEnum):
-    """How far a chain was found intact."""
-
-    INTACT = "intact"
-    INTACT_SINCE_ANCHOR = "intact-since-anchor"
-
-
-class VerifyArgs(fields.Schema):
-    """What to verify. Of a head that the caller kept, both members or none."""
-
-    seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
-    hash = fields.Text(
-        64,
-        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
-        metadata={"description": "`head.hash` of then.", **_HASH},
-    )
-    since = fields.Choice(
-        Since, metadata={"description": "`anchor`: only what came after the newest anchor."}
-    )
-    full = fields.Choice(
-        Full, metadata={"description": "`1`: every timestamp and cosignature, not the newest."}
-    )
-
-    @validates_schema
-    def _both(self, data: dict[str, Any], **_: Any) -> None:
-        for given, missing in (("seq", "hash"), ("hash", "seq")):
-            if given in data and missing not in data:
-                raise ValidationError(f"Send it together with {given}.", missing)
 
 
 class ActorSchema(fields.Schema):
@@ -113,8 +70,8 @@ class EntrySchema(fields.Schema):
     target = fields.Object(TargetSchema, required=True)
     details = fields.JsonObject(parsing.MAX_BODY, required=True)
     request_id = fields.Text(128, required=True, allow_none=True)
-    prev_hash = fields.Text(64, required=True, metadata=_HASH)
-    hash = fields.Text(64, required=True, metadata=_HASH)
+    prev_hash = fields.Text(64, required=True, metadata=HASH)
+    hash = fields.Text(64, required=True, metadata=HASH)
 
 
 class EntryPageSchema(fields.Schema):
@@ -122,89 +79,6 @@ class EntryPageSchema(fields.Schema):
 
     data = fields.Items(fields.Object(EntrySchema), required=True, max_items=200)
     next_cursor = fields.Text(1000, required=True, allow_none=True)
-
-
-class HeadSchema(fields.Schema):
-    """The newest entry of a chain."""
-
-    seq = fields.Integer(1, MAX_INTEGER, required=True)
-    hash = fields.Text(64, required=True, metadata=_HASH)
-
-
-class NewestTimestampSchema(fields.Schema):
-    """A timestamp by an authority (RFC 3161): of the log at which size, and when."""
-
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    at = fields.Time(required=True)
-
-
-class AnchorsSchema(fields.Schema):
-    """What the chain was held against outside itself."""
-
-    enabled = plain.Boolean(required=True)
-    disabled_since = fields.Time(required=True, allow_none=True)
-    checked = fields.Integer(
-        0, MAX_INTEGER, required=True, metadata={"description": "Heads that the log took in."}
-    )
-    pending = fields.Integer(
-        0, MAX_INTEGER, required=True, metadata={"description": "Heads that wait for the log."}
-    )
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
-    anchored_by = fields.Items(
-        fields.Choice(Voucher),
-        required=True,
-        max_items=3,
-        metadata={"description": "What vouches for the newest head."},
-    )
-    timestamps = fields.Integer(0, MAX_INTEGER, required=True)
-    newest_timestamp = fields.Object(NewestTimestampSchema, required=True, allow_none=True)
-    cosignatures = fields.Integer(0, MAX_INTEGER, required=True)
-
-
-class PredecessorSchema(fields.Schema):
-    """A log that ended, and how many of its leaves are still held and were verified."""
-
-    origin = fields.Text(1000, required=True)
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    held = fields.Integer(0, MAX_INTEGER, required=True)
-
-
-class VerifiedLogSchema(fields.Schema):
-    """The log as it was published last, whose signature was verified."""
-
-    origin = fields.Text(1000, required=True)
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    root = fields.Text(64, required=True, metadata=_HASH)
-    predecessors = fields.Items(fields.Object(PredecessorSchema), required=True, max_items=10_000)
-
-
-class SinceSchema(HeadSchema):
-    """The anchor from which on the chain was verified."""
-
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
-
-
-class VerificationSchema(fields.Schema):
-    """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
-
-    status = fields.Choice(Verdict, required=True)
-    entries = fields.Integer(1, MAX_INTEGER, required=True)
-    head = fields.Object(HeadSchema, required=True)
-    anchored_through = fields.Integer(1, MAX_INTEGER, required=True, allow_none=True)
-    unanchored_entries = fields.Integer(0, MAX_INTEGER, required=True)
-    anchors = fields.Object(AnchorsSchema, required=True)
-    log = fields.Object(VerifiedLogSchema, required=True, allow_none=True)
-    head_store = fields.Text(200, required=True, metadata={"example": "kept"})
-    unknown_chains = fields.Integer(
-        0,
-        MAX_INTEGER,
-        required=True,
-        metadata={"description": "Chains in the log that no tenant of this service has any more."},
-    )
-    since = fields.Object(SinceSchema)
-    leaves_read_from = fields.Integer(
-        0, MAX_INTEGER, metadata={"description": "With `since`: the first leaf that was read."}
-    )
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -246,14 +120,35 @@ def verify(args: dict[str, Any]) -> Response:
     chain must lead through it too. `since=anchor` begins at the newest anchor that the log proves,
     and costs what came after it. A broken chain is answered 409 with the first bad `seq`, what was
     expected and what was found; a database older than its log 409 `log-rolled-back`. What takes
-    longer than ten seconds is done by a job: 202, with the job's `Location`.
+    longer than some seconds, or finds two others at it, is done by a job: 202, with the job's
+    `Location`. Who asks the same within a minute of its end gets what it found (`verified_at`).
     """
     asked = audit_jobs.asked(args)
-    here = services()
-    try:
-        found = here.verifier.verify(caller().tenant_id, asked, _SECONDS)
-    except TakesLonger:
+    with transaction() as session:
+        job = audit_jobs.same(session, caller().tenant_id, asked)
+        if job is not None and job.finished_at is None:
+            return _accepted(job)
+    if job is not None:
+        return answer(audit_jobs.answered(job))
+    found = _verified(asked)
+    if found is None:
         with transaction() as session:
-            job = job_control.represent(audit_jobs.enqueue(session, caller().tenant_id, asked))
-        return answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "5"})
+            return _accepted(audit_jobs.enqueue(session, caller().tenant_id, asked))
     return answer(found)
+
+
+def _verified(asked: Asked) -> dict[str, Any] | None:
+    """Verify at once; None if there is no room or no time for it."""
+    if not _room.acquire(blocking=False):
+        return None
+    try:
+        return services().verifier.verify(caller().tenant_id, asked, _SECONDS)
+    except TakesLonger:
+        return None
+    finally:
+        _room.release()
+
+
+def _accepted(job: Job) -> Response:
+    shown = job_control.represent(job)
+    return answer(shown, 202, {"Location": f"/v1/jobs/{shown['id']}", "Retry-After": "5"})

@@ -19,7 +19,7 @@ from app.core.verification import breaks
 from app.database import Database
 from app.errors import AuditChainBroken, FieldError, Invalid
 from app.ledger.hash_chain import Head
-from app.ledger.policy import Policy
+from app.settings import Settings
 
 NDJSON = "application/x-ndjson"
 
@@ -47,20 +47,27 @@ def export() -> Response:
     with transaction() as session:
         end = audit_export.begin(session, caller())
     here = services()
-    lines = _lines(here.database, caller(), end, here.settings.witness_policy)
+    lines = _lines(here.database, caller(), end, here.settings)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
     rest = cut.short(lines, request_id(), partial(_told, here, caller().tenant_id))
     return Response(chain([first], rest), content_type=NDJSON)
 
 
-def _lines(database: Database, reader: Caller, end: Head, policy: Policy | None) -> Iterator[bytes]:
+def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:
     for after in range(0, end.seq, audit_export.PART):
         with database.transaction(reader.tenant_id) as session:
             entries = audit_export.part(session, reader, after, end)
         yield b"".join(map(audit_export.line, entries))
     with database.transaction(reader.tenant_id, snapshot=True) as session:
-        trailer = audit_export.trailer(session, reader.tenant_id, end, policy)
+        trailer = audit_export.trailer(
+            session,
+            reader.tenant_id,
+            end,
+            settings.witness_policy,
+            settings.master_keys,
+            settings.tsa_ca_file,
+        )
     yield trailer
 
 

@@ -8,6 +8,7 @@ slow reader holds no connection and no old rows, and memory does not grow with t
 from collections.abc import Sequence
 from uuid import UUID
 
+from cryptography.x509 import Certificate
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -19,6 +20,7 @@ from app.core.callers import Caller
 from app.ledger.hash_chain import Head
 from app.ledger.policy import Policy
 from app.lib import canonical_json
+from app.lib.sealing import MasterKeys
 from app.models import AuditEntry, AuditHead
 
 PART = 500
@@ -69,13 +71,20 @@ def line(entry: AuditEntry) -> bytes:
     return canonical_json.dumps(audit_view.represent(entry)) + b"\n"
 
 
-def trailer(session: Session, tenant_id: UUID, end: Head, policy: Policy | None) -> bytes:
+def trailer(
+    session: Session,
+    tenant_id: UUID,
+    end: Head,
+    policy: Policy | None,
+    master_keys: MasterKeys,
+    trusted: Sequence[Certificate],
+) -> bytes:
     """Return the last line of an export, without which it is incomplete.
 
     It holds the newest anchors of the entries before it, each with its proof. Needs a snapshot.
     """
-    reader = AnchorReader(session, tenant_id, policy)
-    newest = anchors.rows(session, tenant_id, end.seq + 1, MOST_ANCHORS)
+    reader = AnchorReader(session, tenant_id, policy, master_keys, trusted)
+    newest = reader.rows(end.seq + 1, MOST_ANCHORS)
     members = {
         "type": "trailer",
         "entries": end.seq,

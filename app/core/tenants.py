@@ -1,17 +1,16 @@
 """Tenants: made by an operator, each with an audit chain and a root admin key from the start."""
 
-import secrets
 from uuid import UUID
 
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core import audit, chain_salts
 from app.core.callers import OPERATOR, Role
 from app.database import Database
-from app.ledger.leaves import SALT_BYTES
 from app.lib import api_keys
+from app.lib.sealing import MasterKeys
 from app.models import ApiKey, Tenant
 
 ROOT_KEY_NAME = "root"
@@ -19,7 +18,9 @@ ROOT_KEY_NAME = "root"
 _SEED_LOCK = 7_264_301_559
 
 
-def create(database: Database, name: str, *, root_key: str | None = None) -> tuple[UUID, str]:
+def create(
+    database: Database, master_keys: MasterKeys, name: str, *, root_key: str | None = None
+) -> tuple[UUID, str]:
     """Make a tenant with its chain and root admin key; return the tenant's id and the key's text.
 
     `root_key` is the text of the key to install; by default a new one is made. The text is not
@@ -27,8 +28,9 @@ def create(database: Database, name: str, *, root_key: str | None = None) -> tup
     """
     tenant_id, key_id = ids.new(), ids.new()
     key_text = root_key or api_keys.new()
+    salt, seal = chain_salts.new(master_keys, tenant_id)
     with database.transaction(tenant_id) as session:
-        session.add(Tenant(id=tenant_id, name=name, chain_salt=secrets.token_bytes(SALT_BYTES)))
+        session.add(Tenant(id=tenant_id, name=name, chain_salt=salt, chain_seal=seal))
         session.flush()
         session.add(
             ApiKey(
@@ -52,7 +54,9 @@ def create(database: Database, name: str, *, root_key: str | None = None) -> tup
     return tenant_id, key_text
 
 
-def seed(database: Database, root_key: str, *, name: str = "default") -> bool:
+def seed(
+    database: Database, master_keys: MasterKeys, root_key: str, *, name: str = "default"
+) -> bool:
     """Make the first tenant with the key that the operator chose, unless that key is known already.
 
     Returns whether a tenant was made. A revoked root key stays revoked: it is known.
@@ -63,7 +67,7 @@ def seed(database: Database, root_key: str, *, name: str = "default") -> bool:
         digest = api_keys.digest(root_key)
         if session.scalar(select(ApiKey.id).where(ApiKey.digest == digest)) is not None:
             return False
-        create(database, name, root_key=root_key)
+        create(database, master_keys, name, root_key=root_key)
     return True
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import FetchedValue, true
+from sqlalchemy import true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id
@@ -13,6 +13,7 @@ class Tenant(Base):
     """One customer of the service; nothing of one is ever seen by another.
 
     `digest_series` is kept by the database: new with each address that is set where none was.
+    `chain_salt` counts only with `chain_seal`; tenants of older releases lack both until `release`.
     """
 
     __tablename__ = "tenants"
@@ -28,5 +29,6 @@ class Tenant(Base):
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]
-    chain_salt: Mapped[bytes] = mapped_column(server_default=FetchedValue())
+    chain_salt: Mapped[bytes | None]
+    chain_seal: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]

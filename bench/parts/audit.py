@@ -49,7 +49,7 @@ GRANT ALL ON bare_heads, bare_entries TO PUBLIC;
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Verify a long chain, from its newest anchor too, then append to one by eight writers."""
     with lab.migrated() as (settings, database):
-        tenant_id, _ = tenants.create(database, "bench")
+        tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
         head = FileHead(lab.folder / "audit-head")
         keeper = Keeper(database, settings.master_keys, "bench.test/log", head)
         bodies = _grow(settings, database, keeper, tenant_id, scale.backlogs[-1])
@@ -87,7 +87,7 @@ def _grow(
                 (seq, digest, tenant_id),
             )
             owner.commit()
-            _anchor(database)
+            _anchor(settings, database)
             add_leaves(database, _LEAVES)
             keeper.run()
         owner.execute("ANALYZE audit_entries, log_leaves")
@@ -123,14 +123,16 @@ def _body(tenant_id: UUID, seq: int, before: bytes) -> bytes:
     )
 
 
-def _anchor(database: Database) -> None:
+def _anchor(settings: Settings, database: Database) -> None:
     with database.across_tenants() as session:
         job = heads.look(session)
     while job is not None:
         with database.across_tenants() as session:
             job = jobs.claim(session, NO_TENANT, job.id)
             if job is not None:
-                jobs.advance(session, job, heads.step(session, NO_TENANT, job))
+                jobs.advance(
+                    session, job, heads.step(settings.master_keys, session, NO_TENANT, job)
+                )
 
 
 def _verify(verifier: Verifier, tenant_id: UUID, bodies: list[bytes]) -> Iterator[Figure]:
@@ -201,7 +203,7 @@ def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Fi
     url = settings.database_url.replace("+psycopg", "")
     with psycopg.connect(settings.database_admin_url.replace("+psycopg", "")) as owner:
         owner.execute(_BARE)
-    tenant_id, _ = tenants.create(database, "appended to")
+    tenant_id, _ = tenants.create(database, settings.master_keys, "appended to")
     with psycopg.connect(url, autocommit=True) as made:
         made.execute("INSERT INTO bare_heads VALUES (%s, 0, %s)", (tenant_id, bytes(32)))
     body = _body(tenant_id, 1, bytes(32))

@@ -16,6 +16,7 @@ from app.models import NO_TENANT, Job
 from tests.api.making import refused
 from tests.api.test_system import serving
 from tests.conftest import Api, FreshTenant
+from tests.secrets import MASTER_KEYS
 from tests.unit.verifying import Answer
 from tests.unit.verifying import answer as answer_of
 
@@ -28,7 +29,7 @@ def anchor(database: Database, log: Keeper) -> Callable[[], None]:
 
     def run() -> None:
         with database.across_tenants() as session:
-            heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+            heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
         log.run()
 
     return run
@@ -73,7 +74,7 @@ def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
 
 def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> None:
     with database.across_tenants() as session:
-        heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+        heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
     (found,) = listed(api())["data"]
     assert (found["log_proof"], found["vkey"], found["timestamp"]) == (None, None, None)
     assert found["cosignatures"] == []
@@ -150,7 +151,7 @@ def test_the_verifier_takes_a_genuine_export(
     assert found.verdicts["trailer"] == found.verdicts["anchor 1"] == "VALID"
     assert found.of("NOT CHECKED") == ["entries 5 to 5"], "the export's own"
     with database.across_tenants() as session:
-        heads.step(session, NO_TENANT, Job(cursor=None, progress=None))
+        heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
     found = verified()
     assert (found.code, found.of("NOT CHECKED")[0]) == (0, "anchor 1"), "it waits for the log"
     log.run()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
@@ -10,8 +11,13 @@ import pytest
 import rfc8785
 from sqlalchemy import Engine, text
 
+from app import ids
+from app.api import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.errors import LogDamaged
+from app.settings import Settings
+from jobs.run_job import work_on
+from jobs.runtime import Runtime
 from tests.api.making import make_session, pin_of, pointers, refused
 from tests.api.test_sessions import shifted
 from tests.conftest import Api, FreshTenant
@@ -267,6 +273,8 @@ def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
     answer = api().get("/v1/audit/verify")
     assert answer.status_code == 200
     report = dict(answer.json)
+    assert report.pop("verified_at") > newest["at"]
+    assert len(report.pop("chain")) == 64
     log = report.pop("log")
     assert log is None or log["predecessors"] == []
     assert report == {
@@ -283,11 +291,13 @@ def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
             "leaf_index": None,
             "anchored_by": [],
             "timestamps": 0,
+            "timestamps_unverified": 0,
             "newest_timestamp": None,
             "cosignatures": 0,
         },
         "head_store": NO_HEAD,
-        "unknown_chains": 0,
+        "unknown_chains": None,
+        "unknown_chains_at": None,
     }
 
 
@@ -308,6 +318,45 @@ def test_a_verification_that_takes_long_is_a_job(
     assert answers[0].headers["Retry-After"]
     job = api().get(place).json
     assert (job["kind"], job["args"], job["status"]) == ("verify_audit", {"full": "1"}, "queued")
+
+
+def test_a_third_verification_at_once_is_a_job(api: Apis) -> None:
+    room = audit_routes._room
+    assert room.acquire(blocking=False)
+    assert api().get("/v1/audit/verify").status_code == 200
+    assert room.acquire(blocking=False)
+    try:
+        assert api().get("/v1/audit/verify").status_code == 202
+    finally:
+        room.release(2)
+    # Who asks the same again waits for that job.
+    assert api().get("/v1/audit/verify").status_code == 202
+    assert api().get("/v1/audit/verify?full=1").status_code == 200
+    assert room.acquire(blocking=False)
+    room.release()
+
+
+def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
+    api: Apis, tenant: FreshTenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.audit._SECONDS", 0.0)
+    head = entries(api())[0]
+    good = "/v1/audit/verify"
+    bad = f"/v1/audit/verify?seq=1&hash={head['hash']}"
+    places = [api().get(path).headers["Location"] for path in (good, bad)]
+    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
+    for place in places:
+        job_id = ids.parse("job", place.rpartition("/")[2])
+        assert job_id is not None
+        work_on(worker, tenant.id, job_id)
+    worker.close()
+    change_settings(api(), 1)
+    answers = [api().get(good) for _ in range(2)]
+    assert [(answer.status_code, answer.json["entries"]) for answer in answers] == [(200, 2)] * 2
+    assert answers[0].json["verified_at"] == api().get(places[0]).json["progress"]["verified_at"]
+    problem = refused(api().get(bad), 409, "audit-chain-broken")
+    assert (problem["seq"], problem["reason"]) == (1, "other_head")
+    assert problem["verified_at"] == api().get(places[1]).json["progress"]["verified_at"]
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "full=yes", "seq=1", "since=anchor&seq=0"])
@@ -343,6 +392,8 @@ def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
         (f"seq=1&hash={'0' * 63}%0A", "/hash"),
         (f"seq=1&hash={'0' * 64}%0A", "/hash"),
         ("since=anchors", "/since"),
+        ("since=anchor&full=1", "/full"),
+        (f"chain={'0' * 63}", "/chain"),
     ],
 )
 def test_half_a_head_and_what_is_none_are_refused(api: Apis, query: str, pointer: str) -> None:

@@ -25,6 +25,7 @@ from app.web import create_app
 from tests.api.making import NOBODY, make_record, make_session, pointers, refused
 from tests.conftest import Api
 from tests.logs import FLIP, World, add_leaves, new_world
+from tests.secrets import MASTER_KEYS
 
 FOR_EVER = "public, max-age=31536000, immutable"
 
@@ -56,7 +57,7 @@ def service(
 ) -> Iterator[Service]:
     """Return a service whose log has not begun."""
     with new_world(log_settings, log_owner, tmp_path) as world:
-        _, key = tenants.create(world.database, "the test's tenant")
+        _, key = tenants.create(world.database, MASTER_KEYS, "the test's tenant")
         yield Service(world, Api(log_app.test_client(), key), Api(log_app.test_client(), None))
 
 

@@ -27,6 +27,7 @@ from tests.api.making import (
 )
 from tests.api.sending import history, make_webhook
 from tests.conftest import Answer, Api, FreshTenant
+from tests.secrets import MASTER_KEYS
 
 # Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
 # A log-proof is 409 and a pack 202 because no worker publishes and builds here.
@@ -440,7 +441,7 @@ def test_lists_show_a_pinned_key_its_own_and_a_stranger_nothing(
 ) -> None:
     world = World(holder(tenant.root_key))
     World(holder(tenant.root_key))
-    stranger = holder(tenants.create(database, "nobody")[1])
+    stranger = holder(tenants.create(database, MASTER_KEYS, "nobody")[1])
     inside = holder(world.key_text("read", "inside"))
     outside = holder(world.key_text("read", "outside"))
     for path, own in (

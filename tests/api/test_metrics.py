@@ -21,6 +21,7 @@ from app.dev.valkey import EmbeddedValkey
 from app.settings import Settings
 from app.web import create_app
 from tests.conftest import Api
+from tests.secrets import MASTER_KEYS
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 TOKEN = "t0ken"
@@ -66,7 +67,7 @@ def test_two_web_processes_say_the_same_and_count_each_request_once(
     webs: tuple[Flask, Flask], fresh_database: Database
 ) -> None:
     one, other = webs
-    _, key = tenants.create(fresh_database, "asked")
+    _, key = tenants.create(fresh_database, MASTER_KEYS, "asked")
     for app in (one, one, other):
         Api(app.test_client(), key).get("/v1/keys/self")
     # What a process has counted is in the table once it was asked, or after five seconds.
@@ -190,7 +191,7 @@ def test_every_family_is_described_once() -> None:
 def test_a_broken_audit_chain_is_counted(
     webs: tuple[Flask, Flask], fresh_database: Database, settings: Settings
 ) -> None:
-    _, key = tenants.create(fresh_database, "broken into")
+    _, key = tenants.create(fresh_database, MASTER_KEYS, "broken into")
     owner = _owner(fresh_database, settings)
     with owner.begin() as connection:
         connection.execute(text("UPDATE audit_entries SET hash = decode(repeat('00', 32), 'hex')"))

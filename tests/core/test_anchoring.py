@@ -27,6 +27,7 @@ from app.models import NO_TENANT
 from jobs.runtime import Runtime
 from tests.anchoring import Place, new_place, put_stamp
 from tests.logs import Killed
+from tests.secrets import MASTER_KEYS
 from tests.witnesses import Witness
 
 
@@ -125,7 +126,7 @@ def test_two_runs_at_once_anchor_each_head_once(place: Place) -> None:
 
     def run(_: int) -> Any:
         with place.database.across_tenants() as session:
-            return heads.step(session, NO_TENANT, job)
+            return heads.step(MASTER_KEYS, session, NO_TENANT, job)
 
     with ThreadPoolExecutor(4) as pool:
         steps: list[Step] = list(pool.map(run, range(4)))
@@ -145,13 +146,13 @@ def test_a_run_that_is_killed_leaves_all_of_a_step_or_nothing(
     with place.database.across_tenants() as session:
         claimed = jobs.claim(session, NO_TENANT, job.id)
         assert claimed is not None
-        jobs.advance(session, claimed, heads.step(session, NO_TENANT, claimed))
+        jobs.advance(session, claimed, heads.step(MASTER_KEYS, session, NO_TENANT, claimed))
 
     def die_before_the_commit() -> None:
         with place.database.across_tenants() as session:
             claimed = jobs.claim(session, NO_TENANT, job.id)
             assert claimed is not None
-            heads.step(session, NO_TENANT, claimed)
+            heads.step(MASTER_KEYS, session, NO_TENANT, claimed)
             raise Killed
 
     with pytest.raises(Killed):

@@ -8,16 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core import chain_salts, tenants
+from app.core.anchoring.anchors import AnchorReader
 from app.core.log import publication, succession
-from app.core.verification.deadline import TakesLonger
+from app.core.verification import chain, deadline
+from app.core.verification.deadline import Deadline, TakesLonger
 from app.core.verification.verifier import Asked
-from app.errors import LogDamaged, LogHeadLost, LogRolledBack
+from app.errors import AuditChainBroken, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
 from app.ledger.notes import Signer
 from tests.chains import Owner, Place, anchor
+from tests.secrets import MASTER_KEYS
 
 Attack = Callable[[Place, Owner], object]
 
@@ -109,7 +114,7 @@ def begin_anew(place: Place, owner: Owner) -> None:
         (sql("DELETE FROM audit_heads WHERE tenant_id = :tenant"), (1, "missing")),
         (sql(f"DELETE FROM {ANCHORS} AND seq = 9"), (9, "anchor_missing")),
         (sql(f"DELETE FROM {ANCHORS}"), (5, "anchor_missing")),
-        (sql(SALT), (5, "anchor_not_in_log")),
+        (sql(SALT), (1, "other_chain")),
         (
             sql(
                 "INSERT INTO audit_anchors"
@@ -316,15 +321,100 @@ def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: 
     assert place.broken() == (5, "other_head")
 
 
-def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(
+def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(place: Place) -> None:
+    place.owner.lengthen(5_000)
+    with place.world.database.transaction(place.tenant_id, snapshot=True) as session:
+        end = chain.end(session, place.tenant_id)
+        with pytest.raises(TakesLonger):
+            chain.check(session, place.tenant_id, end, Deadline(0))
+    assert place.verify()["status"] == "intact"
+
+
+def test_who_would_wait_for_more_than_some_seconds_is_told_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.owner.lengthen(20_000)
-    monkeypatch.setattr("app.core.verification.whole._ENTRIES_A_SECOND", 10**12)
-    monkeypatch.setattr("app.core.verification.whole._LEAVES_A_SECOND", 10**12)
-    with pytest.raises(TakesLonger):
-        place.verifier.verify(place.tenant_id, Asked(), seconds=0.001)
-    assert place.verify()["status"] == "intact"
+    """However long they may wait: others need the processor too."""
+    monkeypatch.setattr(deadline, "_EXPECTED_AT_MOST", 0.004)
+    for asked in (Asked(), Asked(since_anchor=True)):
+        assert place.verifier.verify(place.tenant_id, asked, seconds=60)
+    place.owner.lengthen(300)
+    for asked in (Asked(), Asked(since_anchor=True)):
+        with pytest.raises(TakesLonger):
+            place.verifier.verify(place.tenant_id, asked, seconds=60)
+
+
+# The chain's name
+
+
+def rename(place: Place, owner: Owner) -> None:
+    """Write everything anew, forget the anchors, and give the chain a name the log never heard."""
+    owner.forge_tail(1, 12)
+    owner(
+        f"DELETE FROM {ANCHORS}",
+        "UPDATE tenants SET chain_salt = sha256(chain_salt) WHERE id = :tenant",
+    )
+
+
+@pytest.mark.parametrize("asked", [Asked(), Asked(full=True), Asked(since_anchor=True)])
+def test_a_chain_under_another_name_is_broken_and_never_anchored(
+    place: Place, asked: Asked
+) -> None:
+    rename(place, place.owner)
+    with pytest.raises(AuditChainBroken) as caught:
+        place.verifier.verify(place.tenant_id, asked)
+    assert (caught.value.report["seq"], caught.value.report["reason"]) == (1, "other_chain")
+    with structlog.testing.capture_logs() as lines:
+        place.anchor()
+    assert [(line["event"], line["log_level"]) for line in lines[:1]] == [
+        ("audit_chain_not_sealed", "critical")
+    ]
+    assert place.owner.scalar(f"SELECT count(*) FROM {ANCHORS}") == 0
+    assert place.broken() == (1, "other_chain")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "chain_seal = NULL",
+        "chain_salt = NULL",
+        "chain_salt = NULL, chain_seal = NULL",
+        "chain_seal = set_byte(chain_seal, 30, 0)",
+        "chain_seal = ''",
+        "(chain_salt, chain_seal) = (SELECT chain_salt, chain_seal FROM tenants WHERE id = :other)",
+    ],
+)
+def test_a_name_counts_only_with_its_tenant_s_own_seal(place: Place, change: str) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    place.owner(f"UPDATE tenants SET {change} WHERE id = :tenant AND id <> :other", other=other)
+    assert place.broken() == (1, "other_chain")
+    with (
+        pytest.raises(AuditChainBroken, match="sealed"),
+        place.world.database.transaction(place.tenant_id, snapshot=True) as session,
+    ):
+        AnchorReader(session, place.tenant_id, None, MASTER_KEYS)
+
+
+def test_only_who_has_neither_salt_nor_seal_gets_both(place: Place) -> None:
+    database = place.world.database
+    others = [tenants.create(database, MASTER_KEYS, "another")[0] for _ in range(2)]
+    place.owner("UPDATE tenants SET chain_seal = NULL WHERE id = :tenant")
+    place.owner(
+        "UPDATE tenants SET chain_seal = NULL, chain_salt = NULL WHERE id = :other", other=others[0]
+    )
+    assert chain_salts.complete(database, MASTER_KEYS) == 1
+    assert chain_salts.complete(database, MASTER_KEYS) == 0
+    for other in others:
+        assert place.verifier.verify(other, Asked())["entries"] == 2
+    assert place.broken() == (1, "other_chain")
+
+
+def test_a_name_that_a_caller_kept_is_held_against_the_chain_s(place: Place) -> None:
+    name = place.verify()["chain"]
+    salt = place.owner.scalar("SELECT chain_salt FROM tenants WHERE id = :tenant")
+    assert name == leaves.chain_name(salt).hex()
+    assert place.verify(chain=name)["chain"] == name
+    assert place.broken(chain="0" * 64) == (1, "other_chain")
+    assert place.events() == []
 
 
 # From the newest anchor on

@@ -9,18 +9,21 @@ from threading import Event, Thread
 import pytest
 import structlog
 
-from app.core import audit, jobs, tenants
+from app import manage
+from app.core import audit, chain_salts, jobs, tenants
 from app.core.callers import SYSTEM
 from app.core.jobs import Errand, Failed
-from app.core.verification import breaks, deadline, recent
+from app.core.verification import breaks, deadline, recent, unknown_chains
 from app.core.verification import jobs as verification
 from app.core.verification.verifier import Asked
-from app.errors import LogDamaged
+from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
+from app.lib.sealing import MasterKeys
 from app.models import Job
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.chains import Place
+from tests.secrets import MASTER_KEYS
 
 
 def done(place: Place, job: Job) -> Job:
@@ -101,7 +104,11 @@ def test_a_break_is_answered_even_if_it_cannot_be_kept(place: Place) -> None:
 
 
 def test_a_head_that_a_caller_invented_is_refused_and_told_to_nobody(place: Place) -> None:
-    assert place.broken(kept=Head(4, "0" * 64)) == (4, "other_head")
+    with structlog.testing.capture_logs() as lines:
+        assert place.broken(kept=Head(4, "0" * 64)) == (4, "other_head")
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("kept_head_contradicted", "warning")
+    ]
     assert place.events() == []
     assert standing(place) is None
 
@@ -127,14 +134,57 @@ def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) ->
         assert verification.enqueue(session, place.tenant_id, Asked(full=True)).id == job.id
     ended = done(place, job)
     assert ended.status == "succeeded"
-    assert json.loads(ended.progress or "") == json.loads(json.dumps(place.verify()))
+    found = json.loads(ended.progress or "")
+    assert found == json.loads(json.dumps(place.verify())) | {"verified_at": found["verified_at"]}
+    with place.world.database.transaction(place.tenant_id) as session:
+        same = verification.same(session, place.tenant_id, Asked(full=True))
+        assert verification.same(session, place.tenant_id, Asked()) is None
+    assert same is not None
+    assert verification.answered(same) == found
+    place.owner("UPDATE jobs SET finished_at = finished_at - interval '1 minute'")
+    with place.world.database.transaction(place.tenant_id) as session:
+        assert verification.same(session, place.tenant_id, Asked(full=True)) is None
+
+
+def test_whoever_invents_questions_gets_no_more_than_some_at_once(place: Place) -> None:
+    def ask(number: int) -> Job:
+        with place.world.database.transaction(place.tenant_id) as session:
+            asked = Asked(kept=Head(1, f"{number:064x}"))
+            return verification.enqueue(session, place.tenant_id, asked)
+
+    first, second = ask(1), ask(2)
+    with pytest.raises(Busy):
+        ask(3)
+    assert (ask(1).id, ask(2).id) == (first.id, second.id)
+    done(place, first)
+    assert ask(3).id not in (first.id, second.id)
+
+
+def test_an_operator_acknowledges_a_chain_by_its_name_alone(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert manage.main(["audit", "acknowledge", "0" * 64]) == 1
+    assert "No chain of this name is open" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        manage.main(["audit", "acknowledge", "0" * 63])
 
 
 def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) -> None:
     place.owner.cut(8)
     with place.world.database.transaction(place.tenant_id) as session:
-        job = verification.enqueue(session, place.tenant_id, Asked(kept=Head(12, "0" * 64)))
+        asked = Asked(kept=Head(12, "0" * 64))
+        job = verification.enqueue(session, place.tenant_id, asked)
     ended = done(place, job)
+    with pytest.raises(AuditChainBroken) as caught:
+        verification.answered(ended)
+    assert (caught.value.report["seq"], caught.value.report["reason"]) == (9, "missing")
+    assert caught.value.report["verified_at"]
+    with place.world.database.transaction(place.tenant_id) as session:
+        same = verification.same(session, place.tenant_id, asked)
+    assert same is not None
+    assert same.id == job.id
     assert ended.status == "dead"
     assert (ended.error or "").startswith(
         "audit-chain-broken: The audit chain is broken at entry 9"
@@ -146,7 +196,7 @@ def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) ->
 
 
 def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
-    other, _ = tenants.create(place.world.database, "another")
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     place.anchor()
     report = daily_run(place)
     assert (report["log"], report["heads"], report["unknown_chains"]) == ("intact", 4, 0)
@@ -156,7 +206,7 @@ def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
 
 
 def test_a_daily_run_finds_what_was_done_to_one_tenant_and_not_the_others(place: Place) -> None:
-    tenants.create(place.world.database, "another")
+    tenants.create(place.world.database, MASTER_KEYS, "another")
     place.anchor()
     place.owner.forge_tail(4, 12)
     with structlog.testing.capture_logs() as lines:
@@ -170,14 +220,24 @@ def test_a_daily_run_finds_what_was_done_to_one_tenant_and_not_the_others(place:
 
 
 @pytest.mark.parametrize(
-    "attack",
+    ("attack", "told", "stands"),
     [
-        "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant",
-        "SELECT drop_tenant(:tenant)",
+        (
+            "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant",
+            ["audit_chain_without_tenant", "audit_chain_broken"],
+            "1 broken; 1 in the log without a tenant",
+        ),
+        (
+            "SELECT drop_tenant(:tenant)",
+            ["audit_chain_without_tenant"],
+            "1 in the log without a tenant",
+        ),
     ],
 )
-def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(place: Place, attack: str) -> None:
-    other, _ = tenants.create(place.world.database, "another")
+def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(
+    place: Place, attack: str, told: list[str], stands: str
+) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     place.owner(
         "CREATE OR REPLACE FUNCTION drop_tenant(uuid) RETURNS void LANGUAGE sql"
         " SET session_replication_role = replica BEGIN ATOMIC"
@@ -189,9 +249,97 @@ def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(place: Place, att
     with structlog.testing.capture_logs() as lines:
         report = daily_run(place)
     assert report["unknown_chains"] == 1
-    assert [line["event"] for line in lines] == ["audit_chain_without_tenant"]
+    assert [line["event"] for line in lines] == told
+    assert standing(place) == stands
+    answer = place.verifier.verify(other, Asked())
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (1, report["began"])
+
+
+def drop_tenant(place: Place) -> None:
+    place.owner(
+        "SET LOCAL session_replication_role = replica",
+        *(
+            f"DELETE FROM {table} WHERE tenant_id = :tenant"
+            for table in ("audit_heads", "audit_entries", "audit_anchors")
+        ),
+        "DELETE FROM tenants WHERE id = :tenant",
+    )
+
+
+def acknowledge(place: Place, chain: bytes) -> None:
+    with place.world.database.across_tenants() as session:
+        unknown_chains.acknowledge(session, MASTER_KEYS, chain)
+
+
+def test_a_chain_whose_tenant_was_removed_on_purpose_is_closed_by_its_name(place: Place) -> None:
+    name = bytes.fromhex(place.verify()["chain"])
+    with pytest.raises(NotFound):
+        acknowledge(place, name)
+    drop_tenant(place)
+    daily_run(place)
     assert standing(place) == "1 in the log without a tenant"
-    assert place.verifier.verify(other, Asked())["unknown_chains"] == 1
+    with structlog.testing.capture_logs() as lines:
+        acknowledge(place, name)
+    assert [(line["event"], line["chain"]) for line in lines] == [
+        ("unknown_chain_acknowledged", name.hex())
+    ]
+    assert standing(place) is None
+    assert daily_run(place)["unknown_chains"] == 0
+    assert standing(place) is None
+
+
+def test_who_has_the_database_alone_acknowledges_nothing(place: Place) -> None:
+    name = bytes.fromhex(place.verify()["chain"])
+    drop_tenant(place)
+    daily_run(place)
+    other = MasterKeys.parse(MasterKeys.generate())
+    with place.world.database.across_tenants() as session:
+        unknown_chains.acknowledge(session, other, name)
+    assert daily_run(place)["unknown_chains"] == 1
+    assert standing(place) == "1 in the log without a tenant"
+
+
+def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) -> None:
+    """The break may be in a chain of that name, which its tenant does not have any more."""
+    name = bytes.fromhex(place.verify()["chain"])
+    place.owner.forge_tail(4, 12)
+    place.broken()
+    place.owner(
+        "DELETE FROM audit_anchors WHERE tenant_id = :tenant",
+        "UPDATE tenants SET chain_salt = NULL, chain_seal = NULL WHERE id = :tenant",
+    )
+    assert chain_salts.complete(place.world.database, MASTER_KEYS) == 1
+    daily_run(place)
+    assert place.verify()["unknown_chains"] == 1
+    assert standing(place) == "1 broken; 1 in the log without a tenant"
+    acknowledge(place, name)
+    assert place.verify()
+    assert standing(place) is None
+
+
+def test_nobody_says_how_many_chains_are_unknown_before_a_run_has_looked(place: Place) -> None:
+    assert place.verify()["unknown_chains"] is None
+    began = daily_run(place)["began"]
+    answer = place.verify()
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (0, began)
+
+
+def test_a_tenant_that_cannot_be_verified_stops_nobody_else_s_verification(place: Place) -> None:
+    last, _ = tenants.create(place.world.database, MASTER_KEYS, "behind it")
+    place.owner(
+        "UPDATE audit_entries SET action = 'other' WHERE tenant_id = :last AND seq = 1", last=last
+    )
+    place.owner("ALTER TABLE audit_heads ALTER COLUMN hash DROP NOT NULL")
+    place.owner("UPDATE audit_heads SET hash = NULL WHERE tenant_id = :tenant")
+    try:
+        with structlog.testing.capture_logs() as lines:
+            report = daily_run(place)
+    finally:
+        place.owner("UPDATE audit_heads SET hash = sha256('') WHERE hash IS NULL")
+        place.owner("ALTER TABLE audit_heads ALTER COLUMN hash SET NOT NULL")
+    assert (report["failed"], report["broken"], report["tenants"]) == (1, 1, 2)
+    assert [line["event"] for line in lines] == ["audit_chain_not_verified", "audit_chain_broken"]
+    assert (lines[0]["log_level"], lines[0]["error"]) == ("critical", "AttributeError")
 
 
 def test_a_tenant_whose_break_is_mended_is_healed_by_a_daily_run(place: Place) -> None:
@@ -204,7 +352,7 @@ def test_a_tenant_whose_break_is_mended_is_healed_by_a_daily_run(place: Place) -
 
 
 def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> None:
-    tenant_id, _ = tenants.create(log_runtime.database, "verified by a worker")
+    tenant_id, _ = tenants.create(log_runtime.database, MASTER_KEYS, "verified by a worker")
     with log_runtime.database.across_tenants() as session:
         everyone = verification.look(session)
         one = verification.enqueue(session, tenant_id, Asked())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.log import succession
 from app.core.verification.stamps import Trust
 from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged
@@ -15,6 +16,8 @@ from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned
 from app.ledger.policy import Policy
 from app.lib import timestamps
 from tests.chains import Place
+from tests.logs import add_leaves
+from tests.secrets import MASTER_KEYS
 
 SECONDS = 1_800_000_000
 
@@ -51,6 +54,10 @@ def witness() -> Witness:
 @pytest.fixture
 def stamped(place: Place, authority: TimestampAuthority, witness: Witness) -> Place:
     """Return a place whose newest checkpoint was stamped and cosigned."""
+    return stamp_newest(place, authority, witness)
+
+
+def stamp_newest(place: Place, authority: TimestampAuthority, witness: Witness) -> Place:
     trusted = timestamps.read_certificates(authority.ca_file.read_bytes())
     last = place.world.published()
     asked = timestamps.request(last.note)
@@ -99,7 +106,42 @@ def test_without_trusted_roots_a_timestamp_is_held_to_what_was_stored_with_it(
 ) -> None:
     verifier = replace(vouched.verifier, trust=Trust())
     anchors = replace(vouched, verifier=verifier).verify()["anchors"]
-    assert (anchors["timestamps"], anchors["cosignatures"]) == (1, 0)
+    assert (anchors["timestamps"], anchors["timestamps_unverified"]) == (0, 1)
+    assert (anchors["newest_timestamp"], anchors["cosignatures"]) == (None, 0)
+
+
+def test_without_trusted_roots_nobody_s_word_counts(stamped: Place) -> None:
+    verifier = replace(stamped.verifier, trust=Trust())
+    anchors = replace(stamped, verifier=verifier).verify()["anchors"]
+    assert anchors["anchored_by"] == ["log"]
+
+
+def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
+    place: Place, authority: TimestampAuthority, witness: Witness
+) -> None:
+    """Although it is of a size beyond the head's place there."""
+    add_leaves(place.world.database, 50)
+    place.world.keeper().run()
+    stamped = stamp_newest(place, authority, witness)
+    assert stamped.verify()["anchors"]["anchored_by"] == ["log", "timestamps", "witnesses"]
+    succession.succeed(stamped.world.keeper(), MASTER_KEYS, force=True)
+    report = stamped.verify()
+    stated = stamped.owner.scalar("SELECT max(size) FROM checkpoint_timestamps")
+    assert (report["anchored_through"], report["anchors"]["timestamps"]) == (9, 1)
+    assert report["anchors"]["leaf_index"] < stated
+    assert report["anchors"]["anchored_by"] == ["log"]
+
+
+def test_from_the_newest_anchor_on_nobody_looks_at_stamps_and_says_so(stamped: Place) -> None:
+    anchors = stamped.verify(since_anchor=True)["anchors"]
+    assert {name for name, value in anchors.items() if value is None} == {
+        "disabled_since",
+        "anchored_by",
+        "timestamps",
+        "timestamps_unverified",
+        "newest_timestamp",
+        "cosignatures",
+    }
 
 
 @pytest.mark.parametrize(

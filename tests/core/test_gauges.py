@@ -15,6 +15,7 @@ from app.core.gauges import Gauges
 from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
+from tests.secrets import MASTER_KEYS
 
 
 class Place:
@@ -23,7 +24,7 @@ class Place:
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
         self.settings = settings
-        self.tenant_id, _ = tenants.create(database, "looked at")
+        self.tenant_id, _ = tenants.create(database, MASTER_KEYS, "looked at")
 
     def webhook(self) -> UUID:
         caller = Caller(self.tenant_id, ids.new(), Role.ADMIN, None, "test")

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app import clock, ids
 from app.core import history, tenants
 from app.database import Database
+from tests.secrets import MASTER_KEYS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -62,7 +63,7 @@ def test_a_release_leaves_room_for_weeks_without_a_scheduler(
     fresh_database: Database, weeks: int
 ) -> None:
     moment = clock.now() + timedelta(weeks=weeks)
-    tenant_id, _ = tenants.create(fresh_database, "later")
+    tenant_id, _ = tenants.create(fresh_database, MASTER_KEYS, "later")
     with fresh_database.transaction(tenant_id) as session:
         session.execute(
             text(
@@ -91,7 +92,7 @@ def _drop_all(database: Database, now: datetime) -> set[str]:
 
 
 def _tenant_with_one_delivery(database: Database) -> UUID:
-    tenant_id, _ = tenants.create(database, "history")
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "history")
     event_id, delivery_id = ids.new(), ids.new()
     with database.transaction(tenant_id) as session:
         session.execute(

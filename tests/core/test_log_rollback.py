@@ -29,6 +29,7 @@ from tests.logs import (
     killed,
     new_world,
 )
+from tests.secrets import MASTER_KEYS
 
 Owner = Callable[..., None]
 
@@ -367,7 +368,7 @@ def test_the_chain_of_every_tenant_tells_of_the_successor(
 ) -> None:
     from app.core import tenants
 
-    tenant_id, _ = tenants.create(rolled_back.database, "somebody")
+    tenant_id, _ = tenants.create(rolled_back.database, MASTER_KEYS, "somebody")
     succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
     with rolled_back.database.transaction(tenant_id) as session:
         actions = session.scalars(text("SELECT action FROM audit_entries ORDER BY seq")).all()

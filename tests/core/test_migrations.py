@@ -13,12 +13,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from app import clock, ids, migrations
-from app.core import history, keys, tenants
+from app.core import chain_salts, history, keys, tenants
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
+from app.errors import AuditChainBroken
 from app.models import Base
 from app.settings import Settings
 from tests.conftest import FreshTenant
+from tests.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
@@ -35,6 +37,7 @@ WITHOUT_TENANT = (
     "checkpoint_timestamps",
     "checkpoint_cosignatures",
     "anchoring_troubles",
+    "acknowledged_chains",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
@@ -177,8 +180,8 @@ def test_an_unreachable_database_is_said_in_one_line() -> None:
 
 def test_seeding_twice_makes_one_tenant(fresh_database: Database) -> None:
     key = "svc_chosen-by-the-operator"
-    assert tenants.seed(fresh_database, key) is True
-    assert tenants.seed(fresh_database, key) is False
+    assert tenants.seed(fresh_database, MASTER_KEYS, key) is True
+    assert tenants.seed(fresh_database, MASTER_KEYS, key) is False
     with fresh_database.across_tenants() as session:
         assert [tenant.name for tenant in tenants.rows(session)] == ["default"]
 
@@ -197,8 +200,8 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
     as_text = url.render_as_string(hide_password=False)
     migrations.migrate(as_text, app_url=as_text)
     database = Database(as_text, application="tests")
-    tenant_id, key = tenants.create(database, "on a platform")
-    other_id, _ = tenants.create(database, "a stranger")
+    tenant_id, key = tenants.create(database, MASTER_KEYS, "on a platform")
+    other_id, _ = tenants.create(database, MASTER_KEYS, "a stranger")
     assert keys.authenticate(database, key, "request").tenant_id == tenant_id
     with database.transaction(tenant_id) as session:
         assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant_id]
@@ -259,6 +262,44 @@ _OPEN_AND_DONE = (
            AS row (kind, sequence, status)
     """,
 )
+
+
+def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP DATABASE IF EXISTS unsealed WITH (FORCE)"))
+        connection.execute(text("DROP ROLE IF EXISTS unsealed"))
+        connection.execute(text("CREATE ROLE unsealed LOGIN PASSWORD 'one'"))
+        connection.execute(text("CREATE DATABASE unsealed OWNER unsealed"))
+    # The walls bind this role: who forgot them would take the anchored chain's name, too.
+    url = make_url(settings.database_admin_url).set(
+        username="unsealed", password="one", database="unsealed"
+    )
+    as_text = url.render_as_string(hide_password=False)
+    engine = create_engine(url)
+    before, anchored = ids.new(), ids.new()
+    with engine.begin() as connection:
+        _upgrade(connection, "0012")
+        connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
+        connection.execute(
+            text("INSERT INTO tenants (id, name) VALUES (:one, 'before'), (:two, 'anchored')"),
+            {"one": before, "two": anchored},
+        )
+        connection.execute(
+            text("INSERT INTO audit_anchors VALUES (:two, 1, :digest, now(), :digest)"),
+            {"two": anchored, "digest": bytes(32)},
+        )
+    engine.dispose()
+
+    migrations.migrate(as_text, app_url=as_text)
+    database = Database(as_text, application="tests")
+    assert chain_salts.complete(database, MASTER_KEYS) == 1
+    with database.across_tenants() as session:
+        assert len(chain_salts.chain_name(session, MASTER_KEYS, before)) == 32
+        with pytest.raises(AuditChainBroken):
+            chain_salts.chain_name(session, MASTER_KEYS, anchored)
+    database.close()
 
 
 def _upgrade(connection: Connection, revision: str) -> None:

@@ -18,13 +18,14 @@ from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.faults import until
+from tests.secrets import MASTER_KEYS
 
 MUCH_LATER = timedelta(days=200)
 
 
 @pytest.fixture
 def caller(fresh_database: Database) -> Caller:
-    tenant_id, _ = tenants.create(fresh_database, "pruned")
+    tenant_id, _ = tenants.create(fresh_database, MASTER_KEYS, "pruned")
     return Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
 
 

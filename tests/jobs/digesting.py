@@ -25,6 +25,7 @@ from jobs import send_digests
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.mail import Mail, Postbox
+from tests.secrets import MASTER_KEYS
 
 ADDRESS = "dana@example.com"
 _FINDING = re.compile(r"/v1/findings/(fnd_[0-9a-f]{32})\b")
@@ -62,7 +63,7 @@ class Tenant:
 
     def __init__(self, desk: "Desk", name: str = "Acme") -> None:
         self._database = desk.runtime.database
-        self.id, self.root_key = tenants.create(self._database, name)
+        self.id, self.root_key = tenants.create(self._database, MASTER_KEYS, name)
         self.caller = Caller(self.id, ids.new(), Role.ADMIN, None, "test")
         with self._database.transaction(self.id) as session:
             agent = agents.create(session, self.caller, name="an agent")

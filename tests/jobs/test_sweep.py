@@ -20,6 +20,7 @@ from app.ledger.merkle import leaf_hash
 from app.queue import Bell, connect, queue_key
 from app.settings import Settings
 from jobs import sweep
+from tests.secrets import MASTER_KEYS
 
 
 class Place:
@@ -28,7 +29,7 @@ class Place:
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
         self.settings = settings
-        self.tenant_id, _ = tenants.create(database, "swept")
+        self.tenant_id, _ = tenants.create(database, MASTER_KEYS, "swept")
 
     def webhook(self) -> UUID:
         caller = Caller(self.tenant_id, ids.new(), Role.ADMIN, None, "test")

@@ -7,6 +7,7 @@ from sqlalchemy import text
 from app.core import tenants
 from app.core.delivery import sweeping
 from app.database import Database
+from tests.secrets import MASTER_KEYS
 
 
 def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
@@ -24,7 +25,7 @@ def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
 
 def _due_lanes(database: Database, count: int) -> set[UUID]:
     """Make lanes that have been due for minutes, each a second longer than the next."""
-    tenant_id, _ = tenants.create(database, "many lanes")
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "many lanes")
     with database.transaction(tenant_id) as session:
         session.execute(
             text(

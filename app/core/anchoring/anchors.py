@@ -12,13 +12,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core import chain_salts
 from app.core.anchoring.evidence import Chooser, Evidence
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogDamaged
-from app.ledger import leaves
 from app.ledger.policy import Policy
+from app.lib.sealing import MasterKeys
 from app.models import AuditAnchor, Tenant
 
 
@@ -51,13 +52,16 @@ class AnchorReader:
         session: Session,
         tenant_id: UUID,
         policy: Policy | None,
+        master_keys: MasterKeys,
         trusted: Sequence[Certificate] = (),
     ) -> None:
-        """`policy` says which witnesses count, `trusted` whose timestamps; by default nobody's."""
+        """`policy` says which witnesses count, `trusted` whose timestamps; by default nobody's.
+
+        Raises `AuditChainBroken` where the chain's salt is not the one that was sealed.
+        """
         self._session = session
         self._tenant_id = tenant_id
-        salt = session.execute(select(Tenant.chain_salt).where(Tenant.id == tenant_id)).scalar_one()
-        self._chain = leaves.chain_name(salt).hex()
+        self._chain = chain_salts.chain_name(session, master_keys, tenant_id).hex()
         self._last = publication.current(session)
         self._chooser = (
             None if self._last is None else Chooser(session, self._last, policy, trusted)

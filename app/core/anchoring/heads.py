@@ -15,11 +15,12 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import jobs
+from app.core import chain_salts, jobs
 from app.core.jobs import Step
 from app.database import cursor
 from app.ledger import leaves, merkle
 from app.ledger.leaves import AuditHead
+from app.lib.sealing import MasterKeys
 from app.models import Job
 
 KIND = "anchor_audit"
@@ -30,7 +31,7 @@ _FIRST = UUID(int=0)
 
 # For each tenant one look at the end of its anchors: ten thousand take some tens of milliseconds.
 _DUE = """
-SELECT t.id, t.chain_salt, h.seq, h.hash, clock_timestamp()
+SELECT t.id, t.chain_salt, t.chain_seal, h.seq, h.hash, clock_timestamp()
   FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
  WHERE t.anchoring_enabled AND t.id > %(after)s
    AND h.seq > coalesce((SELECT a.seq FROM audit_anchors AS a WHERE a.tenant_id = t.id
@@ -61,6 +62,7 @@ class _Due(NamedTuple):
 
     tenant_id: UUID
     salt: bytes
+    seal: bytes | None
     seq: int
     hash: bytes
     at: datetime
@@ -82,11 +84,19 @@ def look(session: Session) -> Job | None:
     return jobs.recur(session, kind=KIND, dedupe_key="due", args={})
 
 
-def step(session: Session, _tenant_id: UUID, job: Job) -> Step:
-    """Anchor the heads of the next tenants, in a session that sees all of them."""
+def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step:
+    """Anchor the heads of the next tenants, in a session that sees all of them.
+
+    A chain whose salt is not the sealed one is left out: its heads would be those of another.
+    """
     progress = json.loads(job.progress or '{"anchored": 0}')
     due = _due(session, _FIRST if job.cursor is None else UUID(hex=job.cursor), MOST_TENANTS)
-    progress["anchored"] += _add(session, due)
+    sealed = [
+        each
+        for each in due
+        if chain_salts.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
+    ]
+    progress["anchored"] += _add(session, sealed)
     return Step(due[-1].tenant_id.hex if len(due) == MOST_TENANTS else None, progress)
 
 

@@ -98,9 +98,19 @@ class Leaves:
     """Holds the audit heads among a log's leaves against the database, a batch at a time."""
 
     def __init__(
-        self, session: Session, generation: Generation, *, newest: bool, chain: bytes | None
+        self,
+        session: Session,
+        generation: Generation,
+        *,
+        newest: bool,
+        chain: bytes | None,
+        acknowledged: frozenset[bytes] = frozenset(),
     ) -> None:
-        """`chain` is the one that is looked for; None: all of them. `newest`: it is the log."""
+        """`chain` is the one that is looked for; None: all of them. `newest`: it is the log.
+
+        Chains in `acknowledged` may be without a tenant.
+        """
+        self._acknowledged = acknowledged
         self.generation = generation
         self.newest = newest
         self.by_tenant: dict[UUID, Found] = {}
@@ -141,7 +151,7 @@ class Leaves:
         for place, tenant_id, *there in rows:
             index, head, _ = batch[place - 1]
             if tenant_id is None:
-                if len(self.unknown) < _MOST_UNKNOWN:
+                if len(self.unknown) < _MOST_UNKNOWN and head.chain not in self._acknowledged:
                     self.unknown.setdefault(head.chain, (index, head))
                 continue
             self._hold(self.by_tenant.setdefault(tenant_id, Found()), index, head, *there)

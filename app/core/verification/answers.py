@@ -11,25 +11,27 @@ from app.core import audit_view
 from app.core.anchoring import anchors
 from app.core.log import status
 from app.core.verification.published_log import Outside, Succession
+from app.core.verification.stamps import NOT_LOOKED
 from app.core.verification.whole import Seen
 from app.ledger.hash_chain import Head
 from app.models import AuditAnchor
 
 
 def report(
-    session: Session, tenant_id: UUID, end: Head, seen: Seen, outside: Outside
+    session: Session, tenant_id: UUID, name: bytes, end: Head, seen: Seen, outside: Outside
 ) -> dict[str, Any]:
-    """Return the answer (docs/formats.md)."""
+    """Return the answer (docs/formats.md); `name` is the chain's in the log."""
     held, start = seen.held, seen.start
     answer: dict[str, Any] = {
         "status": "intact" if start is None else "intact-since-anchor",
+        "chain": name.hex(),
         "entries": end.seq,
         "head": audit_view.head_json(end),
         "anchored_through": held.through,
         "unanchored_entries": end.seq - (held.through or 0),
         "anchors": _anchors(session, tenant_id, seen),
         "log": _log(seen),
-        "head_store": "kept" if outside.kept else status.NO_HEAD,
+        "head_store": _head_store(seen, outside),
     }
     if start is not None:
         answer["since"] = {**audit_view.head_json(start.head), "leaf_index": start.index}
@@ -49,8 +51,23 @@ def _anchors(session: Session, tenant_id: UUID, seen: Seen) -> dict[str, Any]:
         "disabled_since": None if off is None else rfc3339(off),
         "checked": seen.held.checked,
         "pending": max(total - seen.held.checked, 0),
-        **seen.stamps.represent(seen.held.index),
+        "leaf_index": seen.held.index,
+        **_vouchers(seen),
     }
+
+
+def _vouchers(seen: Seen) -> dict[str, Any]:
+    if seen.start is not None:
+        return NOT_LOOKED
+    if seen.last is None or seen.held.index is None:
+        return seen.stamps.represent(None)
+    return seen.stamps.represent((seen.last.generation.number, seen.held.index))
+
+
+def _head_store(seen: Seen, outside: Outside) -> str:
+    if not outside.kept:
+        return status.NO_HEAD
+    return "kept" if outside.head is not None and seen.last is not None else "empty"
 
 
 def _log(seen: Seen) -> dict[str, Any] | None:

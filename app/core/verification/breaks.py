@@ -15,6 +15,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
+from app.core.verification import unknown_chains
 from app.database import Database, Tx, cursor
 from app.errors import AuditChainBroken, LogHalted, Unavailable
 from app.models import NO_TENANT
@@ -48,11 +49,6 @@ SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
   FROM audit_breaks WHERE healed_at IS NULL
 """
 _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
-_ORPHAN = "unknown_chain"
-_ORPHANS = f"""
-SELECT count(*) FROM audit_breaks
- WHERE healed_at IS NULL AND tenant_id = '{NO_TENANT}' AND reason = '{_ORPHAN}'
-"""
 
 
 def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
@@ -97,7 +93,7 @@ def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
     """Say that the log knows a chain that no tenant has: the tenant is gone, or its salt."""
     expected, name = f"a tenant with this chain (leaf {index})", chain.hex()
     _log.critical("audit_chain_without_tenant", chain=name, seq=seq, leaf=index)
-    report = {"seq": seq, "reason": _ORPHAN, "expected": expected, "found": "none"}
+    report = {"seq": seq, "reason": unknown_chains.REASON, "expected": expected, "found": "none"}
     _remember(session, NO_TENANT, name, report)
 
 
@@ -124,23 +120,19 @@ def standing(session: Session) -> str | None:
     return "; ".join(filter(None, said)) or None
 
 
-def count_orphans(session: Session) -> int:
-    """Return how many chains the log knows and no tenant has, as far as the last run found."""
-    row = cursor(session).execute(_ORPHANS.encode()).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def _remember(
     session: Session, tenant_id: UUID, subject: str, report: dict[str, object]
 ) -> datetime | None:
     """Return when the break was detected if it is new, or was healed and is back; else None."""
     place = (tenant_id, subject, report["seq"], report["reason"])
     cur = cursor(session)
-    row = cur.execute(_NEW, (*place, _text(report["expected"]), _text(report["found"]))).fetchone()
+    row = cur.execute(
+        _NEW, (*place, readable(report["expected"]), readable(report["found"]))
+    ).fetchone()
     if row is not None:
         return _moment(row[0])
     names = ("tenant", "subject", "seq", "reason")
-    said = {name: _text(report[name]) for name in ("expected", "found")}
+    said = {name: readable(report[name]) for name in ("expected", "found")}
     row = cur.execute(_AGAIN, dict(zip(names, place, strict=True)) | said).fetchone()
     return _moment(row[0]) if row is not None and row[1] else None
 
@@ -150,6 +142,7 @@ def _moment(value: object) -> datetime:
     return value
 
 
-def _text(value: object) -> str:
+def readable(value: object) -> str:
+    """Return what was expected or found as the database can hold it."""
     # PostgreSQL's text has no NUL, and a forger's may.
     return str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -4,6 +4,7 @@ The log says which chains there are: one that no tenant has any more was deleted
 renamed by another salt, and nobody but the log would miss it.
 """
 
+import enum
 import json
 import time
 from collections.abc import Iterator
@@ -15,16 +16,17 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app import ids
 from app.clock import rfc3339
 from app.core.jobs import Errand, Failed, Step
-from app.core.verification import anchored, breaks, published_log
+from app.core.verification import anchored, breaks, published_log, unknown_chains
 from app.core.verification.anchored import Leaves
 from app.core.verification.deadline import Deadline
 from app.core.verification.stamps import Stamps
 from app.core.verification.verifier import Verifier
 from app.core.verification.whole import LogReading
 from app.database import cursor, database_now
-from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable
+from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
 from app.models import NO_TENANT, Job, Tenant
 
 _log = structlog.get_logger(__name__)
@@ -62,7 +64,10 @@ def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broke
             if last is None:
                 return {"leaves": 0, "heads": 0}, None, {}
             stamps = Stamps.read(session, verifier.trust, last.generation.number, full=False)
-            reading = LogReading(session, verifier.master_keys, outside, stamps, Deadline(None))
+            known = unknown_chains.acknowledged(session, verifier.master_keys)
+            reading = LogReading(
+                session, verifier.master_keys, outside, stamps, Deadline(None), known
+            )
             heads, broken = reading.of_all(last)
     except LogHeadUnavailable as error:
         return error
@@ -81,6 +86,7 @@ def _after_log(
     if isinstance(said, LogHeadUnavailable):
         return Failed(said.detail)
     progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}
+    progress["failed"] = 0
     if isinstance(said, LogHalted):
         return Step(_BEFORE_ALL.hex, progress | {"log": said.slug})
     counts, heads, broken = said
@@ -102,20 +108,32 @@ def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
         _log.critical("log_leaf_not_ours", leaf=heads.strange)
 
 
-def _verify_each(verifier: Verifier, tenants: list[UUID]) -> list[tuple[UUID, int | None]]:
-    """Verify chains for a step's time, one at least; return entries, or None for a broken one."""
+class _Bad(enum.Enum):
+    BROKEN = "broken"
+    FAILED = "failed"
+
+
+_Verified = tuple[UUID, int | _Bad]
+
+
+def _verify_each(verifier: Verifier, tenants: list[UUID]) -> list[_Verified]:
+    """Verify chains for a step's time, one at least; return how many entries each has."""
     until = time.monotonic() + _STEP_SECONDS
     return list(_verified(verifier, tenants, until))
 
 
-def _verified(
-    verifier: Verifier, tenants: list[UUID], until: float
-) -> Iterator[tuple[UUID, int | None]]:
+def _verified(verifier: Verifier, tenants: list[UUID], until: float) -> Iterator[_Verified]:
     for tenant_id in tenants:
         try:
             yield tenant_id, verifier.check_chain(tenant_id)
         except AuditChainBroken:
-            yield tenant_id, None
+            yield tenant_id, _Bad.BROKEN
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # one tenant's fault hides no other's break
+            tenant, kind = ids.text("ten", tenant_id), type(error).__name__
+            _log.critical("audit_chain_not_verified", tenant_id=tenant, error=kind)
+            yield tenant_id, _Bad.FAILED
         if time.monotonic() > until:
             return
 
@@ -124,17 +142,18 @@ def _after_tenants(
     session: Session,
     progress: dict[str, Any],
     tenants: list[UUID],
-    said: list[tuple[UUID, int | None]],
+    said: list[_Verified],
 ) -> Step:
     began = datetime.fromisoformat(progress["began"])
     for tenant_id, entries in said:
         progress["tenants"] += 1
-        if entries is None:
-            progress["broken"] += 1
+        if isinstance(entries, _Bad):
+            progress[entries.value] += 1
         else:
             progress["entries"] += entries
-            # Neither the log nor the chain has found anything since the run began.
-            if progress["log"] == "intact":
+            # Neither the log nor the chain has found anything since the run began; and no chain
+            # without a tenant may be this one's from before somebody gave it another name.
+            if progress["log"] == "intact" and not progress["unknown_chains"]:
                 breaks.heal(session, tenant_id, began)
     if len(said) == len(tenants) < _AT_ONCE:
         return Step(None, progress)

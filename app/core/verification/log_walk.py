@@ -66,8 +66,7 @@ class Walk:
         """
         self._note_roots(b"")
         for number, bundle in self._stored():
-            if not number % _AT_ONCE:
-                deadline.check()
+            deadline.check()
             first = number * WIDTH
             data = self._parsed(number, bundle, min(self._end - first, WIDTH))
             row = b"".join([sha256(b"\x00" + each).digest() for each in data])

@@ -67,6 +67,7 @@ def check(
             seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}"
         )
     looked_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
+    deadline.expect(end.seq - seq, size - looked_from)
     seen = _later(session, name, last, looked_from, deadline)
     found = seen.by_tenant.setdefault(tenant_id, Found())
     if found.broken is not None:

@@ -39,15 +39,22 @@ SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
  WHERE generation = %s AND size = %s
 """
 
+# The number of a log, and a size of it or a leaf's index.
 Place = tuple[int, int]
+
+# Where nobody looked: from the newest anchor on.
+NOT_LOOKED: dict[str, Any] = dict.fromkeys(
+    ("anchored_by", "timestamps", "timestamps_unverified", "newest_timestamp", "cosignatures")
+)
 
 
 @dataclass(frozen=True)
 class Trust:
     """Whose word counts: roots of timestamp authorities and what leads to them, and witnesses.
 
-    Without certificates a timestamp is held against those that were stored with it: that shows only
-    that it belongs to its checkpoint.
+    Without certificates a timestamp is held against those that were stored with it. That shows only
+    that it belongs to its checkpoint; anybody can be an authority, so it vouches for nothing.
+    Without a policy no cosignature is looked at.
     """
 
     certificates: tuple[Certificate, ...] = ()
@@ -64,6 +71,7 @@ class Stamps:
         self._stamped = set(stamped)
         self._cosigned = set(cosigned)
         self.timestamps = 0
+        self.unverified = 0
         self.cosignatures = 0
         self.witnessed: Place | None = None
         self.newest: tuple[Place, datetime] | None = None
@@ -115,6 +123,9 @@ class Stamps:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
         if moment != stated:
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
+        if not self._trust.certificates:
+            self.unverified += 1
+            return
         self.timestamps += 1
         if self.newest is None or place > self.newest[0]:
             self.newest = (place, moment)
@@ -134,18 +145,26 @@ class Stamps:
         if met and (self.witnessed is None or place > self.witnessed):
             self.witnessed = place
 
-    def represent(self, index: int | None) -> dict[str, Any]:
-        """Return what was verified, as it is answered; `index` is the newest anchor's leaf."""
-        by = [Voucher.LOG]
-        if self.newest is not None and index is not None and self.newest[0][1] > index:
+    def represent(self, leaf: Place | None) -> dict[str, Any]:
+        """Return what was verified, as it is answered.
+
+        `leaf` is the newest anchor's: the number of its log, and its index there. A statement about
+        a log that ended says nothing of leaves in its successor.
+        """
+        by = [] if leaf is None else [Voucher.LOG]
+        if leaf is not None and _covers(self.newest and self.newest[0], leaf):
             by.append(Voucher.TIMESTAMPS)
-        if self.witnessed is not None and index is not None and self.witnessed[1] > index:
+        if leaf is not None and _covers(self.witnessed, leaf):
             by.append(Voucher.WITNESSES)
         newest = self.newest and {"size": self.newest[0][1], "at": rfc3339(self.newest[1])}
         return {
-            "leaf_index": index,
-            "anchored_by": [] if index is None else by,
+            "anchored_by": by,
             "timestamps": self.timestamps,
+            "timestamps_unverified": self.unverified,
             "newest_timestamp": newest,
             "cosignatures": self.cosignatures,
         }
+
+
+def _covers(stated: Place | None, leaf: Place) -> bool:
+    return stated is not None and stated[0] == leaf[0] and stated[1] > leaf[1]

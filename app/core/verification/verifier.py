@@ -8,16 +8,25 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit_view
+from app.clock import rfc3339
+from app.core import audit_view, chain_salts
 from app.core.log.heads import HeadStore
-from app.core.log.publication import Published
-from app.core.verification import anchored, answers, breaks, chain, published_log, recent, whole
+from app.core.verification import (
+    anchored,
+    answers,
+    breaks,
+    chain,
+    published_log,
+    recent,
+    unknown_chains,
+    whole,
+)
 from app.core.verification.deadline import Deadline
 from app.core.verification.published_log import Outside
 from app.core.verification.stamps import Stamps, Trust
 from app.core.verification.whole import LogReading, Seen
 from app.database import Database, cursor, database_now
-from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable
+from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
 from app.models import NO_TENANT
@@ -27,9 +36,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Asked:
-    """What a caller wants: a head of theirs held too, only what is new, or every timestamp."""
+    """What a caller wants: a head of theirs held too, only what is new, or every timestamp.
+
+    `chain` is the name that an earlier answer gave, in hex.
+    """
 
     kept: Head | None = None
+    chain: str | None = None
     since_anchor: bool = False
     full: bool = False
 
@@ -58,7 +71,7 @@ class Verifier:
             with self.database.transaction(tenant_id, snapshot=True) as session:
                 began = database_now(session)
                 report = self._verified(session, tenant_id, asked, outside, deadline)
-                contradiction = _held(session, tenant_id, report, asked.kept)
+                contradiction = _held(session, tenant_id, report, asked)
                 known = breaks.count_open(session)
         except AuditChainBroken as error:
             breaks.found(self.database, tenant_id, error)
@@ -68,13 +81,15 @@ class Verifier:
         except LogHalted as error:
             breaks.halted(self.database, error)
             raise
-        if known and not asked.since_anchor:
+        with self.database.transaction(NO_TENANT) as session:
+            unknown = unknown_chains.standing(session)
+        # A chain that no tenant has may be this one's, from before somebody gave it another name.
+        if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
                 breaks.heal(session, tenant_id, began)
         if contradiction is not None:
             raise contradiction
-        with self.database.transaction(NO_TENANT) as session:
-            return {**report, "unknown_chains": breaks.count_orphans(session)}
+        return {"verified_at": rfc3339(began), **report, **unknown.represent()}
 
     def check_chain(self, tenant_id: UUID) -> int:
         """Recompute a chain by itself, for who holds all chains against the log in one go.
@@ -83,6 +98,7 @@ class Verifier:
         """
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
+                chain_salts.chain_name(session, self.master_keys, tenant_id)
                 end = chain.end(session, tenant_id)
                 chain.check(session, tenant_id, end, Deadline(None))
         except AuditChainBroken as error:
@@ -93,51 +109,39 @@ class Verifier:
     def _verified(
         self, session: Session, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
     ) -> dict[str, Any]:
+        deadline.check()
         cursor(session).execute(anchored.PLAN, prepare=False)
+        name = chain_salts.chain_name(session, self.master_keys, tenant_id)
         last = published_log.newest(session, self.master_keys, outside)
         end = chain.end(session, tenant_id)
         number = 0 if last is None else last.generation.number
-        seen = self._recent(session, tenant_id, last, end, deadline) if asked.since_anchor else None
+        seen = None
+        if asked.since_anchor and last is not None:
+            found = recent.check(session, tenant_id, name, last, end, deadline)
+            seen = found and Seen(last, Stamps(self.trust), found[1], start=found[0])
         if seen is None:
             stamps = Stamps.read(session, self.trust, number, full=asked.full)
             reading = LogReading(session, self.master_keys, outside, stamps, deadline)
-            seen = Seen(last, stamps, *whole.check(reading, tenant_id, last, end))
-        return answers.report(session, tenant_id, end, seen, outside)
-
-    def _recent(
-        self,
-        session: Session,
-        tenant_id: UUID,
-        last: Published | None,
-        end: Head,
-        deadline: Deadline,
-    ) -> Seen | None:
-        """Verify from the newest anchor on; None where there is none."""
-        if last is None:
-            return None
-        name = whole.chain_name(session, tenant_id)
-        found = recent.check(session, tenant_id, name, last, end, deadline)
-        return found and Seen(last, Stamps(self.trust), found[1], start=found[0])
+            seen = Seen(last, stamps, *whole.check(reading, tenant_id, name, last, end))
+        return answers.report(session, tenant_id, name, end, seen, outside)
 
 
 def _held(
-    session: Session, tenant_id: UUID, report: dict[str, Any], kept: Head | None
-) -> AuditChainBroken | None:
-    """Hold a good chain against a head that the caller kept; return what contradicts it.
+    session: Session, tenant_id: UUID, report: dict[str, Any], asked: Asked
+) -> KeptHeadContradicted | None:
+    """Hold a good chain against what the caller kept; return what contradicts it.
 
-    It is said loudly, but not told to webhooks nor remembered: it is the caller's word, whoever has
-    a key may give any, and whoever gave it has the answer.
+    It is logged, but is no alarm, nor told to webhooks nor remembered: it is the caller's word,
+    whoever has a key may give any, and whoever gave it has the answer.
     """
-    if kept is None:
-        return None
     try:
-        chain.hold(session, tenant_id, Head(**report["head"]), kept)
+        if asked.chain is not None and asked.chain != report["chain"]:
+            raise audit_view.broken(1, "other_chain", asked.chain, report["chain"])
+        if asked.kept is not None:
+            chain.hold(session, tenant_id, Head(**report["head"]), asked.kept)
     except AuditChainBroken as error:
-        _log.critical(
-            "audit_chain_broken",
-            tenant_id=ids.text("ten", tenant_id),
-            kept=audit_view.head_json(kept),
-            **error.report,
-        )
-        return error
+        tenant = ids.text("ten", tenant_id)
+        kept = asked.kept and audit_view.head_json(asked.kept)
+        _log.warning("kept_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
+        return KeptHeadContradicted(str(error.detail), error.report)
     return None

@@ -1,0 +1,107 @@
+"""The salt of each tenant's audit chain, which names the chain in the log, and the salt's seal.
+
+Whoever owns the database could give a chain another salt, and with it a name of which the log has
+never heard: nothing that was anchored would be held against it any more. So a salt counts only with
+its seal, which nobody makes without MASTER_KEYS.
+"""
+
+import secrets
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import audit_view
+from app.database import Database, cursor
+from app.ledger import leaves
+from app.ledger.leaves import SALT_BYTES
+from app.lib.sealing import CannotOpen, MasterKeys
+from app.models import Tenant
+
+_log = structlog.get_logger(__name__)
+
+_AT_ONCE = 1000
+_WITHOUT = """
+SELECT id FROM tenants WHERE chain_salt IS NULL AND chain_seal IS NULL
+ ORDER BY id LIMIT %s FOR UPDATE
+"""
+_GIVE = """
+UPDATE tenants AS t SET chain_salt = new.salt, chain_seal = new.seal
+  FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[]) AS new (id, salt, seal)
+ WHERE t.id = new.id AND t.chain_salt IS NULL AND t.chain_seal IS NULL
+"""
+
+
+class Salt(NamedTuple):
+    """A salt (32 random bytes), sealed for its tenant."""
+
+    salt: bytes
+    seal: bytes
+
+
+def new(master_keys: MasterKeys, tenant_id: UUID) -> Salt:
+    """Return a fresh salt with its seal."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Salt(salt, master_keys.seal(salt, _identity(tenant_id)))
+
+
+def fault(
+    master_keys: MasterKeys, tenant_id: UUID, salt: bytes | None, seal: bytes | None
+) -> str | None:
+    """Say what is wrong with a salt and its seal; None if this salt was sealed for this tenant."""
+    if salt is None or seal is None:
+        return "a salt without its seal" if seal is None else "a seal without its salt"
+    try:
+        opened = master_keys.open(seal, _identity(tenant_id))
+    except CannotOpen as error:
+        return f"a seal that does not open: {error}"
+    return None if opened == salt else "the seal of another salt"
+
+
+def is_sealed(
+    master_keys: MasterKeys, tenant_id: UUID, salt: bytes | None, seal: bytes | None
+) -> bool:
+    """Say whether a salt was sealed for this tenant; log it as critical if not."""
+    found = fault(master_keys, tenant_id, salt, seal)
+    if found is not None:
+        _log.critical("audit_chain_not_sealed", tenant_id=ids.text("ten", tenant_id), found=found)
+    return found is None
+
+
+def chain_name(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> bytes:
+    """Return what a tenant's chain is called in the log.
+
+    Raises `AuditChainBroken` at entry 1 where the salt is not the one that was sealed.
+    """
+    wanted = select(Tenant.chain_salt, Tenant.chain_seal).where(Tenant.id == tenant_id)
+    salt, seal = session.execute(wanted).one()
+    found = fault(master_keys, tenant_id, salt, seal)
+    if found is not None or salt is None:
+        expected = "the chain's salt as it was sealed under MASTER_KEYS"
+        raise audit_view.broken(1, "other_chain", expected, found or "none")
+    return leaves.chain_name(salt)
+
+
+def complete(database: Database, master_keys: MasterKeys) -> int:
+    """Give a salt and seal to each tenant that has neither; return how many got one.
+
+    Tenants with one of the two keep it as it is: that is a break, and not mended here.
+    """
+    done = 0
+    while True:
+        with database.across_tenants() as session:
+            cur = cursor(session)
+            tenants = [row[0] for row in cur.execute(_WITHOUT, (_AT_ONCE,)).fetchall()]
+            if not tenants:
+                return done
+            salts = [new(master_keys, each) for each in tenants]
+            columns = ([each.salt for each in salts], [each.seal for each in salts])
+            cur.execute(_GIVE, (tenants, *columns))
+            done += len(tenants)
+
+
+def _identity(tenant_id: UUID) -> str:
+    return f"tenants/{tenant_id}/chain_salt"
