@@ -5,6 +5,7 @@ published, its head outside, and a head that a caller kept.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from app.core import chain_salts, tenants
 from app.core.anchoring.anchors import AnchorReader
 from app.core.log import publication, succession
+from app.core.log.heads import FileHead
 from app.core.verification import chain, deadline
 from app.core.verification.deadline import Deadline, TakesLonger
 from app.core.verification.verifier import Asked
@@ -415,6 +417,15 @@ def test_a_name_that_a_caller_kept_is_held_against_the_chain_s(place: Place) -> 
     assert place.verify(chain=name)["chain"] == name
     assert place.broken(chain="0" * 64) == (1, "other_chain")
     assert place.events() == []
+
+
+def test_a_head_outside_is_called_kept_only_where_one_was_compared(
+    place: Place, tmp_path: Path
+) -> None:
+    assert place.verify()["head_store"] == "kept"
+    place.owner("UPDATE log_generations SET head_kept = false")
+    nowhere = replace(place.verifier, head=FileHead(tmp_path / "nothing"))
+    assert nowhere.verify(place.tenant_id, Asked())["head_store"] == "empty"
 
 
 # From the newest anchor on
