@@ -2,7 +2,7 @@
 
 A mail server may accept a mail from the moment it is told DATA (RFC 5321 section 4.1.1.4), and not
 before. So whoever sends is asked once more at that moment, and can write down that it may be so.
-What comes back is one of four: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`.
+What comes back is one of five: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`.
 """
 
 import os
@@ -28,6 +28,9 @@ class Letter:
     content: bytes
 
 
+Write = Callable[[], Letter]
+
+
 class NotAccepted(Exception):
     """Nothing was accepted, so the same mail may be sent again. The text says why, without data."""
 
@@ -40,14 +43,19 @@ class Withdrawn(Exception):
     """Whoever sends it said no when asked; nothing was accepted."""
 
 
+class Busy(Exception):
+    """Others hand over theirs at the moment; nothing was begun."""
+
+
 class Mailer(Protocol):
     """What takes letters."""
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
 
-        Returns when it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, and whatever
-        `go_ahead` raises, which comes before the content.
+        `write` makes the letter, and is only asked to when it can be handed over now. Returns when
+        it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`, and whatever
+        `write` and `go_ahead` raise, which comes before the content.
         """
 
 
@@ -58,8 +66,9 @@ class Outbox:
         """Make nothing yet; the folder appears with the first letter."""
         self._folder = folder
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
+        letter = write()
         if not go_ahead():
             raise Withdrawn
         try:

@@ -1,14 +1,19 @@
 """Digests, against a real mail server: never two in 24 hours, and no finding in none."""
 
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
 from app.core.digest import claims, content, sending
+from app.lib.smtp import Smtp
+from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
 from jobs import send_digests
 from jobs.run_job import work_on
@@ -315,7 +320,7 @@ def test_two_workers_that_both_think_it_theirs_send_one_mail(desk: Desk, tenant:
     def take_over() -> None:
         desk.postbox.at_recipient = lambda: None
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
 
     desk.postbox.at_recipient = take_over
     work_on(desk.runtime, tenant.id, job_id)
@@ -334,7 +339,7 @@ def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
     def take_over() -> None:
         desk.postbox.at_content = lambda: None
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
 
     desk.postbox.at_content = take_over
     work_on(desk.runtime, tenant.id, job_id)
@@ -357,7 +362,7 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
         desk.postbox.at_recipient = lambda: None
         desk.postbox.taken(Mood.NO_RECIPIENT)
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
         desk.postbox.taken(Mood.TAKE)
 
     desk.postbox.at_recipient = take_over
@@ -394,6 +399,51 @@ def test_an_address_that_was_cleared_behind_our_back_counts_as_cleared(
     desk.wait(0.1)
     assert desk.send() == []
     assert tenant.statuses() == ["cancelled"] * 2
+
+
+def test_a_server_that_hangs_holds_one_thread_and_all_others_go_on(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
+        here = replace(desk.runtime, mailer=Smtp(server, "records.test", opening_seconds=20.0))
+        for _ in range(8):
+            tenant = Tenant(desk)
+            tenant.set_address()
+            tenant.find()
+        desk.wait(1)
+        desk.tick()
+        due = desk.due_jobs()
+        with ThreadPoolExecutor(1) as held, ThreadPoolExecutor(1) as free:
+            held.submit(work_on, here, *due[0])
+            connection, _ = silent.accept()
+            for job in due[1:]:
+                free.submit(work_on, here, *job).result(timeout=10)
+            connection.close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert desk.due_jobs() == []
+    with desk.owner.connect() as connection_to:
+        refusals = "SELECT refusals FROM digests ORDER BY refusals"
+        assert list(connection_to.execute(text(refusals)).scalars()) == [0] * 7 + [1]
+    desk.wait(0.1)
+    desk.work()
+    assert len(desk.postbox.mails) == 8
+
+
+def test_a_digest_is_read_while_its_lease_is_renewed(
+    desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    read, during = content.read, list[bool]()
+
+    def slow(*arguments: Any) -> content.Content:
+        during.append(any(thread.name == "lease" for thread in threading.enumerate()))
+        return read(*arguments)
+
+    monkeypatch.setattr(content, "read", slow)
+    assert len(desk.send()) == 1
+    assert during == [True]
 
 
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:

@@ -11,6 +11,7 @@ itself said no: a worker that dies, or an answer that never comes, leaves it `un
 next digest, a day later at the earliest, lists the same again.
 """
 
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,12 +26,11 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import jobs
 from app.core.digest import content, message, tokens
-from app.core.digest.content import Content
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
 from app.core.jobs import Errand, Step
 from app.database import cursor
-from app.lib.mail import AnswerLost, Letter, Mailer, NotAccepted, Withdrawn
+from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.lib.sealing import MasterKeys
 from app.models import Digest, Job, Tenant
 
@@ -39,16 +39,22 @@ TAKEN_AT_ONCE = 2_000
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
+# While others send theirs: not all of those that wait come back at once.
+_BUSY_SECONDS = (5.0, 30.0)
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attempt came to: the digest's next status, and why, where there is a why."""
+    """What an attempt came to: the digest's next status, and why, where there is a why.
+
+    `pending` without one: nobody refused anything, and the next attempt comes after `wait`.
+    """
 
     status: str
     why: str | None = None
+    wait: timedelta = _AGAIN_SOON
 
 
 @dataclass(frozen=True)
@@ -80,21 +86,21 @@ class Sender:
             return _take(session, digest)
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
-        read = content.read(session, tenant_id, tenant.name, digest.id)
-        return _Attempt(self, job, digest, address, read).errand()
+        return _Attempt(self, job, digest, tenant.name, address).errand()
 
 
 class _Attempt:
-    """One attempt to hand a digest to the mail server, outside any transaction but a short one."""
+    """One attempt to hand a digest to the mail server, outside any transaction but two of its own.
 
-    def __init__(
-        self, sender: Sender, job: Job, digest: Digest, address: str, read: Content
-    ) -> None:
+    The first reads what the digest lists, the second says that it may be accepted from now on.
+    """
+
+    def __init__(self, sender: Sender, job: Job, digest: Digest, name: str, address: str) -> None:
         self._sender = sender
         self._job = job
         self._digest = digest
+        self._name = name
         self._address = address
-        self._content = read
 
     def errand(self) -> Errand[Outcome]:
         """Return the attempt as a job's errand."""
@@ -102,21 +108,26 @@ class _Attempt:
 
     def _talk(self) -> Outcome:
         try:
-            self._sender.mailer.deliver(self._letter(), self.go_ahead)
+            self._sender.mailer.deliver(self._letter, self.go_ahead)
         except NotAccepted as error:
             return Outcome("pending", str(error))
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
             return Outcome("pending")
+        except Busy:
+            seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
+            return Outcome("pending", wait=timedelta(seconds=seconds))
         return Outcome("sent")
 
     def _letter(self) -> Letter:
-        sender = self._sender
-        subscription = Subscription.of(self._digest.tenant_id, self._address)
+        sender, digest = self._sender, self._digest
+        with sender.transaction(digest.tenant_id) as session:
+            read = content.read(session, digest.tenant_id, self._name, digest.id)
+        subscription = Subscription.of(digest.tenant_id, self._address)
         return message.write(
-            self._digest.id,
-            self._content,
+            digest.id,
+            read,
             sender.links,
             tokens.write(sender.master_keys, subscription),
             sender=sender.address,
@@ -142,7 +153,7 @@ class _Attempt:
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
         if outcome.status == "pending" and outcome.why is None:
-            return Step("withdrawn", _progress(digest), _AGAIN_SOON)
+            return Step("given back", _progress(digest), outcome.wait)
         _conclude(session, digest, outcome)
         if outcome.status != "pending":
             return _done(digest)
