@@ -33,6 +33,10 @@ class Deadline:
             raise TimeoutError("out of time")
         return left
 
+    def is_over(self) -> bool:
+        """Say whether it has come."""
+        return time.monotonic() >= self._ends
+
 
 class BoundSocket(socket.socket):
     """A TCP socket that waits until its deadline and no longer."""

@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from app.lib.deadline import Deadline
+
+# From the go-ahead on, the content of a letter is on its way for so long, and then given up. RFC
+# 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
+DATA_SECONDS = 60.0
+
 GoAhead = Callable[[], bool]
 
 
@@ -53,6 +59,9 @@ class Mailer(Protocol):
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
 
+        Nothing is accepted later than `DATA_SECONDS` after `go_ahead` was asked, however long it
+        took to answer: an attempt that was frozen meanwhile is given up.
+
         `write` makes the letter, and is only asked to when it can be handed over now. Returns when
         it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`, and whatever
         `write` and `go_ahead` raise, which comes before the content.
@@ -69,8 +78,11 @@ class Outbox:
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
         letter = write()
+        until = Deadline(DATA_SECONDS)
         if not go_ahead():
             raise Withdrawn
+        if until.is_over():
+            raise NotAccepted("The attempt was held up before the mail was written.")
         try:
             self._write(letter)
         except OSError as error:

@@ -1,8 +1,9 @@
 """Mail over SMTP (RFC 5321): one server, which relays, one mail a connection.
 
-The whole conversation before DATA has half a minute, and what follows a minute, name resolution and
-TLS included; a server that answers a byte at a time gains nothing. Certificates are verified. What
-a server says is never passed on, but for the numbers in it: it may quote what it was told.
+The whole conversation before DATA has half a minute, and what follows a minute, name resolution, TLS
+and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates are
+verified. What a server says is never passed on, but for the numbers in it: it may quote what it was
+told.
 
 A process has one conversation at a time, and after a server that was away or hung none for half a
 minute: however many letters wait, a server that hangs holds one thread.
@@ -21,13 +22,20 @@ from app.lib import deadline
 from app.lib.addresses import Address
 from app.lib.breaker import Breaker
 from app.lib.deadline import Deadline
-from app.lib.mail import AnswerLost, Busy, GoAhead, Letter, NotAccepted, Withdrawn, Write
+from app.lib.mail import (
+    DATA_SECONDS,
+    AnswerLost,
+    Busy,
+    GoAhead,
+    Letter,
+    NotAccepted,
+    Withdrawn,
+    Write,
+)
 from app.lib.resolver import Resolver, TooManyLookups
 from app.lib.smtp_url import MailServer, Tls
 
 OPENING_SECONDS = 30.0
-# RFC 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
-DATA_SECONDS = 60.0
 _FAREWELL_SECONDS = 1.0
 _BREAK_SECONDS = 30.0
 
@@ -79,9 +87,12 @@ class Smtp:
                 self._open(talk, until)
                 _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
                 _expect(talk.rcpt(letter.recipient), "the recipient", _TAKES_IT, _WILL_FORWARD)
+            # Whoever says yes notes the moment, so the time for the content begins before that.
+            until.move(self._data_seconds)
             if not go_ahead():
                 raise Withdrawn
-            until.move(self._data_seconds)
+            if until.is_over():
+                raise NotAccepted("The attempt was held up before the mail was sent.")
             with self._watched():
                 _data(talk, letter.content)
         finally:

@@ -89,6 +89,20 @@ def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
     assert desk.send() == []
 
 
+def test_the_day_begins_when_the_server_has_taken_the_mail(desk: Desk, tenant: Tenant) -> None:
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.at_content = lambda: desk.wait(59 / 3600)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["sent"]
+    desk.postbox.at_content = lambda: None
+    tenant.find()
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
+
+
 def test_nobody_gets_a_mail_about_nothing(desk: Desk, tenant: Tenant) -> None:
     silent = Tenant(desk)
     silent.find()

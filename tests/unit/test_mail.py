@@ -19,6 +19,7 @@ from app.lib import deadline
 from app.lib.mail import AnswerLost, Busy, Letter, NotAccepted, Outbox, Withdrawn
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
+from tests.faults import until
 from tests.mail import REFUSED, Mood, Postbox, serving
 
 LETTER = Letter(
@@ -104,6 +105,17 @@ def test_what_the_go_ahead_raises_comes_through() -> None:
 
     with serving() as postbox, pytest.raises(LookupError):
         to(postbox).deliver(lambda: LETTER, away)
+    assert postbox.mails == []
+
+
+def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
+    def frozen() -> bool:
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 0.2, 5)
+        return True
+
+    with serving() as postbox, pytest.raises(NotAccepted, match="held up"):
+        to(postbox, data_seconds=0.1).deliver(lambda: LETTER, frozen)
     assert postbox.mails == []
 
 

@@ -2,7 +2,8 @@
 
 Due is computed from the rows each time: an address is set, something waits (the oldest of it for so
 long that more of the same has had time to come), and 24 hours have gone since the last moment at
-which a mail may have been accepted. Of several who see that at once, one makes the row.
+which a mail may have been accepted (`APART` after its `data_at`). Of several who see that at once,
+one makes the row.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,14 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import jobs
 from app.database import cursor
+from app.lib.mail import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
 AT_ONCE = 1000
+# From one `data_at` to the next. A mail may be accepted until `DATA_SECONDS` after its own; a
+# minute is for a server that had it all by then and was slow to say so.
+APART = timedelta(hours=24, seconds=DATA_SECONDS, minutes=1)
 
 # Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
 # that may be lost has its findings listed once more. What is dated later than now was written
@@ -28,7 +33,7 @@ _DUE = """
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id
-                      AND d.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+                      AND d.data_at > (SELECT clock_timestamp() - %(apart)s))
    AND (EXISTS (SELECT FROM digests AS d
                  WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
                    AND NOT EXISTS (SELECT FROM digests AS r
@@ -72,7 +77,7 @@ SELECT d.tenant_id, d.id FROM digests AS d
 
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
-    wanted = {"settle": settle, "most": AT_ONCE}
+    wanted = {"settle": settle, "apart": APART, "most": AT_ONCE}
     return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
 
 
@@ -81,7 +86,7 @@ def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
     cur = cursor(session)
     cur.execute(_LOCK, (tenant_id,))
     digest_id = ids.new()
-    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle}
+    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, "apart": APART}
     if cur.execute(_CLAIM, wanted).rowcount == 0:
         return None
     return enqueue(session, tenant_id, digest_id)

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
-from app.core.digest import content, message, tokens
+from app.core.digest import claims, content, message, tokens
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
 from app.core.jobs import Errand, Step
@@ -148,7 +148,7 @@ class _Attempt:
             cur.execute(_LOCK_TENANT, (digest.tenant_id, self._address, digest.series))
             if cur.fetchone() is None or not jobs.renew(session, self._job):
                 return False
-            return cur.execute(_BEGIN, (digest.tenant_id, digest.id)).rowcount == 1
+            return cur.execute(_BEGIN, (digest.tenant_id, digest.id, claims.APART)).rowcount == 1
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
@@ -169,7 +169,7 @@ _BEGIN = """
 UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s AND status = 'pending'
    AND NOT EXISTS (SELECT FROM digests AS o WHERE o.tenant_id = d.tenant_id AND o.id <> d.id
-                      AND o.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+                      AND o.data_at > (SELECT clock_timestamp() - %s))
 """
 _CONCLUDE = """
 UPDATE digests
