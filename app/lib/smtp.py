@@ -1,9 +1,9 @@
 """Mail over SMTP (RFC 5321): one server, which relays, one mail a connection.
 
-The whole conversation before DATA has half a minute, and what follows a minute, name resolution, TLS
-and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates are
-verified. What a server says is never passed on, but for the numbers in it: it may quote what it was
-told.
+The whole conversation before DATA has half a minute, and what follows a minute: name resolution,
+TLS and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates
+are verified. What a server says is never passed on, but for the numbers in it: it may quote what it
+was told.
 
 A process has one conversation at a time, and after a server that was away or hung none for half a
 minute: however many letters wait, a server that hangs holds one thread.
