@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -601,6 +602,30 @@ def test_a_thousand_at_once_and_the_rest_a_minute_later(
     desk.wait(1)
     assert len(desk.send()) == 2
     assert len(desk.send()) == 1
+
+
+def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> None:
+    stuck, *others = [Tenant(desk) for _ in range(4)]
+    for each in (stuck, *others):
+        each.set_address()
+        each.find()
+    desk.wait(1)
+    row = text("SELECT FROM tenants WHERE id = :id FOR NO KEY UPDATE")
+    key = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
+    with desk.owner.begin() as somebody:
+        somebody.execute(row, {"id": stuck.id})
+        began = time.monotonic()
+        desk.tick()
+        assert time.monotonic() - began < 1.5, "nobody waited for the lock"
+    assert [each.statuses() for each in (stuck, *others)] == [[], *[["pending"]] * 3]
+    desk.tick()
+    (open_one,) = stuck.digests()
+    desk.run("DELETE FROM jobs")
+    desk.run("DELETE FROM digests WHERE tenant_id <> :id", id=stuck.id)
+    with desk.owner.begin() as somebody:
+        somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
+        desk.tick()
+    assert [each.statuses() for each in others] == [["pending"]] * 3
 
 
 def test_killed_is_not_an_exception_that_anybody_catches() -> None:

@@ -44,7 +44,8 @@ _DUE = """
                           WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
                           ORDER BY f.id LIMIT 1), true))
 """
-_TENANTS = f"SELECT t.id {_DUE} LIMIT %(most)s"
+# At random: whoever cannot be claimed has nobody else wait behind.
+_TENANTS = f"SELECT t.id {_DUE} ORDER BY random() LIMIT %(most)s"
 _CLAIM = f"""
 INSERT INTO digests (tenant_id, id, series, through, repeats)
 SELECT t.id, %(id)s, t.digest_series,
@@ -56,8 +57,8 @@ SELECT t.id, %(id)s, t.digest_series,
                             WHERE r.tenant_id = t.id AND r.repeats = d.id))
   {_DUE} AND t.id = %(tenant)s
 """
-# Every statement after it sees what those before us in the queue for the row have committed.
-_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE"
+# Every statement after it sees what those who had the row before have committed.
+_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 
 # The clock was set back: when that was sent nobody knows, but not later than now.
 _SET_BACK = """
@@ -71,7 +72,7 @@ SELECT d.tenant_id, d.id FROM digests AS d
    AND NOT EXISTS (SELECT FROM jobs AS j
                     WHERE j.tenant_id = d.tenant_id AND j.kind = %s AND j.dedupe_key = d.id::text
                       AND j.finished_at IS NULL)
- LIMIT %s
+ ORDER BY random() LIMIT %s
 """
 
 
@@ -82,9 +83,13 @@ def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
 
 
 def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
-    """Make a due tenant's digest and the job that sends it; None when it is not due any more."""
+    """Make a due tenant's digest and the job that sends it.
+
+    None when it is not due any more, or somebody has its row locked: the next tick looks again.
+    """
     cur = cursor(session)
-    cur.execute(_LOCK, (tenant_id,))
+    if cur.execute(_LOCK, (tenant_id,)).fetchone() is None:
+        return None
     digest_id = ids.new()
     wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, "apart": APART}
     if cur.execute(_CLAIM, wanted).rowcount == 0:
