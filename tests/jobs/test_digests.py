@@ -315,6 +315,53 @@ def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
     assert tenant.statuses() == ["cancelled", "sent"]
 
 
+def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    assert len(desk.send()) == 1
+    tenant.find()
+    desk.wait(24.1)
+    desk.tick()
+    # The clock was wrong, or a mail was sent by the release before.
+    desk.run("UPDATE digests SET data_at = clock_timestamp() WHERE status = 'sent'")
+    called: list[None] = []
+    desk.postbox.at_recipient = lambda: called.append(None)
+    desk.work()
+    desk.wait(24)
+    desk.work()
+    assert (called, desk.due_jobs()) == ([], [])
+    desk.wait(0.1)
+    desk.work()
+    assert len(called) == 1
+    assert tenant.statuses() == ["sent", "sent"]
+
+
+@pytest.mark.parametrize("mood", [Mood.NO_RECIPIENT, Mood.NO_DATA, Mood.NO_CONTENT])
+@pytest.mark.parametrize("address", ["new@example.com", None])
+def test_a_refusal_that_comes_after_the_address_was_changed_is_not_waited_for(
+    desk: Desk, tenant: Tenant, mood: Mood, address: str | None
+) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(mood)
+    if mood is Mood.NO_RECIPIENT:
+        desk.postbox.at_recipient = lambda: tenant.set_address(address)
+    else:
+        desk.postbox.at_refusal = lambda: tenant.set_address(address)
+    desk.send()
+    desk.postbox.taken(Mood.TAKE)
+    desk.postbox.at_recipient = desk.postbox.at_refusal = lambda: None
+    if address is None:
+        assert tenant.statuses() == ["cancelled"]
+        return
+    desk.wait(10 / 3600)
+    desk.work()
+    (mail,) = desk.postbox.mails
+    assert (mail.recipient, listed(mail)) == (address, found)
+
+
 def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_it(
     desk: Desk, tenant: Tenant
 ) -> None:

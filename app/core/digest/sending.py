@@ -79,11 +79,14 @@ class Sender:
             # Whoever began that is gone, and did not live to hear, or to write, the answer.
             _conclude(session, digest, Outcome("uncertain", "The worker was lost while it sent."))
         elif digest.status == "pending" and tenant.digest_series != digest.series:
-            _conclude(session, digest, Outcome("cancelled", "The address was cleared."))
+            _conclude(session, digest, _CLEARED)
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
-            return _take(session, digest)
+            return _take(session, digest, job.cursor)
+        wait = _until_free(session, digest)
+        if wait is not None:
+            return Step("waiting", _progress(digest), wait)
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
         return _Attempt(self, job, digest, tenant.name, address).errand()
@@ -101,6 +104,8 @@ class _Attempt:
         self._digest = digest
         self._name = name
         self._address = address
+        # Why `go_ahead` said no, once it has.
+        self._no: str | None = None
 
     def errand(self) -> Errand[Outcome]:
         """Return the attempt as a job's errand."""
@@ -114,6 +119,7 @@ class _Attempt:
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
+            _log.info("digest_withdrawn", digest=ids.text("dig", self._digest.id), why=self._no)
             return Outcome("pending")
         except Busy:
             seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
@@ -135,35 +141,59 @@ class _Attempt:
         )
 
     def go_ahead(self) -> bool:
-        """Commit that the mail may be accepted from now on; False when it must not be sent.
-
-        The address was changed or cleared, the job was taken over, or the process is to end.
-        """
+        """Commit that the mail may be accepted from now on; False when it must not be sent."""
         if self._sender.stopping():
-            return False
+            self._no = "the process is to end"
+        else:
+            with self._sender.transaction(self._digest.tenant_id) as session:
+                self._no = self._begin(session)
+        return self._no is None
+
+    def _begin(self, session: Session) -> str | None:
+        """Write that it is being sent; return why not, if it must not be."""
         digest = self._digest
-        with self._sender.transaction(digest.tenant_id) as session:
-            cur = cursor(session)
-            # Whoever sets or clears the address waits for this, or this for them.
-            cur.execute(_LOCK_TENANT, (digest.tenant_id, self._address, digest.series))
-            if cur.fetchone() is None or not jobs.renew(session, self._job):
-                return False
-            return cur.execute(_BEGIN, (digest.tenant_id, digest.id, claims.APART)).rowcount == 1
+        if _address_now(session, digest) != (self._address, digest.series):
+            return "the address was changed or cleared"
+        if not jobs.renew(session, self._job):
+            return "the job was taken over"
+        begun = cursor(session).execute(_BEGIN, (digest.tenant_id, digest.id, claims.APART))
+        return None if begun.rowcount == 1 else "it was ended, or another was sent within a day"
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
         if outcome.status == "pending" and outcome.why is None:
             return Step("given back", _progress(digest), outcome.wait)
+        if outcome.status == "pending":
+            return self._refused(session, digest, outcome)
         _conclude(session, digest, outcome)
-        if outcome.status != "pending":
+        return _done(digest)
+
+    def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
+        """Try again later; at once where the address is another by now, never where it was cleared.
+
+        Whoever changes it from here on finds the job waiting, and lets it hurry.
+        """
+        address, series = _address_now(session, digest)
+        if series != digest.series:
+            outcome = _CLEARED
+        _conclude(session, digest, outcome)
+        if digest.status != "pending":
             return _done(digest)
-        wait = WAITS[min(digest.refusals, len(WAITS)) - 1]
-        return Step("refused", _progress(digest), wait)
+        if address != self._address:
+            return Step("readdressed", _progress(digest), _AGAIN_SOON)
+        return Step("refused", _progress(digest), WAITS[min(digest.refusals, len(WAITS)) - 1])
 
 
+_CLEARED = Outcome("cancelled", "The address was cleared.")
+
+# Whoever sets or clears the address waits for this, or this for them.
 _LOCK_TENANT = """
-SELECT FROM tenants WHERE id = %s AND notification_email = %s AND digest_series = %s
-   FOR NO KEY UPDATE
+SELECT notification_email, digest_series FROM tenants WHERE id = %s FOR NO KEY UPDATE
+"""
+# A day after the last that may have been accepted: whoever connects before that does so in vain.
+_FREE = """
+SELECT max(data_at) + %(apart)s - clock_timestamp() FROM digests
+ WHERE tenant_id = %(tenant)s AND id <> %(id)s AND data_at > clock_timestamp() - %(apart)s
 """
 _BEGIN = """
 UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
@@ -179,6 +209,20 @@ UPDATE digests
        refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
  WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
 """
+
+
+def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | None]:
+    """Return the tenant's address and series, which stay so until the transaction ends."""
+    row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
+    assert row is not None  # noqa: S101  # a digest refers to its tenant
+    return row[0], row[1]
+
+
+def _until_free(session: Session, digest: Digest) -> timedelta | None:
+    """Return for how long another mail of the tenant keeps this one back; None: not at all."""
+    wanted = {"tenant": digest.tenant_id, "id": digest.id, "apart": claims.APART}
+    row = cursor(session).execute(_FREE, wanted).fetchone()
+    return None if row is None else row[0]
 
 
 def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
@@ -199,21 +243,29 @@ def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
 
 
 _TAKE = """
-UPDATE findings SET digest_id = %(id)s
- WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(
+WITH next AS MATERIALIZED (
     SELECT id FROM findings
-     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s AND id <= %(through)s
-     ORDER BY id LIMIT %(most)s))
+     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s
+       AND id > %(last)s AND id <= %(through)s
+     ORDER BY id LIMIT %(most)s
+), taken AS (
+    UPDATE findings SET digest_id = %(id)s
+     WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(SELECT id FROM next))
+)
+SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
 """
+_TAKING = "taking:"
+_NOTHING_YET = UUID(int=0)
 _COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
 _FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
 
 
-def _take(session: Session, digest: Digest) -> Step:
+def _take(session: Session, digest: Digest, after: str | None) -> Step:
     """Make the next findings this digest's; once there are no more, write down how many it has.
 
-    `through` only sees to it that this ends. One that is committed after it was passed by stays in
-    the series, for the next digest.
+    `after` is the job's cursor: what was taken leaves dead entries in the index, which need not be
+    walked again. `through` only sees to it that this ends. One that is committed after it was
+    passed by stays in the series, for the next digest.
     """
     cur = cursor(session)
     wanted = {
@@ -221,15 +273,23 @@ def _take(session: Session, digest: Digest) -> Step:
         "id": digest.id,
         "series": digest.series,
         "through": digest.through,
+        "last": _last_taken(after),
         "most": TAKEN_AT_ONCE,
     }
-    if cur.execute(_TAKE, wanted).rowcount == TAKEN_AT_ONCE:
-        return Step("taking", _progress(digest))
+    taken = cur.execute(_TAKE, wanted).fetchone()
+    if taken is not None and taken[0] == TAKEN_AT_ONCE:
+        return Step(f"{_TAKING}{taken[1]}", _progress(digest))
     row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
     assert row is not None  # noqa: S101  # a count always has a row
     cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
     session.refresh(digest)
     return Step("taken", _progress(digest))
+
+
+def _last_taken(cursor_of_job: str | None) -> UUID:
+    if cursor_of_job is None or not cursor_of_job.startswith(_TAKING):
+        return _NOTHING_YET
+    return UUID(cursor_of_job.removeprefix(_TAKING))
 
 
 def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
