@@ -2,8 +2,8 @@
 
 The whole conversation before DATA has half a minute, and what follows a minute: name resolution,
 TLS and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates
-are verified. What a server says is never passed on, but for the numbers in it: it may quote what it
-was told.
+are verified, but of a server on this machine. What a server says is never passed on, but for the
+numbers in it: it may quote what it was told.
 
 A process has one conversation at a time, and after a server that was away or hung none for half a
 minute: however many letters wait, a server that hangs holds one thread.
@@ -61,7 +61,10 @@ class Smtp:
         """Connect nothing yet. `helo` is this host's name, as the server is told it."""
         self._server = server
         self._helo = helo
-        self._context = context or deadline.tls_context()
+        # A mail server on this machine has a certificate that nobody vouches for, as a rule, and
+        # whoever could stand in between sees everything anyway.
+        verify = server.tls is not Tls.IF_OFFERED
+        self._context = context or deadline.tls_context(verify=verify)
         self._resolver = Resolver()
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
@@ -129,7 +132,7 @@ class Smtp:
         if self._must_encrypt(talk):
             talk.upgrade(self._context)
         if server.user is not None and server.password is not None:
-            talk.login(server.user, server.password)
+            _sign_in(talk, server.user, server.password)
 
     def _connected(self, until: Deadline) -> deadline.BoundSocket:
         return deadline.connect(self._addresses(until), self._server.port, until)
@@ -182,6 +185,16 @@ class _Conversation(smtplib.SMTP):
         self.ehlo_or_helo_if_needed()
 
 
+def _sign_in(talk: _Conversation, user: str, password: str) -> None:
+    try:
+        talk.login(user, password)
+    except smtplib.SMTPException as error:
+        # Only one of a kind of its own says that the server refused, or is gone.
+        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
+            raise NotAccepted("The mail server offers no way to sign in that fits.") from error
+        raise
+
+
 def _data(talk: _Conversation, content: bytes) -> None:
     try:
         code, text = talk.data(content)
@@ -213,8 +226,6 @@ def _timed_out(error: BaseException | None) -> bool:
 def _as_not_accepted() -> Iterator[None]:
     try:
         yield
-    except smtplib.SMTPNotSupportedError as error:
-        raise NotAccepted("The mail server does not offer to sign in.") from error
     except smtplib.SMTPResponseException as error:
         stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
         raise NotAccepted(_refused(stage, error.smtp_code, _bytes(error.smtp_error))) from error

@@ -114,6 +114,16 @@ def test_the_bytes_are_fit_for_any_server() -> None:
     assert whole.endswith(b">")
 
 
+def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_counted() -> None:
+    parts = [Part(DIGEST, None), *(Part(UUID(int=n), AT) for n in range(100, 112))]
+    mail = mail_of(content_of(parts=parts))
+    for body in (part(mail, "plain"), part(mail, "html")):
+        assert body.count("/v1/findings?digest_id=") == 10
+        assert "3 more digests may not have reached you" in body
+        assert "https://records.test/v1/digests" in body
+    assert "All findings of the digest of 31 January 2026" in part(mail, "html")
+
+
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,8}[A-Za-z0-9])?"
 _ODD = st.text("ab.=?_!#$%&'*+/^`{|}~-Q", min_size=1, max_size=64)
 _LIKE_WORDS = st.builds("=?{}?{}?{}?=".format, st.sampled_from(["utf-8", "x"]), st.just("q"), _ODD)

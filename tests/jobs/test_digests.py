@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.digest import claims, content, sending
+from app.core.digest import claims, content, taking
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
@@ -550,7 +550,7 @@ def test_a_finding_that_is_committed_late_is_in_the_next_digest(desk: Desk, tena
 def test_many_findings_are_taken_in_pieces_and_shown_in_part(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TAKEN_AT_ONCE", 7)
+    monkeypatch.setattr(taking, "TAKEN_AT_ONCE", 7)
     low = tenant.find(100, severity="low", rule="b")
     high = tenant.find(20, severity="critical", rule="a")
     desk.wait(1)
@@ -570,7 +570,7 @@ def test_many_findings_are_taken_in_pieces_and_shown_in_part(
 def test_a_worker_that_dies_between_two_pieces_loses_none(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(taking, "TAKEN_AT_ONCE", 3)
     found = tenant.find(10)
     desk.wait(1)
     desk.mortal.dies = "before"

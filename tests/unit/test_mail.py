@@ -263,13 +263,25 @@ def test_tls_from_the_beginning(certificate: Path, server_side: ssl.SSLContext) 
     assert len(postbox.mails) == 1
 
 
-@pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.IF_OFFERED])
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(
-    server_side: ssl.SSLContext, tls: Tls
-) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(server_side: ssl.SSLContext) -> None:
     with serving(starttls=server_side) as postbox:
-        server = MailServer("127.0.0.1", postbox.port, tls)
+        server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS)
         with pytest.raises(NotAccepted, match="not trusted"):
+            Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
+
+
+def test_on_this_machine_any_certificate_will_do(server_side: ssl.SSLContext) -> None:
+    with serving(starttls=server_side) as postbox:
+        server = MailServer.parse(f"smtp://localhost:{postbox.port}")
+        Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
+    assert len(postbox.mails) == 1
+
+
+@pytest.mark.parametrize("offered", ["250 x", "250-x\r\n250 AUTH GSSAPI"])
+def test_a_server_with_no_way_to_sign_in_that_fits_is_said_so(offered: str) -> None:
+    with dripping(f"220 x\r\n{offered}\r\n".encode(), b"") as port:
+        server = MailServer("127.0.0.1", port, Tls.NEVER, "me", "s3cret")
+        with pytest.raises(NotAccepted, match="no way to sign in that fits"):
             Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
 
 

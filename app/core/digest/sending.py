@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
-from app.core.digest import claims, content, message, tokens
+from app.core.digest import claims, content, message, taking, tokens
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
 from app.core.jobs import Errand, Step
@@ -34,8 +34,6 @@ from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdraw
 from app.lib.sealing import MasterKeys
 from app.models import Digest, Job, Tenant
 
-# Findings taken in one transaction: a fraction of a second.
-TAKEN_AT_ONCE = 2_000
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
@@ -83,7 +81,8 @@ class Sender:
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
-            return _take(session, digest, job.cursor)
+            taken = taking.take(session, digest, job.cursor)
+            return Step(taken, _progress(digest))
         wait = _until_free(session, digest)
         if wait is not None:
             return Step("waiting", _progress(digest), wait)
@@ -240,56 +239,6 @@ def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
         refusals=digest.refusals,
         why=outcome.why,
     )
-
-
-_TAKE = """
-WITH next AS MATERIALIZED (
-    SELECT id FROM findings
-     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s
-       AND id > %(last)s AND id <= %(through)s
-     ORDER BY id LIMIT %(most)s
-), taken AS (
-    UPDATE findings SET digest_id = %(id)s
-     WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(SELECT id FROM next))
-)
-SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
-"""
-_TAKING = "taking:"
-_NOTHING_YET = UUID(int=0)
-_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
-_FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
-
-
-def _take(session: Session, digest: Digest, after: str | None) -> Step:
-    """Make the next findings this digest's; once there are no more, write down how many it has.
-
-    `after` is the job's cursor: what was taken leaves dead entries in the index, which need not be
-    walked again. `through` only sees to it that this ends. One that is committed after it was
-    passed by stays in the series, for the next digest.
-    """
-    cur = cursor(session)
-    wanted = {
-        "tenant": digest.tenant_id,
-        "id": digest.id,
-        "series": digest.series,
-        "through": digest.through,
-        "last": _last_taken(after),
-        "most": TAKEN_AT_ONCE,
-    }
-    taken = cur.execute(_TAKE, wanted).fetchone()
-    if taken is not None and taken[0] == TAKEN_AT_ONCE:
-        return Step(f"{_TAKING}{taken[1]}", _progress(digest))
-    row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
-    assert row is not None  # noqa: S101  # a count always has a row
-    cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
-    session.refresh(digest)
-    return Step("taken", _progress(digest))
-
-
-def _last_taken(cursor_of_job: str | None) -> UUID:
-    if cursor_of_job is None or not cursor_of_job.startswith(_TAKING):
-        return _NOTHING_YET
-    return UUID(cursor_of_job.removeprefix(_TAKING))
 
 
 def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
