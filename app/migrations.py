@@ -1,17 +1,23 @@
 """Bringing a database to this release: schema, partitions ahead of time, rights of the app's role.
 
-Runs in one transaction under a lock, so two releases at once, or one killed half-way, leave either
-the old schema or the new one.
+Each migration is a transaction, with the rights on what it made, so that none holds the locks of
+another; an index on a table that may be large is built outside any. A lock keeps a second release
+out meanwhile. One that is killed half-way, or cannot have a lock, leaves the schema of one of the
+migrations, and the next run goes on from there.
 """
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -21,6 +27,7 @@ from app.core import history
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
 _LOCK = 7_264_301_558
+_LOOK_AGAIN_SECONDS = 0.2
 
 
 class MigrationError(RuntimeError):
@@ -36,18 +43,38 @@ def migrate(admin_url: str, *, app_url: str) -> str:
     """
     engine = create_engine(admin_url, connect_args={"connect_timeout": 10})
     try:
-        with engine.begin() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            line = _upgrade(connection)
-            history.make_partitions(connection, clock.now())
-            _grant(connection, make_url(app_url).username)
-        return line
+        with _alone(engine):
+            return _brought_up(engine, make_url(app_url).username)
     except OperationalError as error:
         raise MigrationError(f"the database does not answer: {_said(error)}") from error
     except DBAPIError as error:
         raise MigrationError(f"the database refused: {_said(error)}") from error
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _alone(engine: Engine) -> Iterator[None]:
+    """Hold the lock of all releases, in a transaction that does nothing else (PgBouncer)."""
+    while True:
+        with engine.begin() as connection:
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            # Without parameters: the portal of a query that has some keeps its snapshot until the
+            # next, and CREATE INDEX CONCURRENTLY waits for those who hold one.
+            if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar():
+                yield
+                return
+        # Not within a statement, which holds a snapshot too.
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def _brought_up(engine: Engine, role: str | None) -> str:
+    with engine.connect() as connection:
+        line = _upgrade(connection, role)
+    with engine.begin() as connection:
+        history.make_partitions(connection, clock.now())
+        _grant(connection, role)
+    return line
 
 
 def is_current(connection: Connection) -> bool:
@@ -73,10 +100,15 @@ def _said(error: DBAPIError) -> str:
     return " ".join(str(error.orig).split())
 
 
-def _upgrade(connection: Connection) -> str:
+def _upgrade(connection: Connection, role: str | None) -> str:
+    def grant(**_: Any) -> None:
+        # What it made is used by triggers and functions of tables that the service writes to.
+        _grant(connection, role)
+
     config = Config()
     config.set_main_option("script_location", str(_FOLDER))
     config.attributes["connection"] = connection
+    config.attributes["on_version_apply"] = grant
     known = ScriptDirectory.from_config(config)
     current = MigrationContext.configure(connection).get_current_revision()
     head = known.get_current_head()
@@ -89,6 +121,8 @@ def _upgrade(connection: Connection) -> str:
         )
     if current == head:
         return f"the database is at revision {head}"
+    # Alembic leaves a transaction that it finds open to whoever opened it.
+    connection.rollback()
     command.upgrade(config, "head")
     return f"the database went from revision {current or 'none'} to {head}"
 

@@ -1,12 +1,19 @@
 """The tick that looks who is due a digest, and leaves each such tenant a durable job."""
 
 import time
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
 
 from app.core.digest import claims
+from app.errors import Unavailable
 from jobs.runtime import Runtime, runtime
 
 # The next minute's tick goes on; ticks share two threads with the sweep and the jobs.
 SECONDS = 10.0
+
+_log = structlog.get_logger(__name__)
 
 
 def send_digests() -> None:
@@ -16,17 +23,32 @@ def send_digests() -> None:
 
 def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
-    ends = time.monotonic() + SECONDS
-    settle = here.settings.digest_settle
+    began = time.monotonic()
     with here.database.across_tenants() as session:
         claims.follow_the_clock(session)
-        tenants = claims.due_tenants(session, settle)
+        tenants = claims.due_tenants(session, here.settings.digest_settle)
         forgotten = claims.forgotten(session)
+    _revive(here, forgotten, began + SECONDS / 2)
+    _claim(here, tenants, began + SECONDS)
+
+
+def _revive(here: Runtime, forgotten: Sequence[tuple[UUID, UUID]], ends: float) -> None:
     for tenant_id, digest_id in forgotten:
-        with here.database.transaction(tenant_id) as session:
-            claims.enqueue(session, tenant_id, digest_id)
+        if time.monotonic() > ends:
+            return
+        try:
+            with here.database.transaction(tenant_id) as session:
+                claims.enqueue(session, tenant_id, digest_id)
+        except Unavailable as error:
+            _log.warning("digest_not_revived", tenant=str(tenant_id), why=str(error))
+
+
+def _claim(here: Runtime, tenants: Sequence[UUID], ends: float) -> None:
     for tenant_id in tenants:
         if time.monotonic() > ends:
             return
-        with here.database.transaction(tenant_id) as session:
-            claims.claim(session, tenant_id, settle)
+        try:
+            with here.database.transaction(tenant_id) as session:
+                claims.claim(session, tenant_id, here.settings.digest_settle)
+        except Unavailable as error:
+            _log.warning("digest_not_claimed", tenant=str(tenant_id), why=str(error))

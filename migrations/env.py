@@ -1,4 +1,4 @@
-"""Runs migrations inside the caller's connection (`app/manage.py`), under its lock."""
+"""Runs migrations on the caller's connection (`app/migrations.py`), each in its own transaction."""
 
 from alembic import context
 
@@ -8,6 +8,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
     transaction_per_migration=True,
+    on_version_apply=context.config.attributes.get("on_version_apply", ()),
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -71,9 +71,10 @@ class Postbox:
     mails: list[Mail] = field(default_factory=list)
     signed_in: list[str] = field(default_factory=list)
     port: int = 0
-    # What happens in the middle of things: at RCPT, and once the content is there.
+    # What happens in the middle of things: at RCPT, once the content is there, before a refusal.
     at_recipient: Callable[[], object] = lambda: None
     at_content: Callable[[], object] = lambda: None
+    at_refusal: Callable[[], object] = lambda: None
     never: threading.Event = field(default_factory=threading.Event)
 
     def taken(self, mood: Mood) -> None:
@@ -108,6 +109,7 @@ class Postbox:
     ) -> str:
         mood = _mood(envelope)
         if mood is Mood.NO_CONTENT:
+            await asyncio.get_running_loop().run_in_executor(None, self.at_refusal)
             return "554 5.7.1 this looks like spam"
         content = envelope.content
         assert isinstance(content, bytes)
@@ -139,6 +141,8 @@ class _Server(SMTP):
     async def smtp_DATA(self, arg: str) -> None:  # noqa: N802
         mood = _mood(self.envelope)
         if mood is Mood.NO_DATA:
+            refusing = self.event_handler.at_refusal
+            await asyncio.get_running_loop().run_in_executor(None, refusing)
             await self.push("452 4.3.1 no room")
         elif mood is Mood.GONE_BEFORE_DOT:
             await self.push("354 go on")

@@ -66,6 +66,7 @@ def test_every_entry_of_the_timetable_names_an_actor() -> None:
     assert {entry.actor for entry in TIMETABLE.values()} <= set(ACTORS)
 
 
+ENQUEUEING = (enqueue.__name__, recur.__name__, order.__name__)
 PASS_KINDS_ON = ("app/core/jobs.py", "app/core/anchoring/tick.py")
 
 
@@ -75,8 +76,7 @@ def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:
         for path in SOURCES
         if path.relative_to(ROOT).as_posix() not in PASS_KINDS_ON
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-        and _called(call) in (enqueue.__name__, recur.__name__, order.__name__)
+        if isinstance(call, ast.Call) and _called(call) in ENQUEUEING
         for keyword in call.keywords
         if keyword.arg == "kind"
     }

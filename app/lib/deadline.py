@@ -33,6 +33,10 @@ class Deadline:
             raise TimeoutError("out of time")
         return left
 
+    def is_over(self) -> bool:
+        """Say whether it has come."""
+        return time.monotonic() >= self._ends
+
 
 class BoundSocket(socket.socket):
     """A TCP socket that waits until its deadline and no longer."""
@@ -63,9 +67,15 @@ class BoundTLSSocket(BoundSocket, ssl.SSLSocket):  # type: ignore[misc] # None i
     """The same under TLS."""
 
 
-def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Return a context that verifies, by the system's authorities or those in `ca_file` (PEM)."""
+def tls_context(ca_file: str | None = None, *, verify: bool = True) -> ssl.SSLContext:
+    """Return a context that verifies, by the system's authorities or those in `ca_file` (PEM).
+
+    Without `verify` it takes any certificate: for what never leaves this machine.
+    """
     context = ssl.create_default_context(cafile=ca_file)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     context.sslsocket_class = BoundTLSSocket
     return context
 

@@ -2,7 +2,7 @@
 
 A mail server may accept a mail from the moment it is told DATA (RFC 5321 section 4.1.1.4), and not
 before. So whoever sends is asked once more at that moment, and can write down that it may be so.
-What comes back is one of four: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`.
+What comes back is one of five: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`.
 """
 
 import os
@@ -11,6 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from app.lib.deadline import Deadline
+
+# From the go-ahead on, the content of a letter is on its way for so long, and then given up. RFC
+# 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
+DATA_SECONDS = 60.0
 
 GoAhead = Callable[[], bool]
 
@@ -28,6 +34,9 @@ class Letter:
     content: bytes
 
 
+Write = Callable[[], Letter]
+
+
 class NotAccepted(Exception):
     """Nothing was accepted, so the same mail may be sent again. The text says why, without data."""
 
@@ -40,14 +49,22 @@ class Withdrawn(Exception):
     """Whoever sends it said no when asked; nothing was accepted."""
 
 
+class Busy(Exception):
+    """Others hand over theirs at the moment; nothing was begun."""
+
+
 class Mailer(Protocol):
     """What takes letters."""
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
 
-        Returns when it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, and whatever
-        `go_ahead` raises, which comes before the content.
+        Nothing is accepted later than `DATA_SECONDS` after `go_ahead` was asked, however long it
+        took to answer: an attempt that was frozen meanwhile is given up.
+
+        `write` makes the letter, and is only asked to when it can be handed over now. Returns when
+        it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`, and whatever
+        `write` and `go_ahead` raise, which comes before the content.
         """
 
 
@@ -58,10 +75,14 @@ class Outbox:
         """Make nothing yet; the folder appears with the first letter."""
         self._folder = folder
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
+        letter = write()
+        until = Deadline(DATA_SECONDS)
         if not go_ahead():
             raise Withdrawn
+        if until.is_over():
+            raise NotAccepted("The attempt was held up before the mail was written.")
         try:
             self._write(letter)
         except OSError as error:

@@ -39,5 +39,8 @@ def check(text: str) -> None:
             "Send one bare address: before the @ only ASCII letters, digits, single dots and "
             "!#$%&'*+/=?^_`{|}~- can stand, so no display name, spaces, quotes or line breaks."
         )
+    if "=?" in local_part:
+        # RFC 2047: whoever reads the header of a mail to it may take that for an encoded word.
+        raise NotAMailbox("Before the @ there can be no =?, which begins an encoded word.")
     if not _DOMAIN.fullmatch(domain):
         raise NotAMailbox(f"Behind the @ put a domain name such as example.com, not {domain!r}.")

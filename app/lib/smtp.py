@@ -1,8 +1,12 @@
 """Mail over SMTP (RFC 5321): one server, which relays, one mail a connection.
 
-The whole conversation before DATA has half a minute, and what follows a minute, name resolution and
-TLS included; a server that answers a byte at a time gains nothing. Certificates are verified. What
-a server says is never passed on, but for the numbers in it: it may quote what it was told.
+The whole conversation before DATA has half a minute, and what follows a minute: name resolution,
+TLS and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates
+are verified, but of a server on this machine. What a server says is never passed on, but for the
+numbers in it: it may quote what it was told.
+
+A process has one conversation at a time, and after a server that was away or hung none for half a
+minute: however many letters wait, a server that hangs holds one thread.
 """
 
 import ipaddress
@@ -12,18 +16,28 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from threading import Lock
 
 from app.lib import deadline
 from app.lib.addresses import Address
+from app.lib.breaker import Breaker
 from app.lib.deadline import Deadline
-from app.lib.mail import AnswerLost, GoAhead, Letter, NotAccepted, Withdrawn
+from app.lib.mail import (
+    DATA_SECONDS,
+    AnswerLost,
+    Busy,
+    GoAhead,
+    Letter,
+    NotAccepted,
+    Withdrawn,
+    Write,
+)
 from app.lib.resolver import Resolver, TooManyLookups
 from app.lib.smtp_url import MailServer, Tls
 
 OPENING_SECONDS = 30.0
-# RFC 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
-DATA_SECONDS = 60.0
 _FAREWELL_SECONDS = 1.0
+_BREAK_SECONDS = 30.0
 
 _READY, _TAKES_IT, _WILL_FORWARD = 220, 250, 251
 _REFUSALS = range(400, 600)
@@ -42,42 +56,83 @@ class Smtp:
         context: ssl.SSLContext | None = None,
         opening_seconds: float = OPENING_SECONDS,
         data_seconds: float = DATA_SECONDS,
+        break_seconds: float = _BREAK_SECONDS,
     ) -> None:
         """Connect nothing yet. `helo` is this host's name, as the server is told it."""
         self._server = server
         self._helo = helo
-        self._context = context or deadline.tls_context()
+        # A mail server on this machine has a certificate that nobody vouches for, as a rule, and
+        # whoever could stand in between sees everything anyway.
+        verify = server.tls is not Tls.IF_OFFERED
+        self._context = context or deadline.tls_context(verify=verify)
         self._resolver = Resolver()
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
+        self._place = Lock()
+        self._breaker = Breaker(break_seconds)
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
-        """Hand over one letter (`app.lib.mail.Mailer`)."""
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
+        """Hand over one letter (`app.lib.mail.Mailer`); `Busy` while another is on its way."""
+        if not self._place.acquire(blocking=False):
+            raise Busy
+        try:
+            if not self._breaker.admits():
+                raise NotAccepted("The mail server did not answer a moment ago.")
+            self._hand_over(write(), go_ahead)
+        finally:
+            self._place.release()
+
+    def _hand_over(self, letter: Letter, go_ahead: GoAhead) -> None:
         until = Deadline(self._opening_seconds)
         talk = _Conversation(self._helo, until)
         try:
-            with _before_data():
+            with self._before_data():
                 self._open(talk, until)
                 _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
                 _expect(talk.rcpt(letter.recipient), "the recipient", _TAKES_IT, _WILL_FORWARD)
+            # Whoever says yes notes the moment, so the time for the content begins before that.
+            until.move(self._data_seconds)
             if not go_ahead():
                 raise Withdrawn
-            until.move(self._data_seconds)
-            _data(talk, letter.content)
+            if until.is_over():
+                raise NotAccepted("The attempt was held up before the mail was sent.")
+            with self._watched():
+                _data(talk, letter.content)
         finally:
             _part(talk, until)
 
+    @contextmanager
+    def _before_data(self) -> Iterator[None]:
+        """Whatever goes wrong here, nothing was accepted."""
+        with _as_not_accepted(), self._watched():
+            yield
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Leave the server alone for a while when it hung."""
+        try:
+            yield
+        except Exception as error:
+            if _timed_out(error):
+                self._breaker.failed()
+            raise
+
     def _open(self, talk: "_Conversation", until: Deadline) -> None:
         server = self._server
-        talk.begin(self._connected(until), server.host)
-        if server.tls is Tls.AT_ONCE:
-            talk.encrypt(self._context)
-        _expect(talk.greeting(), "the connection", _READY)
+        try:
+            talk.begin(self._connected(until), server.host)
+            if server.tls is Tls.AT_ONCE:
+                talk.encrypt(self._context)
+            _expect(talk.greeting(), "the connection", _READY)
+        except (OSError, smtplib.SMTPException, TooManyLookups, NotAccepted):
+            self._breaker.failed()
+            raise
+        self._breaker.succeeded()
         talk.ehlo_or_helo_if_needed()
         if self._must_encrypt(talk):
             talk.upgrade(self._context)
         if server.user is not None and server.password is not None:
-            talk.login(server.user, server.password)
+            _sign_in(talk, server.user, server.password)
 
     def _connected(self, until: Deadline) -> deadline.BoundSocket:
         return deadline.connect(self._addresses(until), self._server.port, until)
@@ -130,6 +185,16 @@ class _Conversation(smtplib.SMTP):
         self.ehlo_or_helo_if_needed()
 
 
+def _sign_in(talk: _Conversation, user: str, password: str) -> None:
+    try:
+        talk.login(user, password)
+    except smtplib.SMTPException as error:
+        # Only one of a kind of its own says that the server refused, or is gone.
+        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
+            raise NotAccepted("The mail server offers no way to sign in that fits.") from error
+        raise
+
+
 def _data(talk: _Conversation, content: bytes) -> None:
     try:
         code, text = talk.data(content)
@@ -148,13 +213,19 @@ def _data(talk: _Conversation, content: bytes) -> None:
         raise AnswerLost("The mail server's answer made no sense.")
 
 
+def _timed_out(error: BaseException | None) -> bool:
+    """Say whether an error is a timeout, or came of one."""
+    while error is not None:
+        if isinstance(error, TimeoutError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextmanager
-def _before_data() -> Iterator[None]:
-    """Whatever goes wrong here, nothing was accepted."""
+def _as_not_accepted() -> Iterator[None]:
     try:
         yield
-    except smtplib.SMTPNotSupportedError as error:
-        raise NotAccepted("The mail server does not offer to sign in.") from error
     except smtplib.SMTPResponseException as error:
         stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
         raise NotAccepted(_refused(stage, error.smtp_code, _bytes(error.smtp_error))) from error

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import ids
 from app.core.digest import message
 from app.core.digest.content import Content, Group, Line, Part, Trouble
 from app.core.digest.links import Links
-from app.lib import visible
+from app.lib import mailbox, visible
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DIGEST, FINDING, WEBHOOK = (UUID(int=number) for number in (1, 2, 3))
@@ -112,6 +112,41 @@ def test_the_bytes_are_fit_for_any_server() -> None:
     # A URL that is folded is no URL: mail programs would not find the button.
     (whole,) = (line for line in lines if line.startswith(b"List-Unsubscribe:"))
     assert whole.endswith(b">")
+
+
+def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_counted() -> None:
+    parts = [Part(DIGEST, None), *(Part(UUID(int=n), AT) for n in range(100, 112))]
+    mail = mail_of(content_of(parts=parts))
+    for body in (part(mail, "plain"), part(mail, "html")):
+        assert body.count("/v1/findings?digest_id=") == 10
+        assert "3 more digests may not have reached you" in body
+        assert "https://records.test/v1/digests" in body
+    assert "All findings of the digest of 31 January 2026" in part(mail, "html")
+
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,8}[A-Za-z0-9])?"
+_ODD = st.text("ab.=?_!#$%&'*+/^`{|}~-Q", min_size=1, max_size=64)
+_LIKE_WORDS = st.builds("=?{}?{}?{}?=".format, st.sampled_from(["utf-8", "x"]), st.just("q"), _ODD)
+_DOMAINS = st.from_regex(rf"\A({_LABEL}\.){{1,3}}[a-z]{{2,5}}\Z")
+
+
+@given(local=st.one_of(_ODD, _LIKE_WORDS), domain=_DOMAINS)
+@example(local="=?utf-8?q?a?=", domain="example.com")
+def test_every_address_that_is_accepted_can_be_written_to(local: str, domain: str) -> None:
+    address = f"{local}@{domain}"
+    try:
+        mailbox.check(address)
+    except mailbox.NotAMailbox:
+        return
+    links = Links("https://records.test")
+    for sender, recipient in (("r@example.com", address), (address, "r@example.com")):
+        letter = message.write(
+            DIGEST, content_of(), links, "t" * 90, sender=sender, recipient=recipient
+        )
+        mail = email.message_from_bytes(letter.content, policy=default)
+        assert [each.addr_spec for each in mail["To"].addresses] == [recipient]
+        assert [each.addr_spec for each in mail["From"].addresses] == [sender]
+        assert mail["Message-ID"] == f"<{letter.name}@{sender.rpartition('@')[2]}>"
 
 
 @pytest.mark.parametrize("words", HOSTILE)

@@ -8,6 +8,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
@@ -20,6 +21,7 @@ from app.errors import AuditChainBroken
 from app.models import Base
 from app.settings import Settings
 from tests.conftest import FreshTenant
+from tests.faults import until
 from tests.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,6 +171,48 @@ def test_two_releases_at_once_migrate_once(settings: Settings, admin_engine: Eng
             ]
         ]
     assert sorted("went from revision none" in line for line in said) == [False, True]
+
+
+def test_findings_are_written_while_their_index_is_built(
+    fresh_database: Database, settings: Settings
+) -> None:
+    """From where an earlier run was killed: it left an index that is none."""
+    name = fresh_database.engine.url.database
+    admin = settings.database_admin_url.rpartition("/")[0] + f"/{name}"
+    engine = create_engine(admin)
+    writing = text("LOCK TABLE findings IN ROW EXCLUSIVE MODE")
+    index = text("SELECT indisvalid FROM pg_index WHERE indexrelid = 'findings_digest'::regclass")
+    with engine.begin() as connection:
+        before = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = :index ::regclass"
+        connection.execute(text(before), {"index": "findings_digest"})
+        (before_it,) = (
+            script.down_revision
+            for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()
+            if script.path.endswith("_findings_of_a_digest.py")
+        )
+        connection.execute(text("UPDATE alembic_version SET version_num = :v"), {"v": before_it})
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as one_who_takes_long:
+            one_who_takes_long.execute(writing)
+            migrated = pool.submit(migrations.migrate, admin, app_url=settings.database_url)
+            until(lambda: _waits(engine), 20)
+            with engine.begin() as another:
+                another.execute(text("SET LOCAL lock_timeout = '1s'"))
+                another.execute(writing)
+        assert f"from revision {before_it} to" in migrated.result(timeout=20)
+    with engine.connect() as connection:
+        assert connection.scalar(index) is True
+    engine.dispose()
+
+
+def _waits(engine: Engine) -> bool:
+    """Say whether a statement about an index waits for somebody."""
+    query = text("""
+        SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INDEX'
+    """)
+    with engine.connect() as connection:
+        return bool(connection.scalar(query))
 
 
 def test_an_unreachable_database_is_said_in_one_line() -> None:

@@ -29,7 +29,9 @@ def live(environ: Mapping[str, str], smtp_port: int, role: str) -> None:
     parent = os.getppid()
     server = MailServer("127.0.0.1", smtp_port, Tls.NEVER)
     opened = Runtime.open(Settings.from_environ(environ), threads=4)
-    here = dataclasses.replace(opened, mailer=Smtp(server, "x.test", data_seconds=2.0))
+    here = dataclasses.replace(
+        opened, mailer=Smtp(server, "x.test", data_seconds=2.0, break_seconds=0)
+    )
     while os.getppid() == parent:
         try:
             busy = _tick(here) if role == "clock" else _work(here)

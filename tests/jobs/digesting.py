@@ -17,7 +17,7 @@ from app import ids
 from app.core import agents, findings, sessions, tenant_settings, tenants
 from app.core.callers import Caller, Role
 from app.core.findings import NewFinding
-from app.lib.mail import GoAhead, Letter, Mailer
+from app.lib.mail import GoAhead, Mailer, Write
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
@@ -42,7 +42,7 @@ class Mortal:
         self._mailer = mailer
         self.dies: str | None = None
 
-    def deliver(self, letter: Letter, go_ahead: GoAhead) -> None:
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         dies, self.dies = self.dies, None
         if dies == "before":
             raise Killed
@@ -53,7 +53,7 @@ class Mortal:
                 raise Killed
             return answer
 
-        self._mailer.deliver(letter, asked)
+        self._mailer.deliver(write, asked)
         if dies == "after":
             raise Killed
 
@@ -101,9 +101,13 @@ class Desk:
         self.postbox = postbox
         self.hours = 0.0
         server = MailServer("127.0.0.1", postbox.port, Tls.NEVER)
-        self.mortal = Mortal(Smtp(server, "records.test", data_seconds=0.5))
+        self.mortal = Mortal(Smtp(server, "records.test", data_seconds=0.5, break_seconds=0))
         opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
         self.runtime = dataclasses.replace(opened, mailer=self.mortal)
+        # Another process has a mailer of its own.
+        self.elsewhere = dataclasses.replace(
+            opened, mailer=Smtp(server, "records.test", data_seconds=0.5, break_seconds=0)
+        )
         self.owner: Engine = create_engine(settings.database_admin_url)
 
     def close(self) -> None:

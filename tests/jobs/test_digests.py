@@ -1,14 +1,20 @@
 """Digests, against a real mail server: never two in 24 hours, and no finding in none."""
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.digest import claims, content, sending
+from app.core.digest import claims, content, taking
+from app.lib.smtp import Smtp
+from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
 from jobs import send_digests
 from jobs.run_job import work_on
@@ -82,6 +88,20 @@ def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
     assert listed(mail) == second | third
     desk.wait(30)
     assert desk.send() == []
+
+
+def test_the_day_begins_when_the_server_has_taken_the_mail(desk: Desk, tenant: Tenant) -> None:
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.at_content = lambda: desk.wait(59 / 3600)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["sent"]
+    desk.postbox.at_content = lambda: None
+    tenant.find()
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
 
 
 def test_nobody_gets_a_mail_about_nothing(desk: Desk, tenant: Tenant) -> None:
@@ -295,6 +315,53 @@ def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
     assert tenant.statuses() == ["cancelled", "sent"]
 
 
+def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    assert len(desk.send()) == 1
+    tenant.find()
+    desk.wait(24.1)
+    desk.tick()
+    # The clock was wrong, or a mail was sent by the release before.
+    desk.run("UPDATE digests SET data_at = clock_timestamp() WHERE status = 'sent'")
+    called: list[None] = []
+    desk.postbox.at_recipient = lambda: called.append(None)
+    desk.work()
+    desk.wait(24)
+    desk.work()
+    assert (called, desk.due_jobs()) == ([], [])
+    desk.wait(0.1)
+    desk.work()
+    assert len(called) == 1
+    assert tenant.statuses() == ["sent", "sent"]
+
+
+@pytest.mark.parametrize("mood", [Mood.NO_RECIPIENT, Mood.NO_DATA, Mood.NO_CONTENT])
+@pytest.mark.parametrize("address", ["new@example.com", None])
+def test_a_refusal_that_comes_after_the_address_was_changed_is_not_waited_for(
+    desk: Desk, tenant: Tenant, mood: Mood, address: str | None
+) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(mood)
+    if mood is Mood.NO_RECIPIENT:
+        desk.postbox.at_recipient = lambda: tenant.set_address(address)
+    else:
+        desk.postbox.at_refusal = lambda: tenant.set_address(address)
+    desk.send()
+    desk.postbox.taken(Mood.TAKE)
+    desk.postbox.at_recipient = desk.postbox.at_refusal = lambda: None
+    if address is None:
+        assert tenant.statuses() == ["cancelled"]
+        return
+    desk.wait(10 / 3600)
+    desk.work()
+    (mail,) = desk.postbox.mails
+    assert (mail.recipient, listed(mail)) == (address, found)
+
+
 def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_it(
     desk: Desk, tenant: Tenant
 ) -> None:
@@ -315,7 +382,7 @@ def test_two_workers_that_both_think_it_theirs_send_one_mail(desk: Desk, tenant:
     def take_over() -> None:
         desk.postbox.at_recipient = lambda: None
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
 
     desk.postbox.at_recipient = take_over
     work_on(desk.runtime, tenant.id, job_id)
@@ -334,7 +401,7 @@ def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
     def take_over() -> None:
         desk.postbox.at_content = lambda: None
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
 
     desk.postbox.at_content = take_over
     work_on(desk.runtime, tenant.id, job_id)
@@ -357,7 +424,7 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
         desk.postbox.at_recipient = lambda: None
         desk.postbox.taken(Mood.NO_RECIPIENT)
         desk.wait(0.1)
-        work_on(desk.runtime, tenant.id, job_id)
+        work_on(desk.elsewhere, tenant.id, job_id)
         desk.postbox.taken(Mood.TAKE)
 
     desk.postbox.at_recipient = take_over
@@ -394,6 +461,51 @@ def test_an_address_that_was_cleared_behind_our_back_counts_as_cleared(
     desk.wait(0.1)
     assert desk.send() == []
     assert tenant.statuses() == ["cancelled"] * 2
+
+
+def test_a_server_that_hangs_holds_one_thread_and_all_others_go_on(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
+        here = replace(desk.runtime, mailer=Smtp(server, "records.test", opening_seconds=20.0))
+        for _ in range(8):
+            tenant = Tenant(desk)
+            tenant.set_address()
+            tenant.find()
+        desk.wait(1)
+        desk.tick()
+        due = desk.due_jobs()
+        with ThreadPoolExecutor(1) as held, ThreadPoolExecutor(1) as free:
+            held.submit(work_on, here, *due[0])
+            connection, _ = silent.accept()
+            for job in due[1:]:
+                free.submit(work_on, here, *job).result(timeout=10)
+            connection.close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert desk.due_jobs() == []
+    with desk.owner.connect() as connection_to:
+        refusals = "SELECT refusals FROM digests ORDER BY refusals"
+        assert list(connection_to.execute(text(refusals)).scalars()) == [0] * 7 + [1]
+    desk.wait(0.1)
+    desk.work()
+    assert len(desk.postbox.mails) == 8
+
+
+def test_a_digest_is_read_while_its_lease_is_renewed(
+    desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    read, during = content.read, list[bool]()
+
+    def slow(*arguments: Any) -> content.Content:
+        during.append(any(thread.name == "lease" for thread in threading.enumerate()))
+        return read(*arguments)
+
+    monkeypatch.setattr(content, "read", slow)
+    assert len(desk.send()) == 1
+    assert during == [True]
 
 
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
@@ -438,7 +550,7 @@ def test_a_finding_that_is_committed_late_is_in_the_next_digest(desk: Desk, tena
 def test_many_findings_are_taken_in_pieces_and_shown_in_part(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TAKEN_AT_ONCE", 7)
+    monkeypatch.setattr(taking, "TAKEN_AT_ONCE", 7)
     low = tenant.find(100, severity="low", rule="b")
     high = tenant.find(20, severity="critical", rule="a")
     desk.wait(1)
@@ -458,7 +570,7 @@ def test_many_findings_are_taken_in_pieces_and_shown_in_part(
 def test_a_worker_that_dies_between_two_pieces_loses_none(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(taking, "TAKEN_AT_ONCE", 3)
     found = tenant.find(10)
     desk.wait(1)
     desk.mortal.dies = "before"
@@ -537,6 +649,30 @@ def test_a_thousand_at_once_and_the_rest_a_minute_later(
     desk.wait(1)
     assert len(desk.send()) == 2
     assert len(desk.send()) == 1
+
+
+def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> None:
+    stuck, *others = [Tenant(desk) for _ in range(4)]
+    for each in (stuck, *others):
+        each.set_address()
+        each.find()
+    desk.wait(1)
+    row = text("SELECT FROM tenants WHERE id = :id FOR NO KEY UPDATE")
+    key = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
+    with desk.owner.begin() as somebody:
+        somebody.execute(row, {"id": stuck.id})
+        began = time.monotonic()
+        desk.tick()
+        assert time.monotonic() - began < 1.5, "nobody waited for the lock"
+    assert [each.statuses() for each in (stuck, *others)] == [[], *[["pending"]] * 3]
+    desk.tick()
+    (open_one,) = stuck.digests()
+    desk.run("DELETE FROM jobs")
+    desk.run("DELETE FROM digests WHERE tenant_id <> :id", id=stuck.id)
+    with desk.owner.begin() as somebody:
+        somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
+        desk.tick()
+    assert [each.statuses() for each in others] == [["pending"]] * 3
 
 
 def test_killed_is_not_an_exception_that_anybody_catches() -> None:

@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from app.lib import deadline
-from app.lib.mail import AnswerLost, Letter, NotAccepted, Outbox, Withdrawn
+from app.lib.mail import AnswerLost, Busy, Letter, NotAccepted, Outbox, Withdrawn
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
+from tests.faults import until
 from tests.mail import REFUSED, Mood, Postbox, serving
 
 LETTER = Letter(
@@ -46,7 +47,7 @@ class GoAhead:
 def test_a_letter_arrives_byte_for_byte_after_one_go_ahead() -> None:
     asked = GoAhead()
     with serving() as postbox:
-        to(postbox).deliver(LETTER, asked)
+        to(postbox).deliver(lambda: LETTER, asked)
     (mail,) = postbox.mails
     assert (mail.sender, mail.recipient) == ("records@example.com", "dana@example.com")
     assert mail.content == LETTER.content
@@ -59,7 +60,7 @@ def test_a_refusal_means_that_nothing_was_accepted(mood: Mood) -> None:
     with serving() as postbox:
         postbox.taken(mood)
         with pytest.raises(NotAccepted) as refused:
-            to(postbox).deliver(LETTER, asked)
+            to(postbox).deliver(lambda: LETTER, asked)
     assert postbox.mails == []
     assert asked.asked == (1 if mood in (Mood.NO_DATA, Mood.NO_CONTENT) else 0)
     assert "dana" not in str(refused.value)
@@ -70,7 +71,7 @@ def test_a_refusal_is_told_by_its_numbers() -> None:
     with serving() as postbox:
         postbox.taken(Mood.NO_RECIPIENT)
         with pytest.raises(NotAccepted, match=r"refused the recipient \(550 5\.1\.1\)"):
-            to(postbox).deliver(LETTER, GoAhead())
+            to(postbox).deliver(lambda: LETTER, GoAhead())
 
 
 @pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT])
@@ -78,7 +79,7 @@ def test_a_connection_lost_after_the_go_ahead_leaves_it_open(mood: Mood) -> None
     with serving() as postbox:
         postbox.taken(mood)
         with pytest.raises(AnswerLost):
-            to(postbox).deliver(LETTER, GoAhead())
+            to(postbox).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == (mood is Mood.GONE_AFTER_DOT)
 
 
@@ -87,14 +88,14 @@ def test_a_server_that_answers_too_late_leaves_it_open() -> None:
         postbox.taken(Mood.SLOW)
         began = time.monotonic()
         with pytest.raises(AnswerLost, match="too long"):
-            to(postbox, data_seconds=0.3).deliver(LETTER, GoAhead())
+            to(postbox, data_seconds=0.3).deliver(lambda: LETTER, GoAhead())
         assert time.monotonic() - began < 5
     assert len(postbox.mails) == 1
 
 
 def test_without_a_go_ahead_nothing_is_sent() -> None:
     with serving() as postbox, pytest.raises(Withdrawn):
-        to(postbox).deliver(LETTER, GoAhead(says=False))
+        to(postbox).deliver(lambda: LETTER, GoAhead(says=False))
     assert postbox.mails == []
 
 
@@ -103,13 +104,62 @@ def test_what_the_go_ahead_raises_comes_through() -> None:
         raise LookupError("the database is away")
 
     with serving() as postbox, pytest.raises(LookupError):
-        to(postbox).deliver(LETTER, away)
+        to(postbox).deliver(lambda: LETTER, away)
+    assert postbox.mails == []
+
+
+def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
+    def frozen() -> bool:
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 0.2, 5)
+        return True
+
+    with serving() as postbox, pytest.raises(NotAccepted, match="held up"):
+        to(postbox, data_seconds=0.1).deliver(lambda: LETTER, frozen)
     assert postbox.mails == []
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:
     with pytest.raises(NotAccepted, match="refused the connection"):
-        Smtp(MailServer("127.0.0.1", 1, Tls.NEVER), "x.test").deliver(LETTER, GoAhead())
+        Smtp(MailServer("127.0.0.1", 1, Tls.NEVER), "x.test").deliver(lambda: LETTER, GoAhead())
+
+
+def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
+        door = Smtp(server, "x.test", opening_seconds=0.2)
+        with pytest.raises(NotAccepted, match="too long"):
+            door.deliver(lambda: LETTER, GoAhead())
+        written: list[Letter] = []
+
+        def write() -> Letter:
+            written.append(LETTER)
+            return LETTER
+
+        began = time.monotonic()
+        for _ in range(5):
+            with pytest.raises(NotAccepted, match="a moment ago"):
+                door.deliver(write, GoAhead())
+        assert time.monotonic() - began < 0.2
+        assert written == []
+
+
+def test_one_letter_at_a_time() -> None:
+    with serving() as postbox:
+        door = to(postbox)
+        begun: list[str] = []
+
+        def meanwhile() -> None:
+            with pytest.raises(Busy):
+                door.deliver(lambda: LETTER, GoAhead())
+            begun.append("busy")
+
+        postbox.at_recipient = meanwhile
+        door.deliver(lambda: LETTER, GoAhead())
+        postbox.at_recipient = lambda: None
+        door.deliver(lambda: LETTER, GoAhead())
+    assert begun == ["busy"]
+    assert len(postbox.mails) == 2
 
 
 @contextmanager
@@ -146,7 +196,7 @@ def test_a_server_that_drips_is_left_within_the_time_for_the_whole(
         server = MailServer("127.0.0.1", port, Tls.NEVER)
         began = time.monotonic()
         with pytest.raises(NotAccepted):
-            Smtp(server, "x.test", opening_seconds=0.4).deliver(LETTER, GoAhead())
+            Smtp(server, "x.test", opening_seconds=0.4).deliver(lambda: LETTER, GoAhead())
         assert time.monotonic() - began < 5
 
 
@@ -196,11 +246,11 @@ def test_starttls_with_a_password(certificate: Path, server_side: ssl.SSLContext
     with serving(starttls=server_side, password="s3cret") as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
         trusting = deadline.tls_context(str(certificate))
-        Smtp(server, "x.test", context=trusting).deliver(LETTER, GoAhead())
+        Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
         assert postbox.signed_in == ["me"]
         wrong = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "wr0ng")
         with pytest.raises(NotAccepted, match=r"refused the sign-in \(535 5\.7\.8\)") as refused:
-            Smtp(wrong, "x.test", context=trusting).deliver(LETTER, GoAhead())
+            Smtp(wrong, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
         assert "wr0ng" not in f"{refused.value!r} {wrong!r}"
     assert len(postbox.mails) == 1
 
@@ -209,25 +259,37 @@ def test_tls_from_the_beginning(certificate: Path, server_side: ssl.SSLContext) 
     with serving(at_once=server_side) as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.AT_ONCE)
         trusting = deadline.tls_context(str(certificate))
-        Smtp(server, "x.test", context=trusting).deliver(LETTER, GoAhead())
+        Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
 
 
-@pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.IF_OFFERED])
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(
-    server_side: ssl.SSLContext, tls: Tls
-) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(server_side: ssl.SSLContext) -> None:
     with serving(starttls=server_side) as postbox:
-        server = MailServer("127.0.0.1", postbox.port, tls)
+        server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS)
         with pytest.raises(NotAccepted, match="not trusted"):
-            Smtp(server, "x.test").deliver(LETTER, GoAhead())
+            Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
+
+
+def test_on_this_machine_any_certificate_will_do(server_side: ssl.SSLContext) -> None:
+    with serving(starttls=server_side) as postbox:
+        server = MailServer.parse(f"smtp://localhost:{postbox.port}")
+        Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
+    assert len(postbox.mails) == 1
+
+
+@pytest.mark.parametrize("offered", ["250 x", "250-x\r\n250 AUTH GSSAPI"])
+def test_a_server_with_no_way_to_sign_in_that_fits_is_said_so(offered: str) -> None:
+    with dripping(f"220 x\r\n{offered}\r\n".encode(), b"") as port:
+        server = MailServer("127.0.0.1", port, Tls.NEVER, "me", "s3cret")
+        with pytest.raises(NotAccepted, match="no way to sign in that fits"):
+            Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
 
 
 def test_a_server_that_offers_no_starttls_is_told_nothing() -> None:
     with serving() as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
         with pytest.raises(NotAccepted, match="no STARTTLS"):
-            Smtp(server, "x.test").deliver(LETTER, GoAhead())
+            Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
     assert postbox.mails == []
 
 
@@ -275,15 +337,15 @@ def test_a_url_that_is_wrong_is_refused_without_its_password(url: str) -> None:
 def test_without_a_server_a_letter_becomes_a_file(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "data" / "mail")
     for _ in range(2):
-        outbox.deliver(LETTER, GoAhead())
+        outbox.deliver(lambda: LETTER, GoAhead())
     (file,) = (tmp_path / "data" / "mail").iterdir()
     assert (file.name, file.read_bytes()) == ("dig_1.eml", LETTER.content)
     assert file.stat().st_mode & 0o77 == 0
     with pytest.raises(Withdrawn):
-        outbox.deliver(LETTER, GoAhead(says=False))
+        outbox.deliver(lambda: LETTER, GoAhead(says=False))
 
 
 def test_a_file_that_cannot_be_written_is_no_mail(tmp_path: Path) -> None:
     (tmp_path / "mail").write_text("in the way")
     with pytest.raises(NotAccepted, match="was not written"):
-        Outbox(tmp_path / "mail").deliver(LETTER, GoAhead())
+        Outbox(tmp_path / "mail").deliver(lambda: LETTER, GoAhead())

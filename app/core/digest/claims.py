@@ -2,7 +2,8 @@
 
 Due is computed from the rows each time: an address is set, something waits (the oldest of it for so
 long that more of the same has had time to come), and 24 hours have gone since the last moment at
-which a mail may have been accepted. Of several who see that at once, one makes the row.
+which a mail may have been accepted (`APART` after its `data_at`). Of several who see that at once,
+one makes the row.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,14 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import jobs
 from app.database import cursor
+from app.lib.mail import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
 AT_ONCE = 1000
+# From one `data_at` to the next. A mail may be accepted until `DATA_SECONDS` after its own; a
+# minute is for a server that had it all by then and was slow to say so.
+APART = timedelta(hours=24, seconds=DATA_SECONDS, minutes=1)
 
 # Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
 # that may be lost has its findings listed once more. What is dated later than now was written
@@ -28,7 +33,7 @@ _DUE = """
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id
-                      AND d.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+                      AND d.data_at > (SELECT clock_timestamp() - %(apart)s))
    AND (EXISTS (SELECT FROM digests AS d
                  WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
                    AND NOT EXISTS (SELECT FROM digests AS r
@@ -39,7 +44,8 @@ _DUE = """
                           WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
                           ORDER BY f.id LIMIT 1), true))
 """
-_TENANTS = f"SELECT t.id {_DUE} LIMIT %(most)s"
+# At random: whoever cannot be claimed has nobody else wait behind.
+_TENANTS = f"SELECT t.id {_DUE} ORDER BY random() LIMIT %(most)s"
 _CLAIM = f"""
 INSERT INTO digests (tenant_id, id, series, through, repeats)
 SELECT t.id, %(id)s, t.digest_series,
@@ -51,8 +57,8 @@ SELECT t.id, %(id)s, t.digest_series,
                             WHERE r.tenant_id = t.id AND r.repeats = d.id))
   {_DUE} AND t.id = %(tenant)s
 """
-# Every statement after it sees what those before us in the queue for the row have committed.
-_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE"
+# Every statement after it sees what those who had the row before have committed.
+_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 
 # The clock was set back: when that was sent nobody knows, but not later than now.
 _SET_BACK = """
@@ -66,22 +72,26 @@ SELECT d.tenant_id, d.id FROM digests AS d
    AND NOT EXISTS (SELECT FROM jobs AS j
                     WHERE j.tenant_id = d.tenant_id AND j.kind = %s AND j.dedupe_key = d.id::text
                       AND j.finished_at IS NULL)
- LIMIT %s
+ ORDER BY random() LIMIT %s
 """
 
 
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
-    wanted = {"settle": settle, "most": AT_ONCE}
+    wanted = {"settle": settle, "apart": APART, "most": AT_ONCE}
     return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
 
 
 def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
-    """Make a due tenant's digest and the job that sends it; None when it is not due any more."""
+    """Make a due tenant's digest and the job that sends it.
+
+    None when it is not due any more, or somebody has its row locked: the next tick looks again.
+    """
     cur = cursor(session)
-    cur.execute(_LOCK, (tenant_id,))
+    if cur.execute(_LOCK, (tenant_id,)).fetchone() is None:
+        return None
     digest_id = ids.new()
-    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle}
+    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, "apart": APART}
     if cur.execute(_CLAIM, wanted).rowcount == 0:
         return None
     return enqueue(session, tenant_id, digest_id)

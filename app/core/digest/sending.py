@@ -11,6 +11,7 @@ itself said no: a worker that dies, or an answer that never comes, leaves it `un
 next digest, a day later at the earliest, lists the same again.
 """
 
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,31 +25,34 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
-from app.core.digest import content, message, tokens
-from app.core.digest.content import Content
+from app.core.digest import claims, content, message, taking, tokens
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
 from app.core.jobs import Errand, Step
 from app.database import cursor
-from app.lib.mail import AnswerLost, Letter, Mailer, NotAccepted, Withdrawn
+from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.lib.sealing import MasterKeys
 from app.models import Digest, Job, Tenant
 
-# Findings taken in one transaction: a fraction of a second.
-TAKEN_AT_ONCE = 2_000
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
+# While others send theirs: not all of those that wait come back at once.
+_BUSY_SECONDS = (5.0, 30.0)
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attempt came to: the digest's next status, and why, where there is a why."""
+    """What an attempt came to: the digest's next status, and why, where there is a why.
+
+    `pending` without one: nobody refused anything, and the next attempt comes after `wait`.
+    """
 
     status: str
     why: str | None = None
+    wait: timedelta = _AGAIN_SOON
 
 
 @dataclass(frozen=True)
@@ -73,28 +77,34 @@ class Sender:
             # Whoever began that is gone, and did not live to hear, or to write, the answer.
             _conclude(session, digest, Outcome("uncertain", "The worker was lost while it sent."))
         elif digest.status == "pending" and tenant.digest_series != digest.series:
-            _conclude(session, digest, Outcome("cancelled", "The address was cleared."))
+            _conclude(session, digest, _CLEARED)
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
-            return _take(session, digest)
+            taken = taking.take(session, digest, job.cursor)
+            return Step(taken, _progress(digest))
+        wait = _until_free(session, digest)
+        if wait is not None:
+            return Step("waiting", _progress(digest), wait)
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
-        read = content.read(session, tenant_id, tenant.name, digest.id)
-        return _Attempt(self, job, digest, address, read).errand()
+        return _Attempt(self, job, digest, tenant.name, address).errand()
 
 
 class _Attempt:
-    """One attempt to hand a digest to the mail server, outside any transaction but a short one."""
+    """One attempt to hand a digest to the mail server, outside any transaction but two of its own.
 
-    def __init__(
-        self, sender: Sender, job: Job, digest: Digest, address: str, read: Content
-    ) -> None:
+    The first reads what the digest lists, the second says that it may be accepted from now on.
+    """
+
+    def __init__(self, sender: Sender, job: Job, digest: Digest, name: str, address: str) -> None:
         self._sender = sender
         self._job = job
         self._digest = digest
+        self._name = name
         self._address = address
-        self._content = read
+        # Why `go_ahead` said no, once it has.
+        self._no: str | None = None
 
     def errand(self) -> Errand[Outcome]:
         """Return the attempt as a job's errand."""
@@ -102,21 +112,27 @@ class _Attempt:
 
     def _talk(self) -> Outcome:
         try:
-            self._sender.mailer.deliver(self._letter(), self.go_ahead)
+            self._sender.mailer.deliver(self._letter, self.go_ahead)
         except NotAccepted as error:
             return Outcome("pending", str(error))
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
+            _log.info("digest_withdrawn", digest=ids.text("dig", self._digest.id), why=self._no)
             return Outcome("pending")
+        except Busy:
+            seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
+            return Outcome("pending", wait=timedelta(seconds=seconds))
         return Outcome("sent")
 
     def _letter(self) -> Letter:
-        sender = self._sender
-        subscription = Subscription.of(self._digest.tenant_id, self._address)
+        sender, digest = self._sender, self._digest
+        with sender.transaction(digest.tenant_id) as session:
+            read = content.read(session, digest.tenant_id, self._name, digest.id)
+        subscription = Subscription.of(digest.tenant_id, self._address)
         return message.write(
-            self._digest.id,
-            self._content,
+            digest.id,
+            read,
             sender.links,
             tokens.write(sender.master_keys, subscription),
             sender=sender.address,
@@ -124,41 +140,65 @@ class _Attempt:
         )
 
     def go_ahead(self) -> bool:
-        """Commit that the mail may be accepted from now on; False when it must not be sent.
-
-        The address was changed or cleared, the job was taken over, or the process is to end.
-        """
+        """Commit that the mail may be accepted from now on; False when it must not be sent."""
         if self._sender.stopping():
-            return False
+            self._no = "the process is to end"
+        else:
+            with self._sender.transaction(self._digest.tenant_id) as session:
+                self._no = self._begin(session)
+        return self._no is None
+
+    def _begin(self, session: Session) -> str | None:
+        """Write that it is being sent; return why not, if it must not be."""
         digest = self._digest
-        with self._sender.transaction(digest.tenant_id) as session:
-            cur = cursor(session)
-            # Whoever sets or clears the address waits for this, or this for them.
-            cur.execute(_LOCK_TENANT, (digest.tenant_id, self._address, digest.series))
-            if cur.fetchone() is None or not jobs.renew(session, self._job):
-                return False
-            return cur.execute(_BEGIN, (digest.tenant_id, digest.id)).rowcount == 1
+        if _address_now(session, digest) != (self._address, digest.series):
+            return "the address was changed or cleared"
+        if not jobs.renew(session, self._job):
+            return "the job was taken over"
+        begun = cursor(session).execute(_BEGIN, (digest.tenant_id, digest.id, claims.APART))
+        return None if begun.rowcount == 1 else "it was ended, or another was sent within a day"
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
         if outcome.status == "pending" and outcome.why is None:
-            return Step("withdrawn", _progress(digest), _AGAIN_SOON)
+            return Step("given back", _progress(digest), outcome.wait)
+        if outcome.status == "pending":
+            return self._refused(session, digest, outcome)
         _conclude(session, digest, outcome)
-        if outcome.status != "pending":
+        return _done(digest)
+
+    def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
+        """Try again later; at once where the address is another by now, never where it was cleared.
+
+        Whoever changes it from here on finds the job waiting, and lets it hurry.
+        """
+        address, series = _address_now(session, digest)
+        if series != digest.series:
+            outcome = _CLEARED
+        _conclude(session, digest, outcome)
+        if digest.status != "pending":
             return _done(digest)
-        wait = WAITS[min(digest.refusals, len(WAITS)) - 1]
-        return Step("refused", _progress(digest), wait)
+        if address != self._address:
+            return Step("readdressed", _progress(digest), _AGAIN_SOON)
+        return Step("refused", _progress(digest), WAITS[min(digest.refusals, len(WAITS)) - 1])
 
 
+_CLEARED = Outcome("cancelled", "The address was cleared.")
+
+# Whoever sets or clears the address waits for this, or this for them.
 _LOCK_TENANT = """
-SELECT FROM tenants WHERE id = %s AND notification_email = %s AND digest_series = %s
-   FOR NO KEY UPDATE
+SELECT notification_email, digest_series FROM tenants WHERE id = %s FOR NO KEY UPDATE
+"""
+# A day after the last that may have been accepted: whoever connects before that does so in vain.
+_FREE = """
+SELECT max(data_at) + %(apart)s - clock_timestamp() FROM digests
+ WHERE tenant_id = %(tenant)s AND id <> %(id)s AND data_at > clock_timestamp() - %(apart)s
 """
 _BEGIN = """
 UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s AND status = 'pending'
    AND NOT EXISTS (SELECT FROM digests AS o WHERE o.tenant_id = d.tenant_id AND o.id <> d.id
-                      AND o.data_at > (SELECT clock_timestamp() - interval '24 hours'))
+                      AND o.data_at > (SELECT clock_timestamp() - %s))
 """
 _CONCLUDE = """
 UPDATE digests
@@ -168,6 +208,20 @@ UPDATE digests
        refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
  WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
 """
+
+
+def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | None]:
+    """Return the tenant's address and series, which stay so until the transaction ends."""
+    row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
+    assert row is not None  # noqa: S101  # a digest refers to its tenant
+    return row[0], row[1]
+
+
+def _until_free(session: Session, digest: Digest) -> timedelta | None:
+    """Return for how long another mail of the tenant keeps this one back; None: not at all."""
+    wanted = {"tenant": digest.tenant_id, "id": digest.id, "apart": claims.APART}
+    row = cursor(session).execute(_FREE, wanted).fetchone()
+    return None if row is None else row[0]
 
 
 def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
@@ -185,40 +239,6 @@ def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
         refusals=digest.refusals,
         why=outcome.why,
     )
-
-
-_TAKE = """
-UPDATE findings SET digest_id = %(id)s
- WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(
-    SELECT id FROM findings
-     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s AND id <= %(through)s
-     ORDER BY id LIMIT %(most)s))
-"""
-_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
-_FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
-
-
-def _take(session: Session, digest: Digest) -> Step:
-    """Make the next findings this digest's; once there are no more, write down how many it has.
-
-    `through` only sees to it that this ends. One that is committed after it was passed by stays in
-    the series, for the next digest.
-    """
-    cur = cursor(session)
-    wanted = {
-        "tenant": digest.tenant_id,
-        "id": digest.id,
-        "series": digest.series,
-        "through": digest.through,
-        "most": TAKEN_AT_ONCE,
-    }
-    if cur.execute(_TAKE, wanted).rowcount == TAKEN_AT_ONCE:
-        return Step("taking", _progress(digest))
-    row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
-    assert row is not None  # noqa: S101  # a count always has a row
-    cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
-    session.refresh(digest)
-    return Step("taken", _progress(digest))
 
 
 def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:

@@ -1,0 +1,60 @@
+"""Taking the findings of a digest out of the series in which they wait."""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.database import cursor
+from app.models import Digest
+
+# Findings taken in one transaction: a fraction of a second.
+TAKEN_AT_ONCE = 2_000
+
+_TAKE = """
+WITH next AS MATERIALIZED (
+    SELECT id FROM findings
+     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s
+       AND id > %(last)s AND id <= %(through)s
+     ORDER BY id LIMIT %(most)s
+), taken AS (
+    UPDATE findings SET digest_id = %(id)s
+     WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(SELECT id FROM next))
+)
+SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
+"""
+_TAKING = "taking:"
+_NOTHING_YET = UUID(int=0)
+_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
+_FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
+
+
+def take(session: Session, digest: Digest, after: str | None) -> str:
+    """Make the next findings this digest's; once there are no more, write down how many it has.
+
+    Returns the job's next cursor; `after` is the one it has. What was taken leaves dead entries in
+    the index, which need not be walked again. `through` only sees to it that this ends. One that is
+    committed after it was passed by stays in the series, for the next digest.
+    """
+    cur = cursor(session)
+    wanted = {
+        "tenant": digest.tenant_id,
+        "id": digest.id,
+        "series": digest.series,
+        "through": digest.through,
+        "last": _last_taken(after),
+        "most": TAKEN_AT_ONCE,
+    }
+    taken = cur.execute(_TAKE, wanted).fetchone()
+    if taken is not None and taken[0] == TAKEN_AT_ONCE:
+        return f"{_TAKING}{taken[1]}"
+    row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
+    assert row is not None  # noqa: S101  # a count always has a row
+    cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
+    session.refresh(digest)
+    return "taken"
+
+
+def _last_taken(cursor_of_job: str | None) -> UUID:
+    if cursor_of_job is None or not cursor_of_job.startswith(_TAKING):
+        return _NOTHING_YET
+    return UUID(cursor_of_job.removeprefix(_TAKING))
