@@ -133,7 +133,7 @@ def packer(
     log: Keeper,
     admin_engine: Engine,
 ) -> Iterator[Packer]:
-    """Return a packer of the test's tenant; no other test finds what vouches for its checkpoints."""
+    """Return a packer of the test's tenant; what vouches for its checkpoints goes with it."""
     with opened_runtime(settings) as runtime:
         yield Packer(api, tenant, runtime, log)
     execute(admin_engine, "DELETE FROM checkpoint_timestamps")

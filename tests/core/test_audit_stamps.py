@@ -116,6 +116,17 @@ def test_without_trusted_roots_nobody_s_word_counts(stamped: Place) -> None:
     assert anchors["anchored_by"] == ["log"]
 
 
+def test_a_timestamp_of_an_authority_that_is_not_trusted_any_more_is_no_damage(
+    stamped: Place, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    following = TimestampAuthority(tmp_path_factory.mktemp("next"))
+    trusted = timestamps.read_certificates(following.ca_file.read_bytes())
+    verifier = replace(stamped.verifier, trust=Trust(trusted))
+    anchors = replace(stamped, verifier=verifier).verify()["anchors"]
+    assert (anchors["timestamps"], anchors["timestamps_unverified"]) == (0, 1)
+    assert anchors["anchored_by"] == ["log"]
+
+
 def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
     place: Place, authority: TimestampAuthority, witness: Witness
 ) -> None:
@@ -150,6 +161,7 @@ def test_from_the_newest_anchor_on_nobody_looks_at_stamps_and_says_so(stamped: P
         "UPDATE checkpoint_timestamps SET gen_time = gen_time - interval '1 year'",
         "UPDATE checkpoint_timestamps SET response = set_byte(response, 300, 0)",
         "UPDATE checkpoint_timestamps SET response = ''",
+        "UPDATE checkpoint_timestamps SET tsa_chain = 'no PEM'",
         "UPDATE checkpoint_timestamps SET size = 1",
         "UPDATE checkpoint_cosignatures SET size = 1",
         "UPDATE checkpoint_cosignatures SET line = 'nonsense'",

@@ -52,9 +52,9 @@ NOT_LOOKED: dict[str, Any] = dict.fromkeys(
 class Trust:
     """Whose word counts: roots of timestamp authorities and what leads to them, and witnesses.
 
-    Without certificates a timestamp is held against those that were stored with it. That shows only
-    that it belongs to its checkpoint; anybody can be an authority, so it vouches for nothing.
-    Without a policy no cosignature is looked at.
+    Each timestamp is held against the certificates that were stored with it. That shows only that it
+    belongs to its checkpoint; anybody can be an authority, so one that leads to none of these
+    certificates vouches for nothing. Without a policy no cosignature is looked at.
     """
 
     certificates: tuple[Certificate, ...] = ()
@@ -117,18 +117,27 @@ class Stamps:
         row = cursor(session).execute(_STAMP, place).fetchone()
         response, chain, stated = row or (b"", "", None)
         try:
-            trusted = self._trust.certificates or timestamps.read_certificates(chain.encode())
-            moment = timestamps.verify(bytes(response), note, trusted)
-        except (NotStamped, ValueError) as error:
+            moment = timestamps.verify(bytes(response), note, _own(chain))
+        except NotStamped as error:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
         if moment != stated:
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
-        if not self._trust.certificates:
+        # Of an authority that is not trusted any more: a true timestamp, and nobody's word.
+        if not self._is_trusted(bytes(response), note):
             self.unverified += 1
             return
         self.timestamps += 1
         if self.newest is None or place > self.newest[0]:
             self.newest = (place, moment)
+
+    def _is_trusted(self, response: bytes, note: bytes) -> bool:
+        if not self._trust.certificates:
+            return False
+        try:
+            timestamps.verify(response, note, self._trust.certificates)
+        except NotStamped:
+            return False
+        return True
 
     def _check_lines(self, session: Session, place: Place, note: Note) -> None:
         policy = self._trust.policy
@@ -168,3 +177,11 @@ class Stamps:
 
 def _covers(stated: Place | None, leaf: Place) -> bool:
     return stated is not None and stated[0] == leaf[0] and stated[1] > leaf[1]
+
+
+def _own(chain: str) -> tuple[Certificate, ...]:
+    """Read the certificates that were stored with a timestamp."""
+    try:
+        return timestamps.read_certificates(chain.encode())
+    except ValueError:
+        raise NotStamped("The certificates stored with it cannot be read.") from None
