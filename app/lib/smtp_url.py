@@ -35,8 +35,8 @@ class MailServer:
         """Read the URL. Raises ValueError, quoting nothing of it.
 
         `smtps:` is TLS from the beginning; `smtp:` insists on STARTTLS, but on this machine takes
-        it only if it is offered, and any certificate. `?tls=off` never encrypts, for a relay in a network of one's own,
-        and then takes no password, unless on this machine.
+        it only if it is offered, and any certificate. `?tls=off` never encrypts, for a relay in a
+        network of one's own, and then takes no password, unless on this machine.
         """
         parts = _split(text)
         here = _is_here(parts.hostname or "")
