@@ -117,6 +117,15 @@ DISABLED: Final = Counter(
     known=(("gone",), ("failing",)),
 )
 
+# Digests
+
+DIGESTS: Final = Counter(
+    "record_service_digests",
+    "Attempts to send digests, and digests that were cancelled, by what came of them.",
+    labels=("outcome",),
+    known=(("sent",), ("refused",), ("uncertain",), ("cancelled",)),
+)
+
 # Jobs
 
 JOB_STEPS: Final = Counter(

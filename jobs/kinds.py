@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from app import metrics
 from app.core.anchoring import cosigning, heads, stamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.stamping import Stamper
@@ -35,6 +36,7 @@ def _digest(here: Runtime) -> Work:
         links=Links(settings.base_url),
         address=settings.mail_from,
         stopping=shutting_down,
+        count=lambda outcome: here.tally.add(metrics.DIGESTS, outcome),
     ).step
 
 

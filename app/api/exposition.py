@@ -114,6 +114,7 @@ def _gauges(now: Gauges) -> Iterator[Metric]:
         ("lanes_paused", "Lanes that wait because their receiver failed.", now.lanes_paused),
         ("oldest_due_seconds", "Since when the longest due lane is due.", now.oldest_due),
         ("oldest_job_due_seconds", "Since when the longest due job is due.", now.oldest_job_due),
+        ("oldest_digest_seconds", "Since when the oldest open digest is.", now.oldest_digest),
         ("unanchored", "Parts of anchoring that fail.", now.unanchored),
         ("witness_alarms", "Witnesses that saw another log of our name.", now.anchoring_alarms),
         ("unanchored_seconds", "Since when the longest failing one does.", now.oldest_unanchored),

@@ -31,6 +31,7 @@ class Gauges:
     jobs_retrying: int
     jobs_dead: int
     oldest_job_due: float
+    oldest_digest: float
     unanchored: int
     anchoring_alarms: int
     oldest_unanchored: float
@@ -82,6 +83,9 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
        job.queued AS jobs_queued, job.running AS jobs_running, job.retrying AS jobs_retrying,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
        job.oldest AS oldest_job_due,
+       (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
+                                 0), 0)::float8
+          FROM digests WHERE status IN ('pending', 'sending')) AS oldest_digest,
        trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
        trouble.oldest AS oldest_unanchored,
        broken.chains AS chains_broken, broken.unknown AS chains_unknown,

@@ -5,13 +5,16 @@ What cannot be seen, or turns the order of other characters around, is shown by 
 
 import json
 import re
+import unicodedata
 
-# Control characters, marks and overrides of direction (the "trojan source" ones), byte-order marks
-# and tags. What joins letters and emoji stays.
+# Control characters, marks and overrides of direction (the "trojan source" ones), soft hyphens and
+# word joiners, fillers, annotations, byte-order marks and tags. What joins letters and emoji stays.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
-    "\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f"
+    "\u202a-\u202e\u2060-\u2069\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+# No script stacks more on one letter; what is stacked higher lies over the lines around it.
+_MARKS_AT_MOST = 4
 
 
 def visible(text: str) -> str:
@@ -20,7 +23,20 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Write a text visibly on one line of at most `most` characters; `…`: it was longer."""
-    words = " ".join(text[: 4 * most].split())
+    """Write a text visibly on one line of at most `most` characters; `…`: it was longer.
+
+    Of the marks that combine with one letter four are kept.
+    """
+    words = _unstacked(" ".join(text[: 4 * most].split()))
     shown = visible(words)
     return shown if len(shown) <= most and len(text) <= 4 * most else f"{shown[: most - 1]}…"
+
+
+def _unstacked(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks <= _MARKS_AT_MOST:
+            kept.append(character)
+    return "".join(kept)

@@ -114,6 +114,13 @@ def test_the_bytes_are_fit_for_any_server() -> None:
     assert whole.endswith(b">")
 
 
+def test_what_cannot_be_seen_is_shown_and_marks_do_not_pile_up() -> None:
+    for hidden in "\u00ad\u034f\u115f\u1160\u180e\u2060\u2064\u3164\uffa0\ufff9\ufffb":
+        assert visible.one_line(f"a{hidden}b", 200) == f"a\\u{ord(hidden):04x}b"
+    assert visible.one_line("e" + "\u0301" * 150 + "f", 200) == "e" + "\u0301" * 4 + "f"
+    assert visible.one_line("שָּׁ e\u0302\u0301", 200) == "שָּׁ e\u0302\u0301"
+
+
 def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_counted() -> None:
     parts = [Part(DIGEST, None), *(Part(UUID(int=n), AT) for n in range(100, 112))]
     mail = mail_of(content_of(parts=parts))

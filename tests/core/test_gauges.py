@@ -51,7 +51,7 @@ def place(fresh_database: Database, settings: Settings) -> Place:
 
 
 def test_an_empty_service_has_nothing_due(place: Place) -> None:
-    assert place.gauges() == Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0.0, 0, 0, 0)
+    assert place.gauges() == Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0, 0, 0)
 
 
 def test_events_that_nobody_has_looked_at_are_due(place: Place) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from app import metrics
+from app.core import gauges
 from app.core.digest import claims, content, taking
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
@@ -673,6 +675,37 @@ def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> Non
         somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
         desk.tick()
     assert [each.statuses() for each in others] == [["pending"]] * 3
+
+
+def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
+    desk: Desk, tenant: Tenant
+) -> None:
+    def counted() -> dict[str, float]:
+        outcomes = ("sent", "refused", "uncertain", "cancelled")
+        return {each: desk.runtime.tally.value(metrics.DIGESTS, each) for each in outcomes}
+
+    def oldest() -> float:
+        with desk.runtime.database.across_tenants() as session:
+            return gauges.read(session).oldest_digest
+
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.send()
+    desk.wait(2)
+    assert 7200 <= oldest() < 7300
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    desk.send()
+    assert oldest() == 0
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(24.1)
+    desk.send()
+    tenant.find()
+    desk.wait(24.1)
+    desk.tick()
+    tenant.set_address(None)
+    desk.work()
+    assert counted() == {"sent": 1, "refused": 1, "uncertain": 1, "cancelled": 1}
 
 
 def test_killed_is_not_an_exception_that_anybody_catches() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from app.core.digest import claims, content, message, taking, tokens
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
 from app.core.jobs import Errand, Step
-from app.database import cursor
+from app.database import after_commit, cursor
 from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.lib.sealing import MasterKeys
 from app.models import Digest, Job, Tenant
@@ -60,6 +61,7 @@ class Sender:
     """What sending needs of the process: the door to the mail server, and short transactions.
 
     `stopping` says that the process is to end soon: nothing that may take a while is begun.
+    `count` is told what came of each attempt, and of digests that end without one.
     """
 
     mailer: Mailer
@@ -68,16 +70,21 @@ class Sender:
     links: Links
     address: str
     stopping: Callable[[], bool]
+    count: Callable[[str], None]
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Outcome]:
         """Do what is next for the job's digest: take its findings, send it, or see it ended."""
         digest = _found(session, tenant_id, job)
         tenant = session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
-        if digest.status == "sending":
+        if digest.status == "cancelled":
+            self.count_after(session, "cancelled")
+        elif digest.status == "sending":
             # Whoever began that is gone, and did not live to hear, or to write, the answer.
-            _conclude(session, digest, Outcome("uncertain", "The worker was lost while it sent."))
+            self.conclude(
+                session, digest, Outcome("uncertain", "The worker was lost while it sent.")
+            )
         elif digest.status == "pending" and tenant.digest_series != digest.series:
-            _conclude(session, digest, _CLEARED)
+            self.conclude(session, digest, _CLEARED)
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
@@ -89,6 +96,15 @@ class Sender:
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
         return _Attempt(self, job, digest, tenant.name, address).errand()
+
+    def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
+        """Write an outcome to the digest's row, and count it."""
+        _conclude(session, digest, outcome)
+        self.count_after(session, "refused" if digest.status == "pending" else digest.status)
+
+    def count_after(self, session: Session, outcome: str) -> None:
+        """Count an outcome once it is committed."""
+        after_commit(session, partial(self.count, outcome))
 
 
 class _Attempt:
@@ -164,7 +180,7 @@ class _Attempt:
             return Step("given back", _progress(digest), outcome.wait)
         if outcome.status == "pending":
             return self._refused(session, digest, outcome)
-        _conclude(session, digest, outcome)
+        self._sender.conclude(session, digest, outcome)
         return _done(digest)
 
     def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
@@ -175,7 +191,7 @@ class _Attempt:
         address, series = _address_now(session, digest)
         if series != digest.series:
             outcome = _CLEARED
-        _conclude(session, digest, outcome)
+        self._sender.conclude(session, digest, outcome)
         if digest.status != "pending":
             return _done(digest)
         if address != self._address:
