@@ -2,8 +2,8 @@
 
 Due is computed from the rows each time: an address is set, something waits (the oldest of it for so
 long that more of the same has had time to come), and 24 hours have gone since the last moment at
-which a mail may have been accepted (`APART` after its `data_at`). Of several who see that at once,
-one makes the row.
+which a mail may have been accepted (`KEEPS_BACK`). Of several who see that at once, one makes the
+row.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,26 @@ from app.models import Job
 
 KIND = "digest"
 AT_ONCE = 1000
-# From one `data_at` to the next. A mail may be accepted until `DATA_SECONDS` after its own; a
-# minute is for a server that had it all by then and was slow to say so.
-APART = timedelta(hours=24, seconds=DATA_SECONDS, minutes=1)
+# A mail is accepted, if at all, before `sent_at`; of one whose answer was lost `DATA_SECONDS` after
+# its `data_at`, and a minute later by a server that had it all by then and was slow to say so.
+_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=1)
+ACCEPTED_BY = "greatest(data_at, coalesce(sent_at, data_at + %(unheard)s))"
+# The digests that keep others of their tenant back; the first half is for the index.
+KEEPS_BACK = f"""
+data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
+   AND {ACCEPTED_BY} > clock_timestamp() - interval '24 hours'
+"""
+TIMES = {"unheard": _UNHEARD}
 
 # Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
 # that may be lost has its findings listed once more. What is dated later than now was written
 # before the clock was set back: it waits for nothing.
-_DUE = """
+_DUE = f"""
   FROM tenants AS t
  WHERE t.digest_series IS NOT NULL
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
-   AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id
-                      AND d.data_at > (SELECT clock_timestamp() - %(apart)s))
+   AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id AND {KEEPS_BACK})
    AND (EXISTS (SELECT FROM digests AS d
                  WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
                    AND NOT EXISTS (SELECT FROM digests AS r
@@ -62,7 +68,8 @@ _LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 
 # The clock was set back: when that was sent nobody knows, but not later than now.
 _SET_BACK = """
-UPDATE digests SET data_at = clock_timestamp()
+UPDATE digests SET data_at = clock_timestamp(),
+       sent_at = CASE WHEN sent_at IS NOT NULL THEN clock_timestamp() END
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
 """
 
@@ -78,7 +85,7 @@ SELECT d.tenant_id, d.id FROM digests AS d
 
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
-    wanted = {"settle": settle, "apart": APART, "most": AT_ONCE}
+    wanted = {"settle": settle, "most": AT_ONCE, **TIMES}
     return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
 
 
@@ -91,7 +98,7 @@ def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
     if cur.execute(_LOCK, (tenant_id,)).fetchone() is None:
         return None
     digest_id = ids.new()
-    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, "apart": APART}
+    wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, **TIMES}
     if cur.execute(_CLAIM, wanted).rowcount == 0:
         return None
     return enqueue(session, tenant_id, digest_id)

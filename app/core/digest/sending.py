@@ -171,7 +171,8 @@ class _Attempt:
             return "the address was changed or cleared"
         if not jobs.renew(session, self._job):
             return "the job was taken over"
-        begun = cursor(session).execute(_BEGIN, (digest.tenant_id, digest.id, claims.APART))
+        wanted = {"tenant": digest.tenant_id, "id": digest.id, **claims.TIMES}
+        begun = cursor(session).execute(_BEGIN.encode(), wanted)
         return None if begun.rowcount == 1 else "it was ended, or another was sent within a day"
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
@@ -206,15 +207,15 @@ _LOCK_TENANT = """
 SELECT notification_email, digest_series FROM tenants WHERE id = %s FOR NO KEY UPDATE
 """
 # A day after the last that may have been accepted: whoever connects before that does so in vain.
-_FREE = """
-SELECT max(data_at) + %(apart)s - clock_timestamp() FROM digests
- WHERE tenant_id = %(tenant)s AND id <> %(id)s AND data_at > clock_timestamp() - %(apart)s
+_FREE = f"""
+SELECT max({claims.ACCEPTED_BY}) + interval '24 hours' - clock_timestamp() FROM digests
+ WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {claims.KEEPS_BACK}
 """
-_BEGIN = """
-UPDATE digests AS d SET status = 'sending', data_at = clock_timestamp()
- WHERE tenant_id = %s AND id = %s AND status = 'pending'
-   AND NOT EXISTS (SELECT FROM digests AS o WHERE o.tenant_id = d.tenant_id AND o.id <> d.id
-                      AND o.data_at > (SELECT clock_timestamp() - %s))
+_BEGIN = f"""
+UPDATE digests SET status = 'sending', data_at = clock_timestamp()
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
+   AND NOT EXISTS (SELECT FROM digests
+                    WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {claims.KEEPS_BACK})
 """
 _CONCLUDE = """
 UPDATE digests
@@ -235,8 +236,8 @@ def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | N
 
 def _until_free(session: Session, digest: Digest) -> timedelta | None:
     """Return for how long another mail of the tenant keeps this one back; None: not at all."""
-    wanted = {"tenant": digest.tenant_id, "id": digest.id, "apart": claims.APART}
-    row = cursor(session).execute(_FREE, wanted).fetchone()
+    wanted = {"tenant": digest.tenant_id, "id": digest.id, **claims.TIMES}
+    row = cursor(session).execute(_FREE.encode(), wanted).fetchone()
     return None if row is None else row[0]
 
 

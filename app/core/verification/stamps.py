@@ -52,8 +52,8 @@ NOT_LOOKED: dict[str, Any] = dict.fromkeys(
 class Trust:
     """Whose word counts: roots of timestamp authorities and what leads to them, and witnesses.
 
-    Each timestamp is held against the certificates that were stored with it. That shows only that it
-    belongs to its checkpoint; anybody can be an authority, so one that leads to none of these
+    Each timestamp is held against the certificates that were stored with it. That shows only that
+    it belongs to its checkpoint; anybody can be an authority, so one that leads to none of these
     certificates vouches for nothing. Without a policy no cosignature is looked at.
     """
 
