@@ -60,7 +60,7 @@ CREATE POLICY digests_of_this_tenant ON digests USING (
 );
 
 -- The series in which a finding waits, then the digest that lists it. A tenant without an address
--- has neither, and no entry in the index, which 0014 builds.
+-- has neither, and no entry in the index, which is built later.
 ALTER TABLE findings ADD COLUMN digest_id uuid;
 """
 
@@ -70,6 +70,6 @@ PATIENCE = "SET LOCAL lock_timeout = '2s'"
 
 
 def upgrade() -> None:
-    """Create what digests need; nothing enters a series before 0015."""
+    """Create what digests need; nothing enters a series before a later migration."""
     for statements in (PATIENCE, SERIES, DIGESTS):
         op.execute(statements)

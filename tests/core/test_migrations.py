@@ -173,18 +173,24 @@ def test_two_releases_at_once_migrate_once(settings: Settings, admin_engine: Eng
     assert sorted("went from revision none" in line for line in said) == [False, True]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "DROP INDEX findings_digest",
+        # An earlier run was killed, and left an index that is none.
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'findings_digest'::regclass",
+    ],
+)
 def test_findings_are_written_while_their_index_is_built(
-    fresh_database: Database, settings: Settings
+    fresh_database: Database, settings: Settings, before: str
 ) -> None:
-    """From where an earlier run was killed: it left an index that is none."""
     name = fresh_database.engine.url.database
     admin = settings.database_admin_url.rpartition("/")[0] + f"/{name}"
     engine = create_engine(admin)
     writing = text("LOCK TABLE findings IN ROW EXCLUSIVE MODE")
     index = text("SELECT indisvalid FROM pg_index WHERE indexrelid = 'findings_digest'::regclass")
     with engine.begin() as connection:
-        before = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = :index ::regclass"
-        connection.execute(text(before), {"index": "findings_digest"})
+        connection.exec_driver_sql(before)
         (before_it,) = (
             script.down_revision
             for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()
