@@ -1,7 +1,7 @@
 """The audit chain under attack: by many writers at once, and by somebody with SQL."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from threading import Barrier, Thread
 from typing import Any
@@ -44,15 +44,21 @@ def chain(database: Database, verifier: Verifier, tenant: FreshTenant, reader: C
 
 
 @pytest.fixture
-def attack(admin_engine: Engine, tenant: FreshTenant) -> Attack:
-    """Return a way to run SQL as the database's owner; `:tenant` is the victim."""
+def attack(admin_engine: Engine, tenant: FreshTenant) -> Iterator[Attack]:
+    """Yield a way to run SQL as the database's owner; `:tenant` is the victim.
+
+    It has a head again afterwards: other tests in this database append to every tenant's chain.
+    """
 
     def run(statement: str, **values: Any) -> None:
         with admin_engine.begin() as connection:
             done = connection.execute(text(statement), {"tenant": tenant.id} | values)
             assert done.rowcount > 0
 
-    return run
+    yield run
+    with admin_engine.begin() as connection:
+        query = "INSERT INTO audit_heads VALUES (:tenant, 0, :zero) ON CONFLICT DO NOTHING"
+        connection.execute(text(query), {"tenant": tenant.id, "zero": bytes(32)})
 
 
 def append(database: Database, tenant: FreshTenant, number: int) -> int:

@@ -208,7 +208,7 @@ def test_a_pack_is_made_anew_after_its_key_was_rotated(
     record = packer.record()
     before = files_in(packer.built(record))
     with database.across_tenants() as session:
-        signing_keys.rotate(session, settings.master_keys)
+        signing_keys.replace(session, settings.master_keys, Purpose.BUNDLE)
     assert packer.ask(record).headers["x-service-evidence"] == "outdated"
     packer.work()
     after = files_in(packer.ask(record).data)
