@@ -236,13 +236,15 @@ def locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     return session.get_one(Job, (tenant_id, job_id), with_for_update=True, populate_existing=True)
 
 
+def take_turns(session: Session, key: str) -> None:
+    """Wait until every transaction that took this key before has ended."""
+    session.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": key})
+
+
 def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
     """Return the open job of a key. Until the commit nobody else opens one."""
     # Two who enqueue the same at once: the second waits here and then finds the first's row.
-    session.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"),
-        {"key": f"{owner}:{kind}:{dedupe_key}"},
-    )
+    take_turns(session, f"{owner}:{kind}:{dedupe_key}")
     return session.scalar(
         select(Job).where(
             Job.tenant_id == owner,

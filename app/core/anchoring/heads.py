@@ -24,6 +24,7 @@ from app.lib.sealing import MasterKeys
 from app.models import Job
 
 KIND = "anchor_audit"
+KEY = "due"
 # In one transaction: some tens of milliseconds.
 MOST_TENANTS = 500
 
@@ -81,7 +82,7 @@ def look(session: Session) -> Job | None:
     """
     if not _due(session, _FIRST, 1):
         return None
-    return jobs.recur(session, kind=KIND, dedupe_key="due", args={})
+    return jobs.recur(session, kind=KIND, dedupe_key=KEY, args={})
 
 
 def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step:

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core import jobs
 from app.core.anchoring import cosigning, heads, quorum, troubles
 from app.core.log import generations
 from app.database import cursor, database_now
 from app.ledger.policy import Policy
-from app.models import NO_TENANT, Job
 
 HEADS = "heads"
 LOG = "log"
@@ -105,12 +104,7 @@ def _waiting_since(session: Session) -> datetime | None:
 
 def _watch_heads(session: Session, now: datetime) -> None:
     """A run that is due for minutes, or that failed, keeps every chain waiting."""
-    job = session.scalar(
-        select(Job)
-        .where(Job.tenant_id == NO_TENANT, Job.kind == heads.KIND)
-        .order_by(Job.id.desc())
-        .limit(1)
-    )
+    job = jobs.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
     failed = job is not None and job.error is not None and job.status != "succeeded"
     late = job is not None and job.finished_at is None and now - job.run_at > LATE
     if job is None or not (failed or late):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -60,8 +60,7 @@ def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     args = _args(what)
     key = canonical_json.dumps(args).decode()
     # Two who ask at once: the second waits here, and then counts the first one's job.
-    lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
-    session.execute(lock, {"key": f"{tenant_id}:{KIND}"})
+    jobs.take_turns(session, f"{tenant_id}:{KIND}")
     others = select(func.count()).where(
         Job.tenant_id == tenant_id,
         Job.kind == KIND,

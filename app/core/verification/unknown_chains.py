@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
+from app.core import jobs
 from app.database import cursor
 from app.errors import NotFound
 from app.lib.sealing import CannotOpen, MasterKeys
@@ -23,11 +24,6 @@ REASON = "unknown_chain"
 _OPEN = f"""
 SELECT count(DISTINCT subject) FROM audit_breaks
  WHERE healed_at IS NULL AND tenant_id = '{NO_TENANT}' AND reason = '{REASON}'
-"""
-_LAST_RUN = f"""
-SELECT progress FROM jobs
- WHERE tenant_id = '{NO_TENANT}' AND kind = 'verify_audit' AND dedupe_key = 'all'
- ORDER BY id DESC LIMIT 1
 """
 _CLOSE = f"""
 UPDATE audit_breaks SET healed_at = clock_timestamp()
@@ -60,10 +56,9 @@ class Unknown:
 
 def standing(session: Session) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
-    cur = cursor(session)
-    count = cur.execute(_OPEN.encode()).fetchone()
-    run = cur.execute(_LAST_RUN.encode()).fetchone()
-    progress = json.loads(run[0]) if run is not None and run[0] else {}
+    count = cursor(session).execute(_OPEN.encode()).fetchone()
+    run = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
+    progress = json.loads(run.progress) if run is not None and run.progress else {}
     looked = progress["began"] if "unknown_chains" in progress else None
     return Unknown(0 if count is None else count[0], looked)
 
