@@ -1,15 +1,16 @@
 """The clock against a Valkey that forgets, freezes, goes away and is filled with rubbish."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from dramatiq import Message
 
+from app import heartbeats
 from scheduler.clock import Clock, connect
-from scheduler.timetable import Entry, by_name
+from scheduler.timetable import TIMETABLE, Entry, by_name
 from tests.faults import OwnValkey
 
 SCHEDULED = "rq:scheduler:scheduled_jobs"
@@ -247,3 +248,32 @@ def test_a_frozen_redis_holds_a_poll_for_half_a_second(clock: Clock, own_valkey:
     own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
     clock.poll()
     assert "prune_history" in rung(own_valkey.client)
+
+
+def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:
+    # Counted for each step, not by the second: how many seconds a window touches is luck.
+    table = by_name([Entry("prune_history", actor="prune_history", every=10**10)])
+    with connect(own_valkey.url) as one, connect(own_valkey.url) as other:
+        clock, next_clock = Clock(one, table), Clock(other, table)
+        clock.poll()
+        poll = commands_of(own_valkey, clock.poll)
+        own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
+        ring = commands_of(own_valkey, clock.poll) - poll
+        clock.remove_lock()
+        beat = commands_of(own_valkey, next_clock.poll) - poll
+
+    assert min(poll, ring, beat) > 0
+    rings_a_second = sum(1 / entry.every for entry in TIMETABLE.values())
+    assert poll + ring * rings_a_second + beat / heartbeats.EVERY_SECONDS < 12
+
+
+def commands_of(valkey: OwnValkey, step: Callable[[], None]) -> int:
+    """Return how many commands the server is asked in one step."""
+
+    def processed() -> int:
+        return int(valkey.client.info("stats")["total_commands_processed"])
+
+    before = processed()
+    step()
+    # Asking counts as one.
+    return processed() - before - 1

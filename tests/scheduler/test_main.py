@@ -94,25 +94,6 @@ def test_a_clock_ticks_each_second_and_shows_that_it_lives(
 
 
 @pytest.mark.serial
-def test_an_idle_clock_costs_few_commands(
-    own_valkey: OwnValkey, start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start()
-    # Its first poll writes every entry, and rings each: that is no idling.
-    last = list(TIMETABLE)[-1]
-    until(lambda: (own_valkey.client.zscore(SCHEDULED, last) or 0) > time.time())
-    commands = own_valkey.client.info("stats")["total_commands_processed"]
-    began = time.monotonic()
-    until(lambda: time.monotonic() - began > 5)
-    used = own_valkey.client.info("stats")["total_commands_processed"] - commands
-    rate = used / (time.monotonic() - began)
-
-    with capsys.disabled():
-        print(f"\nan idle clock: {rate:.1f} commands/s")
-    assert rate < 12
-
-
-@pytest.mark.serial
 def test_two_clocks_tick_as_one(own_valkey: OwnValkey, start: Start) -> None:
     start()
     start()
