@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from app import ids, logs, migrations
-from app.core import chain_salts, signing_keys, tenants
+from app.core import signing_keys, tenants
+from app.core.audit import salts
+from app.core.audit.verification import unknown_chains
 from app.core.log import adoption, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
-from app.core.verification import unknown_chains
 from app.database import Database
 from app.errors import Conflict, ServiceError
 from app.lib import api_keys
@@ -96,7 +97,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 def _migrate(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
         print(migrations.migrate(settings.database_admin_url, app_url=settings.database_url))
-        given = chain_salts.complete(database, settings.master_keys)
+        given = salts.complete(database, settings.master_keys)
         if given:
             print(f"sealed the chain names of {given} tenants that had none")
         key = settings.root_admin_key

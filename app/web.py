@@ -36,10 +36,10 @@ from app.api import (
     webhooks,
 )
 from app.api.services import EXTENSION, Services
+from app.core.audit.verification.stamps import Trust
+from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
 from app.core.log import heads
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally

@@ -5,10 +5,10 @@ Made after the fork and before the first message (`jobs/middleware.py`, Lifetime
 
 from dataclasses import dataclass
 
+from app.core.audit.verification.stamps import Trust
+from app.core.audit.verification.verifier import Verifier
 from app.core.log import heads
 from app.core.log.keeper import Keeper
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.addresses import EVERYWHERE

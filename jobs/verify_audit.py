@@ -1,6 +1,6 @@
 """The daily tick that has every audit chain verified, by a durable job."""
 
-from app.core.verification import jobs
+from app.core.audit.verification import jobs
 from jobs.runtime import runtime
 
 

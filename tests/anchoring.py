@@ -9,9 +9,10 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from app.core import audit, tenants
+from app.core import tenants
 from app.core.anchoring import troubles
 from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.core.log import publication
 from app.database import Database
@@ -56,7 +57,7 @@ class Place:
     def append(self, tenant_id: UUID) -> None:
         """Add an entry to a tenant's chain."""
         with self.database.transaction(tenant_id) as session:
-            audit.append(session, tenant_id, OPERATOR, "test", target=("test", "1"))
+            chain.append(session, tenant_id, OPERATOR, "test", target=("test", "1"))
 
     def anchor(self) -> None:
         """Do what the clock's `anchor_audit` asks for."""

@@ -13,12 +13,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core import audit, jobs, tenants
+from app.core import jobs, tenants
 from app.core.anchoring import heads
+from app.core.audit import chain
+from app.core.audit.verification.stamps import Trust
+from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM
 from app.core.log.heads import FileHead
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
@@ -156,7 +157,7 @@ def append(world: World, tenant_id: UUID, times: int = 1) -> None:
     """Append entries to a tenant's chain."""
     for number in range(times):
         with world.database.transaction(tenant_id) as session:
-            audit.append(
+            chain.append(
                 session,
                 tenant_id,
                 SYSTEM,

@@ -15,11 +15,12 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
 from app.api.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.core import audit_view, job_control
+from app.core import job_control
+from app.core.audit import view
+from app.core.audit.verification import jobs as audit_jobs
+from app.core.audit.verification.deadline import TakesLonger
+from app.core.audit.verification.verifier import Asked
 from app.core.callers import Role
-from app.core.verification import jobs as audit_jobs
-from app.core.verification.deadline import TakesLonger
-from app.core.verification.verifier import Asked
 from app.lib.canonical_json import MAX_INTEGER
 from app.models import Job
 
@@ -38,7 +39,7 @@ _room = BoundedSemaphore(2)
 class AuditArgs(PageArgs):
     """Filters of the audit chain; all that are given must hold."""
 
-    order = fields.Choice(audit_view.Order, load_default=audit_view.Order.DESCENDING)
+    order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
     action = fields.Text(100, metadata={"example": "webhook.create"})
     since = fields.Time(metadata={"description": "Appended at this moment or later."})
     until = fields.Time(metadata={"description": "Appended before this moment."})
@@ -95,12 +96,12 @@ def list_entries(args: dict[str, Any]) -> Response:
     then a line of `type` `trailer`. Without that line an export is incomplete.
     """
     if audit_exports.is_asked_for():
-        return audit_exports.export()
+        return audit_exports.answer()
     with transaction() as session:
         return page(
             args,
-            lambda *where: audit_view.rows(session, caller(), filters(args), *where),
-            audit_view.represent,
+            lambda *where: view.rows(session, caller(), filters(args), *where),
+            view.represent,
             position=lambda entry: entry.seq,
         )
 

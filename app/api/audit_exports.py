@@ -13,9 +13,9 @@ from app.api.auth import caller
 from app.api.request_ids import request_id
 from app.api.services import Services, services
 from app.api.transactions import transaction
-from app.core import audit_export
+from app.core.audit import export
+from app.core.audit.verification import breaks
 from app.core.callers import Caller
-from app.core.verification import breaks
 from app.database import Database
 from app.errors import AuditChainBroken, FieldError, Invalid
 from app.ledger.hash_chain import Head
@@ -33,7 +33,7 @@ def is_asked_for() -> bool:
     return request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON
 
 
-def export() -> Response:
+def answer() -> Response:
     """Answer the caller's whole chain, which says from then on that they took it.
 
     Raises `Invalid` for a query, and `AuditChainBroken` if not even its beginning can be read.
@@ -45,7 +45,7 @@ def export() -> Response:
         return Response(content_type=NDJSON)
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:
-        end = audit_export.begin(session, caller())
+        end = export.begin(session, caller())
     here = services()
     lines = _lines(here.database, caller(), end, here.settings)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
@@ -55,12 +55,12 @@ def export() -> Response:
 
 
 def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:
-    for after in range(0, end.seq, audit_export.PART):
+    for after in range(0, end.seq, export.PART):
         with database.transaction(reader.tenant_id) as session:
-            entries = audit_export.part(session, reader, after, end)
-        yield b"".join(map(audit_export.line, entries))
+            entries = export.part(session, reader, after, end)
+        yield b"".join(map(export.line, entries))
     with database.transaction(reader.tenant_id, snapshot=True) as session:
-        trailer = audit_export.trailer(
+        trailer = export.trailer(
             session,
             reader.tenant_id,
             end,

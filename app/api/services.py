@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from flask import current_app
 
+from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
-from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally

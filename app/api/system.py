@@ -16,9 +16,9 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
 from app.core.anchoring import evidence, troubles
+from app.core.audit.verification import breaks
 from app.core.gauges import Gauges
 from app.core.log import generations, status
-from app.core.verification import breaks
 from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
 

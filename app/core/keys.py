@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
 from app.database import Database, database_now
 from app.errors import (
@@ -227,7 +227,7 @@ def _find(session: Session, caller: Caller, key_id: UUID | None, *, lock: bool =
 def _record(
     session: Session, caller: Caller, action: str, row: ApiKey, details: dict[str, Any]
 ) -> None:
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),

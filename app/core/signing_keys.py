@@ -11,7 +11,7 @@ from functools import lru_cache
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.database import Tx, cursor, database_now
 from app.lib.sealing import MasterKeys
@@ -76,7 +76,7 @@ def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:
     """
     old, new = replace(session, master_keys, Purpose.BUNDLE)
     for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
-        audit.append(
+        chain.append(
             session,
             tenant_id,
             OPERATOR,

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.digest import subscriptions
 from app.core.record import retention
@@ -46,7 +46,7 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     session.flush()
     if "notification_email" in changed:
         subscriptions.follow(session, tenant.id, tenant.notification_email)
-    audit.append(
+    chain.append(
         session,
         tenant.id,
         caller.actor(),

@@ -6,7 +6,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, chain_salts
+from app.core.audit import chain, salts
 from app.core.callers import OPERATOR, Role
 from app.database import Database
 from app.lib import api_keys
@@ -28,7 +28,7 @@ def create(
     """
     tenant_id, key_id = ids.new(), ids.new()
     key_text = root_key or api_keys.new()
-    salt, seal = chain_salts.new(master_keys, tenant_id)
+    salt, seal = salts.new(master_keys, tenant_id)
     with database.transaction(tenant_id) as session:
         session.add(Tenant(id=tenant_id, name=name, chain_salt=salt, chain_seal=seal))
         session.flush()
@@ -42,8 +42,8 @@ def create(
             )
         )
         session.flush()
-        audit.open_chain(session, tenant_id, OPERATOR, {"name": name})
-        audit.append(
+        chain.begin(session, tenant_id, OPERATOR, {"name": name})
+        chain.append(
             session,
             tenant_id,
             OPERATOR,

@@ -17,14 +17,15 @@ import psycopg
 
 from app import ids
 from app.clock import now, rfc3339
-from app.core import audit, jobs, tenants
+from app.core import jobs, tenants
 from app.core.anchoring import heads
+from app.core.audit import chain
+from app.core.audit.verification import recent
+from app.core.audit.verification.stamps import Trust
+from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM
 from app.core.log.heads import FileHead
 from app.core.log.keeper import Keeper
-from app.core.verification import recent
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.ledger import hash_chain
 from app.models import NO_TENANT
@@ -268,7 +269,7 @@ class _Bare:
 
 def _add(database: Database, tenant_id: UUID) -> None:
     with database.transaction(tenant_id) as session:
-        audit.append(
+        chain.append(
             session, tenant_id, SYSTEM, "bench.do", target=("bench", "1"), details={"n": 1}
         )
 

@@ -12,13 +12,14 @@ import pytest
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from app.core import chain_salts, tenants
+from app.core import tenants
 from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import salts
+from app.core.audit.verification import deadline, stored_chain
+from app.core.audit.verification.deadline import Deadline, TakesLonger
+from app.core.audit.verification.verifier import Asked
 from app.core.log import publication, succession
 from app.core.log.heads import FileHead
-from app.core.verification import chain, deadline
-from app.core.verification.deadline import Deadline, TakesLonger
-from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
@@ -326,9 +327,9 @@ def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: 
 def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(place: Place) -> None:
     place.owner.lengthen(5_000)
     with place.world.database.transaction(place.tenant_id, snapshot=True) as session:
-        end = chain.end(session, place.tenant_id)
+        end = stored_chain.end(session, place.tenant_id)
         with pytest.raises(TakesLonger):
-            chain.check(session, place.tenant_id, end, Deadline(0))
+            stored_chain.check(session, place.tenant_id, end, Deadline(0))
     assert place.verify()["status"] == "intact"
 
 
@@ -403,8 +404,8 @@ def test_only_who_has_neither_salt_nor_seal_gets_both(place: Place) -> None:
     place.owner(
         "UPDATE tenants SET chain_seal = NULL, chain_salt = NULL WHERE id = :other", other=others[0]
     )
-    assert chain_salts.complete(database, MASTER_KEYS) == 1
-    assert chain_salts.complete(database, MASTER_KEYS) == 0
+    assert salts.complete(database, MASTER_KEYS) == 1
+    assert salts.complete(database, MASTER_KEYS) == 0
     for other in others:
         assert place.verifier.verify(other, Asked())["entries"] == 2
     assert place.broken() == (1, "other_chain")

@@ -10,12 +10,13 @@ import pytest
 import structlog
 
 from app import manage
-from app.core import audit, chain_salts, jobs, tenants
+from app.core import jobs, tenants
+from app.core.audit import chain, salts
+from app.core.audit.verification import breaks, deadline, recent, unknown_chains
+from app.core.audit.verification import jobs as verification
+from app.core.audit.verification.verifier import Asked
 from app.core.callers import SYSTEM
 from app.core.jobs import Errand, Failed
-from app.core.verification import breaks, deadline, recent, unknown_chains
-from app.core.verification import jobs as verification
-from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
@@ -308,7 +309,7 @@ def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) 
         "DELETE FROM audit_anchors WHERE tenant_id = :tenant",
         "UPDATE tenants SET chain_salt = NULL, chain_seal = NULL WHERE id = :tenant",
     )
-    assert chain_salts.complete(place.world.database, MASTER_KEYS) == 1
+    assert salts.complete(place.world.database, MASTER_KEYS) == 1
     daily_run(place)
     assert place.verify()["unknown_chains"] == 1
     assert standing(place) == "1 broken; 1 in the log without a tenant"
@@ -384,7 +385,7 @@ def test_nothing_is_called_broken_while_eight_write_and_the_log_grows(
 
     def write() -> None:
         with place.world.database.transaction(place.tenant_id) as session:
-            audit.append(session, place.tenant_id, SYSTEM, "test.do", target=("test", "1"))
+            chain.append(session, place.tenant_id, SYSTEM, "test.do", target=("test", "1"))
 
     workers = [Thread(target=repeat, args=(each,)) for each in [*[write] * 8, place.anchor]]
     for worker in workers:

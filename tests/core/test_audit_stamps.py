@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.audit.verification.stamps import Trust
 from app.core.log import succession
-from app.core.verification.stamps import Trust
 from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes

@@ -14,7 +14,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from app import clock, ids, migrations
-from app.core import chain_salts, history, keys, tenants
+from app.core import history, keys, tenants
+from app.core.audit import salts
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
@@ -344,11 +345,11 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
 
     migrations.migrate(as_text, app_url=as_text)
     database = Database(as_text, application="tests")
-    assert chain_salts.complete(database, MASTER_KEYS) == 1
+    assert salts.complete(database, MASTER_KEYS) == 1
     with database.across_tenants() as session:
-        assert len(chain_salts.chain_name(session, MASTER_KEYS, before)) == 32
+        assert len(salts.chain_name(session, MASTER_KEYS, before)) == 32
         with pytest.raises(AuditChainBroken):
-            chain_salts.chain_name(session, MASTER_KEYS, anchored)
+            salts.chain_name(session, MASTER_KEYS, anchored)
     database.close()
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import chain_salts
 from app.core.anchoring.evidence import Chooser, Evidence
+from app.core.audit import salts
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import cursor
@@ -61,7 +61,7 @@ class AnchorReader:
         """
         self._session = session
         self._tenant_id = tenant_id
-        self._chain = chain_salts.chain_name(session, master_keys, tenant_id).hex()
+        self._chain = salts.chain_name(session, master_keys, tenant_id).hex()
         self._last = publication.current(session)
         self._chooser = (
             None if self._last is None else Chooser(session, self._last, policy, trusted)

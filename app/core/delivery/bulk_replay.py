@@ -13,7 +13,8 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, jobs
+from app.core import jobs
+from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery import bells, replay_selection
 from app.core.delivery.events import PRIORITY_BULK
@@ -60,7 +61,7 @@ def start(
         args=args,
         progress={"total": total, "done": 0, "skipped": 0},
     )
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),

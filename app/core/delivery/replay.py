@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery import bells, delivery_history, lanes
 from app.core.delivery.delivery_history import Listed
@@ -75,7 +75,7 @@ def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None
 
 
 def _audit(session: Session, caller: Caller, original: Listed, again: UUID) -> None:
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Actor
 from app.core.delivery.bells import ring_job
 from app.core.digest.claims import KIND
@@ -58,7 +58,7 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
     tenant.notification_email = None
     session.flush()
     follow(session, tenant.id, None)
-    audit.append(
+    chain.append(
         session,
         tenant.id,
         _HOLDER,

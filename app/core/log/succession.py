@@ -13,7 +13,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, signing_keys
+from app.core import signing_keys
+from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.core.log import generations, guard, publication, tile_rows
 from app.core.log.generations import Generation
@@ -149,7 +150,7 @@ def _tell_tenants(
         "predecessor": {"origin": old.origin, "size": old.size, "root": old.root.hex()},
     }
     for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
-        audit.append(
+        chain.append(
             session,
             tenant_id,
             OPERATOR,

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
 from app.core.pack import building, choosing, store
 from app.core.pack.store import Stored
@@ -76,7 +76,7 @@ def note_export(session: Session, pack: Stored, taker: Actor | None, request_id:
     named = _PUBLIC if taker is None else taker.id
     first = cursor(session).execute(_TAKE, (pack.tenant_id, pack.id, named)).rowcount == 1
     if first:
-        audit.append(
+        chain.append(
             session,
             pack.tenant_id,
             taker or SYSTEM,

@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit, jobs
+from app.core import jobs
+from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import Step
 from app.core.record import bundles, retention, word_tables
@@ -143,7 +144,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     if len(batch) == MOST_RECORDS or len(batch) < len(found):
         return Step(f"{rfc3339(batch[-1].at)}/{batch[-1].id.hex}", progress)
     cursor(session).execute(_DONE, (through, tenant_id))
-    audit.append(
+    chain.append(
         session,
         tenant_id,
         SYSTEM,

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Actor
 from app.database import Database, Tx, cursor
 from app.lib import share_tokens
@@ -76,7 +76,7 @@ def open_link(session: Session, link: Link, address: str, request_id: str) -> da
     first = cur.execute(_FIRST_TODAY, (link.tenant_id, link.id, known_by)).rowcount == 1
     if first:
         named = ids.text("shr", link.id)
-        audit.append(
+        chain.append(
             session,
             link.tenant_id,
             Actor("link", named),

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.record import records
 from app.database import database_now
@@ -151,7 +151,7 @@ def _record(
     row: ShareLink,
     details: dict[str, Any] | None = None,
 ) -> None:
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),

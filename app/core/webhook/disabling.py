@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.delivery import cancelling, events, lanes
 from app.core.delivery.events import NewEvent
@@ -64,7 +64,7 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
         "disabled_at": rfc3339(now),
     }
     events.emit(session, tenant_id, [NewEvent("webhook.disabled", data, now)], not_to=webhook_id)
-    audit.append(
+    chain.append(
         session,
         tenant_id,
         SYSTEM,

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit
+from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery import bells, cancelling, lanes
 from app.core.webhook import webhook_secrets
@@ -312,7 +312,7 @@ def _audit(
 ) -> None:
     """Append `webhook.<verb>`. Of the URL it names scheme and host: its path may hold a token."""
     parts = urlsplit(webhook.url)
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),

@@ -1,4 +1,4 @@
-"""The tenant's audit chain: every privileged action appends here, in its own transaction.
+"""Appending to the tenant's audit chain: every privileged action does, in its own transaction.
 
 No entry, no action; no action, no entry. The head row is locked for the append, so the chain cannot
 fork, and `body` holds exactly the bytes that were hashed.
@@ -31,7 +31,7 @@ UPDATE audit_heads AS head SET seq = entry.seq, hash = entry.hash
 """
 
 
-def open_chain(session: Session, tenant_id: UUID, actor: Actor, details: Mapping[str, Any]) -> None:
+def begin(session: Session, tenant_id: UUID, actor: Actor, details: Mapping[str, Any]) -> None:
     """Begin a tenant's chain with its entry 1, `tenant.create`."""
     cursor(session).execute(
         "INSERT INTO audit_heads (tenant_id, seq, hash) VALUES (%s, 0, %s)",

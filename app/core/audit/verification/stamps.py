@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring.evidence import Voucher
+from app.core.audit.verification import published_log
+from app.core.audit.verification.deadline import Deadline
 from app.core.log.generations import Generation
-from app.core.verification import published_log
-from app.core.verification.deadline import Deadline
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger.notes import Malformed, Note, Signature, Unverified

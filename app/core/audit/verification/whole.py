@@ -7,13 +7,13 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from app.core.audit.verification import anchored, log_walk, published_log, stored_chain
+from app.core.audit.verification.anchored import Found, Leaves
+from app.core.audit.verification.deadline import Deadline, TakesLonger
+from app.core.audit.verification.published_log import Outside, Succession
+from app.core.audit.verification.recent import Start
+from app.core.audit.verification.stamps import Stamps
 from app.core.log.publication import Published
-from app.core.verification import anchored, chain, log_walk, published_log
-from app.core.verification.anchored import Found, Leaves
-from app.core.verification.deadline import Deadline, TakesLonger
-from app.core.verification.published_log import Outside, Succession
-from app.core.verification.recent import Start
-from app.core.verification.stamps import Stamps
 from app.errors import AuditChainBroken, LogDamaged, LogHalted
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
@@ -41,7 +41,7 @@ def check(
     held, broken = Found(), None
     successions: list[Succession] = []
     try:
-        chain.check(reading.session, tenant_id, end, reading.deadline)
+        stored_chain.check(reading.session, tenant_id, end, reading.deadline)
     except AuditChainBroken as error:
         broken = error
     try:

@@ -12,12 +12,13 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import ProgrammingError
 
 from app import ids
-from app.core import audit, audit_export
+from app.core.audit import chain as audit_chain
+from app.core.audit import export
+from app.core.audit.verification import stored_chain
+from app.core.audit.verification.deadline import Deadline
+from app.core.audit.verification.stamps import Trust
+from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM, Caller, Role
-from app.core.verification import chain as chain_reading
-from app.core.verification.deadline import Deadline
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger.hash_chain import Head
@@ -69,7 +70,7 @@ def attack(admin_engine: Engine, tenant: FreshTenant) -> Iterator[Attack]:
 
 def append(database: Database, tenant: FreshTenant, number: int) -> int:
     with database.transaction(tenant.id) as session:
-        return audit.append(
+        return audit_chain.append(
             session,
             tenant.id,
             SYSTEM,
@@ -148,7 +149,7 @@ def test_a_transaction_that_fails_leaves_no_entry(
 ) -> None:
     def append_and_fail() -> None:
         with database.transaction(tenant.id) as session:
-            audit.append(session, tenant.id, SYSTEM, "test.fail", target=("test", "1"))
+            audit_chain.append(session, tenant.id, SYSTEM, "test.fail", target=("test", "1"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -365,9 +366,9 @@ def test_verifying_sees_one_moment_while_others_append(
     database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
 ) -> None:
     with database.transaction(tenant.id, snapshot=True) as session:
-        end = chain_reading.end(session, tenant.id)
+        end = stored_chain.end(session, tenant.id)
         append(database, tenant, 10)
-        chain_reading.check(session, tenant.id, end, Deadline(None))
+        stored_chain.check(session, tenant.id, end, Deadline(None))
         assert end == chain
     assert verify(verifier, reader)["entries"] == chain.seq + 1
 
@@ -414,11 +415,11 @@ def test_an_export_is_read_in_parts_that_never_pass_its_end(
     chain: Head,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audit_export, "PART", 4)
+    monkeypatch.setattr(export, "PART", 4)
     parts = []
     for after in range(0, chain.seq, 4):
         with database.transaction(tenant.id) as session:
-            parts.append([e.seq for e in audit_export.part(session, reader, after, chain)])
+            parts.append([e.seq for e in export.part(session, reader, after, chain)])
         append(database, tenant, 0)
     assert parts == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]
 
@@ -429,5 +430,5 @@ def test_an_export_stops_at_an_entry_that_is_missing(
 ) -> None:
     attack("DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = :seq", seq=seq)
     with database.transaction(tenant.id) as session, pytest.raises(AuditChainBroken) as caught:
-        audit_export.part(session, reader, 0, chain)
+        export.part(session, reader, 0, chain)
     assert caught.value.report["seq"] == seq

@@ -10,10 +10,11 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import audit_view, jobs
+from app.core import jobs
+from app.core.audit import view
+from app.core.audit.verification import breaks, daily
+from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.jobs import Errand, Failed, Step
-from app.core.verification import breaks, daily
-from app.core.verification.verifier import Asked, Verifier
 from app.database import database_now
 from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
@@ -94,7 +95,7 @@ def answered(job: Job) -> dict[str, Any]:
     if found["status"] not in _BROKEN:
         return found
     kind = _BROKEN[found["status"]]
-    error = audit_view.broken(found["seq"], found["reason"], found["expected"], found["found"])
+    error = view.broken(found["seq"], found["reason"], found["expected"], found["found"])
     raise kind(str(error.detail), error.report | {"verified_at": found["verified_at"]})
 
 

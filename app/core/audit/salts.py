@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit_view
+from app.core.audit import view
 from app.database import Database, cursor
 from app.ledger import leaves
 from app.ledger.leaves import SALT_BYTES
@@ -81,7 +81,7 @@ def chain_name(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> by
     found = fault(master_keys, tenant_id, salt, seal)
     if found is not None or salt is None:
         expected = "the chain's salt as it was sealed under MASTER_KEYS"
-        raise audit_view.broken(1, "other_chain", expected, found or "none")
+        raise view.broken(1, "other_chain", expected, found or "none")
     return leaves.chain_name(salt)
 
 

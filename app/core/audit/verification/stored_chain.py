@@ -12,8 +12,8 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit_view
-from app.core.verification.deadline import Deadline
+from app.core.audit import view
+from app.core.audit.verification.deadline import Deadline
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
@@ -52,7 +52,7 @@ def end(session: Session, tenant_id: UUID) -> Head:
     """Return the head that the chain has. Raises `AuditChainBroken` without one."""
     found = session.get(AuditHead, tenant_id)
     if found is None:
-        raise audit_view.broken(1, "missing", "a row in audit_heads", "none")
+        raise view.broken(1, "missing", "a row in audit_heads", "none")
     return Head(found.seq, found.hash.hex())
 
 
@@ -91,9 +91,9 @@ def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
     row = cursor(session).execute(_ANY, (tenant_id, kept.seq)).fetchone()
     if row is None:
         place = min(kept.seq, last.seq + 1)
-        raise audit_view.broken(place, "missing", f"entry {kept.seq}", f"the end at {last.seq}")
+        raise view.broken(place, "missing", f"entry {kept.seq}", f"the end at {last.seq}")
     if row[0].hex() != kept.hash:
-        raise audit_view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
+        raise view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
 
 
 def _parts(rows: Iterator[Any], deadline: Deadline) -> Iterator[list[Any]]:
@@ -109,6 +109,6 @@ def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:
         body, stored, filed = row or (b"", b"", "")
         if hash_chain.entry_hash(body) == stored:
             expected = "the action and time in its body"
-            return audit_view.broken(found.seq, "misfiled", expected, filed)
-        return audit_view.broken(found.seq, found.reason, stored[:33].hex(), found.found)
-    return audit_view.broken(found.seq, found.reason, found.expected, found.found)
+            return view.broken(found.seq, "misfiled", expected, filed)
+        return view.broken(found.seq, found.reason, stored[:33].hex(), found.found)
+    return view.broken(found.seq, found.reason, found.expected, found.found)

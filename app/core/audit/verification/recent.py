@@ -10,13 +10,13 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core import audit_view
+from app.core.audit import view
+from app.core.audit.verification import stored_chain
+from app.core.audit.verification.anchored import Found, Leaves
+from app.core.audit.verification.deadline import Deadline
+from app.core.audit.verification.log_walk import Walk
 from app.core.log import proofs
 from app.core.log.publication import Published
-from app.core.verification import chain
-from app.core.verification.anchored import Found, Leaves
-from app.core.verification.deadline import Deadline
-from app.core.verification.log_walk import Walk
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import leaves, merkle
@@ -63,9 +63,7 @@ def check(
         or said is None
         or (said.chain, said.seq, said.hash) != (name, seq, digest)
     ):
-        raise audit_view.broken(
-            seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}"
-        )
+        raise view.broken(seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}")
     looked_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
     deadline.expect(end.seq - seq, size - looked_from)
     seen = _later(session, name, last, looked_from, deadline)
@@ -75,8 +73,8 @@ def check(
     if found.through is None or found.through < seq:
         found.count(seq, index)
     head = Head(seq, digest.hex())
-    chain.hold(session, tenant_id, end, head)
-    chain.check(session, tenant_id, end, deadline, after=head)
+    stored_chain.hold(session, tenant_id, end, head)
+    stored_chain.check(session, tenant_id, end, deadline, after=head)
     return Start(head, index, looked_from), found
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core import audit_view
+from app.core.audit import view
 from app.core.log.generations import Generation
 from app.database import cursor
 from app.errors import AuditChainBroken
@@ -82,7 +82,7 @@ class Found:
 
     def note(self, seq: int, reason: str, expected: str, found: str) -> None:
         """Note a break; that with the lowest number stays."""
-        self.keep(audit_view.broken(max(seq, 1), reason, expected, found))
+        self.keep(view.broken(max(seq, 1), reason, expected, found))
 
     def keep(self, error: AuditChainBroken) -> None:
         """Note a break that was found elsewhere."""

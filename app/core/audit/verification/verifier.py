@@ -9,22 +9,22 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import audit_view, chain_salts
-from app.core.log.heads import HeadStore
-from app.core.verification import (
+from app.core.audit import salts, view
+from app.core.audit.verification import (
     anchored,
     answers,
     breaks,
-    chain,
     published_log,
     recent,
+    stored_chain,
     unknown_chains,
     whole,
 )
-from app.core.verification.deadline import Deadline
-from app.core.verification.published_log import Outside
-from app.core.verification.stamps import Stamps, Trust
-from app.core.verification.whole import LogReading, Seen
+from app.core.audit.verification.deadline import Deadline
+from app.core.audit.verification.published_log import Outside
+from app.core.audit.verification.stamps import Stamps, Trust
+from app.core.audit.verification.whole import LogReading, Seen
+from app.core.log.heads import HeadStore
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
@@ -98,9 +98,9 @@ class Verifier:
         """
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                chain_salts.chain_name(session, self.master_keys, tenant_id)
-                end = chain.end(session, tenant_id)
-                chain.check(session, tenant_id, end, Deadline(None))
+                salts.chain_name(session, self.master_keys, tenant_id)
+                end = stored_chain.end(session, tenant_id)
+                stored_chain.check(session, tenant_id, end, Deadline(None))
         except AuditChainBroken as error:
             breaks.found(self.database, tenant_id, error)
             raise
@@ -111,9 +111,9 @@ class Verifier:
     ) -> dict[str, Any]:
         deadline.check()
         cursor(session).execute(anchored.PLAN, prepare=False)
-        name = chain_salts.chain_name(session, self.master_keys, tenant_id)
+        name = salts.chain_name(session, self.master_keys, tenant_id)
         last = published_log.newest(session, self.master_keys, outside)
-        end = chain.end(session, tenant_id)
+        end = stored_chain.end(session, tenant_id)
         number = 0 if last is None else last.generation.number
         seen = None
         if asked.since_anchor and last is not None:
@@ -136,12 +136,12 @@ def _held(
     """
     try:
         if asked.chain is not None and asked.chain != report["chain"]:
-            raise audit_view.broken(1, "other_chain", asked.chain, report["chain"])
+            raise view.broken(1, "other_chain", asked.chain, report["chain"])
         if asked.kept is not None:
-            chain.hold(session, tenant_id, Head(**report["head"]), asked.kept)
+            stored_chain.hold(session, tenant_id, Head(**report["head"]), asked.kept)
     except AuditChainBroken as error:
         tenant = ids.text("ten", tenant_id)
-        kept = asked.kept and audit_view.head_json(asked.kept)
+        kept = asked.kept and view.head_json(asked.kept)
         _log.warning("kept_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
         return KeptHeadContradicted(str(error.detail), error.report)
     return None

@@ -3,7 +3,7 @@
 Whoever owns the database can change every table, hashes and anchors included. They cannot change
 what was published of the log: its root, signed by a key that is sealed under MASTER_KEYS, lies
 outside as well (`LOG_HEAD_URL`, timestamps, witnesses, heads that callers keep). So a chain is
-recomputed (`chain.py`), the log's leaves are read from the first to the last and their root
+recomputed (`stored_chain.py`), the log's leaves are read from the first to the last and their root
 computed anew (`log_walk.py`), and each head that the log ever took in is held against the chain
 (`anchored.py`): rows of `audit_anchors` are hints, never proof that there are no others.
 

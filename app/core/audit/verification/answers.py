@@ -7,12 +7,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import audit_view
 from app.core.anchoring import anchors
+from app.core.audit import view
+from app.core.audit.verification.published_log import Outside, Succession
+from app.core.audit.verification.stamps import NOT_LOOKED
+from app.core.audit.verification.whole import Seen
 from app.core.log import status
-from app.core.verification.published_log import Outside, Succession
-from app.core.verification.stamps import NOT_LOOKED
-from app.core.verification.whole import Seen
 from app.ledger.hash_chain import Head
 from app.models import AuditAnchor
 
@@ -26,7 +26,7 @@ def report(
         "status": "intact" if start is None else "intact-since-anchor",
         "chain": name.hex(),
         "entries": end.seq,
-        "head": audit_view.head_json(end),
+        "head": view.head_json(end),
         "anchored_through": held.through,
         "unanchored_entries": end.seq - (held.through or 0),
         "anchors": _anchors(session, tenant_id, seen),
@@ -34,7 +34,7 @@ def report(
         "head_store": _head_store(seen, outside),
     }
     if start is not None:
-        answer["since"] = {**audit_view.head_json(start.head), "leaf_index": start.index}
+        answer["since"] = {**view.head_json(start.head), "leaf_index": start.index}
         answer["leaves_read_from"] = start.looked_from
     return answer
 

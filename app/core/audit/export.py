@@ -13,9 +13,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import audit, audit_view
 from app.core.anchoring import anchors
 from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import chain, view
 from app.core.callers import Caller
 from app.ledger.hash_chain import Head
 from app.ledger.policy import Policy
@@ -29,7 +29,7 @@ MOST_ANCHORS = 100
 
 def begin(session: Session, caller: Caller) -> Head:
     """Append `audit.export` and return the head where the export ends: that entry itself."""
-    audit.append(
+    chain.append(
         session,
         caller.tenant_id,
         caller.actor(),
@@ -59,7 +59,7 @@ def part(session: Session, caller: Caller, after: int, end: Head) -> Sequence[Au
     wanted = range(after + 1, min(after + PART, end.seq) + 1)
     for seq, entry in zip(wanted, [*entries, None], strict=False):
         if entry is None or entry.seq != seq:
-            raise audit_view.broken(seq, "missing", f"entry {seq}", "none")
+            raise view.broken(seq, "missing", f"entry {seq}", "none")
     return entries
 
 
@@ -68,7 +68,7 @@ def line(entry: AuditEntry) -> bytes:
 
     Raises `AuditChainBroken` when the stored bytes are no JSON object.
     """
-    return canonical_json.dumps(audit_view.represent(entry)) + b"\n"
+    return canonical_json.dumps(view.represent(entry)) + b"\n"
 
 
 def trailer(
@@ -88,7 +88,7 @@ def trailer(
     members = {
         "type": "trailer",
         "entries": end.seq,
-        "head": audit_view.head_json(end),
+        "head": view.head_json(end),
         "anchors": [reader.represent(each) for each in newest],
         "anchors_total": anchors.count(session, tenant_id, end.seq),
     }

@@ -18,13 +18,13 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.audit.verification import anchored, breaks, published_log, unknown_chains
+from app.core.audit.verification.anchored import Leaves
+from app.core.audit.verification.deadline import Deadline
+from app.core.audit.verification.stamps import Stamps
+from app.core.audit.verification.verifier import Verifier
+from app.core.audit.verification.whole import LogReading
 from app.core.jobs import Errand, Failed, Step
-from app.core.verification import anchored, breaks, published_log, unknown_chains
-from app.core.verification.anchored import Leaves
-from app.core.verification.deadline import Deadline
-from app.core.verification.stamps import Stamps
-from app.core.verification.verifier import Verifier
-from app.core.verification.whole import LogReading
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
 from app.models import NO_TENANT, Job, Tenant
