@@ -167,7 +167,7 @@ class World:
     def _notes(self) -> list[bytes]:
         with self.database.across_tenants() as session:
             rows = cursor(session).execute("SELECT note FROM checkpoints WHERE note IS NOT NULL")
-            return [publication.checkpoint_text(bytes(row[0])) for row in rows.fetchall()]
+            return [Note.parse(bytes(row[0])).text.encode() for row in rows.fetchall()]
 
 
 def killed(work: Callable[[], object]) -> bool:

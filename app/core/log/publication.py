@@ -17,7 +17,7 @@ from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import LogDamaged
 from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Note, Signer, VerifierKey
+from app.ledger.notes import Signer, VerifierKey
 from app.lib.sealing import MasterKeys
 from app.models import SigningKey
 
@@ -125,11 +125,6 @@ def verifier_key(session: Session, generation: Generation) -> VerifierKey:
         select(SigningKey.public_key).where(SigningKey.key_id == generation.key_id)
     ).one()
     return VerifierKey.ed25519(generation.origin, bytes(public))
-
-
-def checkpoint_text(note: bytes) -> bytes:
-    """Return the unsigned text of a note."""
-    return Note.parse(note).text.encode()
 
 
 def _read(generation: Generation, size: int, root: bytes, note: bytes) -> Published:
