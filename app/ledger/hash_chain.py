@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.lib import canonical_json
 from app.lib.canonical_json import MAX_DEPTH
@@ -49,6 +49,36 @@ def entry_bytes(fields: Mapping[str, Any]) -> bytes:
     # What `verify` would have to refuse must never enter a chain.
     canonical_json.parse(body)
     return body
+
+
+class Draft(NamedTuple):
+    """The bytes of an entry that has no place in a chain yet, in four pieces.
+
+    Between them belong `at` (without quotes), `prev_hash` (in hex, without quotes) and `seq`.
+    """
+
+    until_time: bytes
+    until_link: bytes
+    until_number: bytes
+    rest: bytes
+
+
+def draft(fields: Mapping[str, Any]) -> Draft:
+    """Return the bytes of an entry of which all but `at`, `prev_hash` and `seq` is known.
+
+    `fields` are the other six members. Raises as `entry_bytes` does.
+    """
+    whole = {**fields, "at": "", "prev_hash": "", "seq": 0}
+    body = entry_bytes(whole)
+    # Members are in order, so an object begins as its first members alone do, and ends as its last.
+    time = _size(whole, "action", "actor", "at") - len('"}')
+    link = len(body) - _size(whole, "request_id", "seq", "target", "tenant_id") - len('"')
+    number = len(body) - _size(whole, "target", "tenant_id") - len("0")
+    return Draft(body[:time], body[time:link], body[link:number], body[number + len("0") :])
+
+
+def _size(fields: Mapping[str, Any], *names: str) -> int:
+    return len(canonical_json.dumps({name: fields[name] for name in names}))
 
 
 def entry_hash(body: bytes) -> bytes:

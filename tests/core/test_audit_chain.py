@@ -7,22 +7,27 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+import rfc8785
 import structlog
-from sqlalchemy import Connection, Engine, text
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import ProgrammingError
 
 from app import ids
+from app.clock import rfc3339
 from app.core.audit import chain as audit_chain
 from app.core.audit import export
 from app.core.audit.verification import stored_chain
 from app.core.audit.verification.deadline import Deadline
 from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Asked, Verifier
-from app.core.callers import SYSTEM, Caller, Role
-from app.database import Database
+from app.core.callers import SYSTEM, Actor, Caller, Role
+from app.database import Database, database_now
 from app.errors import AuditChainBroken
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
+from app.models import AuditEntry, AuditHead
 from app.settings import Settings
 from tests.conftest import FreshTenant
 
@@ -68,7 +73,7 @@ def attack(admin_engine: Engine, tenant: FreshTenant) -> Iterator[Attack]:
         connection.execute(text(_HEAD_AGAIN), {"tenant": tenant.id, "zero": bytes(32)})
 
 
-def append(database: Database, tenant: FreshTenant, number: int) -> int:
+def append(database: Database, tenant: FreshTenant, number: int) -> Head:
     with database.transaction(tenant.id) as session:
         return audit_chain.append(
             session,
@@ -133,7 +138,7 @@ def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
 
     def write(writer: int) -> None:
         start.wait()
-        numbers.extend(append(database, tenant, writer) for _ in range(15))
+        numbers.extend(append(database, tenant, writer).seq for _ in range(15))
 
     threads = [Thread(target=write, args=(writer,)) for writer in range(8)]
     for thread in threads:
@@ -142,6 +147,79 @@ def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
         thread.join()
     assert sorted(numbers) == list(range(3, 3 + 8 * 15))
     assert verify(verifier, reader)["entries"] == 2 + 8 * 15
+    with database.transaction(tenant.id) as session:
+        times = select(AuditEntry.at).where(AuditEntry.tenant_id == tenant.id)
+        in_order = session.scalars(times.order_by(AuditEntry.seq)).all()
+    assert in_order == sorted(in_order)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(max_size=9),
+    st.dictionaries(st.text(max_size=5), st.text() | st.integers(-9, 9) | st.none(), max_size=3),
+    st.none() | st.text(max_size=9),
+)
+def test_an_entry_is_stored_as_the_canonical_bytes_that_were_hashed(
+    database: Database,
+    tenant: FreshTenant,
+    target: str,
+    details: dict[str, Any],
+    request_id: str | None,
+) -> None:
+    actor = Actor("key", "key_1", "admin")
+    with database.transaction(tenant.id) as session:
+        before = session.get_one(AuditHead, tenant.id)
+        began = database_now(session)
+        made = audit_chain.append(
+            session,
+            tenant.id,
+            actor,
+            "test.do",
+            target=("test", target),
+            details=details,
+            request_id=request_id,
+        )
+        entry = session.get_one(AuditEntry, (tenant.id, made.seq))
+        ended = database_now(session)
+    moment = rfc3339(entry.at)
+    body = {
+        "action": "test.do",
+        "actor": {"type": "key", "id": "key_1", "role": "admin"},
+        "at": moment,
+        "details": details,
+        "prev_hash": before.hash.hex(),
+        "request_id": request_id,
+        "seq": before.seq + 1,
+        "target": {"type": "test", "id": target},
+        "tenant_id": ids.text("ten", tenant.id),
+    }
+    assert entry.body == rfc8785.dumps(body)
+    assert entry.hash.hex() == made.hash == sha256(entry.body).hexdigest()
+    assert (entry.action, made.seq) == ("test.do", before.seq + 1)
+    assert began <= entry.at <= ended
+
+
+def test_only_who_sees_a_tenant_appends_to_its_chain(
+    database: Database,
+    verifier: Verifier,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    reader: Caller,
+    chain: Head,
+) -> None:
+    with database.transaction(other_tenant.id) as session, pytest.raises(LookupError):
+        audit_chain.append(session, tenant.id, SYSTEM, "test.do", target=("test", "1"))
+    assert head(verifier, reader) == chain
+
+
+def test_what_a_chain_refuses_is_refused_before_its_head_is_locked(
+    database: Database, tenant: FreshTenant
+) -> None:
+    with database.transaction(tenant.id) as session:
+        with pytest.raises(ValueError, match="surrogate"):
+            audit_chain.append(session, tenant.id, SYSTEM, "test.do", target=("test", "\ud800"))
+        # It would wait for the lock, and be refused after two seconds.
+        append(database, tenant, 3)
 
 
 def test_a_transaction_that_fails_leaves_no_entry(
@@ -155,7 +233,7 @@ def test_a_transaction_that_fails_leaves_no_entry(
     with pytest.raises(ZeroDivisionError):
         append_and_fail()
     assert head(verifier, reader) == chain
-    assert append(database, tenant, 10) == chain.seq + 1
+    assert append(database, tenant, 10).seq == chain.seq + 1
 
 
 def test_the_services_own_role_cannot_change_or_delete_an_entry(

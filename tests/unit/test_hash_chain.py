@@ -19,6 +19,7 @@ from app.ledger.hash_chain import (
     Head,
     Reason,
     Verification,
+    draft,
     entry_bytes,
     entry_hash,
     verify,
@@ -124,6 +125,21 @@ def nested(levels: int) -> Any:
 def test_what_could_not_be_verified_later_is_not_written(value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         entry_bytes(fields(1, GENESIS, details={"a": value}))
+    with pytest.raises(ValueError, match=r"."):
+        draft(placeless(fields(1, GENESIS, details={"a": value})))
+
+
+def test_a_draft_of_other_members_is_refused() -> None:
+    good = placeless(fields(1, GENESIS))
+    for name in good:
+        with pytest.raises(ValueError, match=name):
+            draft({each: good[each] for each in good if each != name})
+    with pytest.raises(ValueError, match="exactly the members"):
+        draft(good | {"hash": GENESIS})
+
+
+def placeless(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry[name] for name in entry if name not in {"at", "prev_hash", "seq"}}
 
 
 # Verifying what is good.
@@ -463,6 +479,16 @@ entries = st.fixed_dictionaries(
         "prev_hash": st.sampled_from([GENESIS, END.hash]),
     }
 )
+
+
+@given(entries, st.integers(1, 2**53 - 1))
+def test_a_draft_around_its_place_is_the_entry(entry: dict[str, Any], seq: int) -> None:
+    moment = "2026-11-21T09:00:00.123456Z"
+    pieces = draft(placeless(entry))
+    place = (moment.encode(), END.hash.encode(), b"%d" % seq, b"")
+    whole = entry | {"at": moment, "prev_hash": END.hash, "seq": seq}
+    joined = b"".join(part for pair in zip(pieces, place, strict=True) for part in pair)
+    assert joined == rfc8785.dumps(whole)
 
 
 @settings(max_examples=800)

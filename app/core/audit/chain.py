@@ -1,34 +1,24 @@
 """Appending to the tenant's audit chain: every privileged action does, in its own transaction.
 
 No entry, no action; no action, no entry. The head row is locked for the append, so the chain cannot
-fork, and `body` holds exactly the bytes that were hashed.
+fork, and `body` holds exactly the bytes that were hashed. The lock is held until the commit, and
+whoever appends to the same chain waits for it: so all but the time, the link and the number is
+written before, and the database's function `append_audit_entry` does the rest in one round trip.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.clock import rfc3339
 from app.core.callers import Actor
 from app.database import cursor
 from app.ledger import hash_chain
+from app.ledger.hash_chain import Head
 
-# The time is taken outside the inner SELECT, so when the lock is held: `at` rises with `seq`.
-_LOCK = """
-SELECT seq, hash, clock_timestamp()
-  FROM (SELECT seq, hash FROM audit_heads WHERE tenant_id = %s FOR UPDATE) AS head
-"""
-_APPEND = """
-WITH entry AS (
-    INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at)
-    VALUES (%s, %s, %b, %b, %s, %s) RETURNING tenant_id, seq, hash)
-UPDATE audit_heads AS head SET seq = entry.seq, hash = entry.hash
-  FROM entry WHERE head.tenant_id = entry.tenant_id
-"""
+_APPEND = "SELECT number, digest FROM append_audit_entry(%s, %s, %b, %b, %b, %b)"
 
 
 def begin(session: Session, tenant_id: UUID, actor: Actor, details: Mapping[str, Any]) -> None:
@@ -56,34 +46,26 @@ def append(
     target: tuple[str, str],
     details: Mapping[str, Any] | None = None,
     request_id: str | None = None,
-) -> int:
-    """Append one entry and return its sequence number.
+) -> Head:
+    """Append one entry and return the head that the chain has with it.
 
     `target` is (type, id as callers see it); `details` is JSON without anything secret. Call it
     last in a transaction: it holds the tenant's head until the commit.
     """
-    cur = cursor(session)
-    head = cur.execute(_LOCK, (tenant_id,)).fetchone()
-    if head is None:
-        raise LookupError(f"tenant {tenant_id} has no audit chain")
-    at: datetime = head[2]
-    seq: int = head[0] + 1
-    body = hash_chain.entry_bytes(
+    draft = hash_chain.draft(
         {
-            "seq": seq,
-            "at": rfc3339(at),
             "tenant_id": ids.text("ten", tenant_id),
             "actor": _actor_json(actor),
             "action": action,
             "target": {"type": target[0], "id": target[1]},
             "details": dict(details or {}),
             "request_id": request_id,
-            "prev_hash": bytes(head[1]).hex(),
         }
     )
-    digest = hash_chain.entry_hash(body)
-    cur.execute(_APPEND, (tenant_id, seq, body, digest, action, at))
-    return seq
+    ((seq, digest),) = cursor(session).execute(_APPEND, (tenant_id, action, *draft)).fetchall()
+    if seq is None:
+        raise LookupError(f"tenant {tenant_id} has no audit chain")
+    return Head(seq, digest.hex())
 
 
 def _actor_json(actor: Actor) -> dict[str, str]:
