@@ -1,17 +1,19 @@
 """Checks an evidence pack, or an exported audit chain, without the service that made it.
 
-    python3 -I -S verify.py [PACK.zip] [--key PEM]… [--policy FILE] [--tsa-ca PEM] [--strict]
-    python3 -I -S verify.py audit CHAIN.ndjson [--head SEQ:HASH]… [--policy FILE] [--tsa-ca PEM]
+    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py audit CHAIN.ndjson [--chain NAME] [--head SEQ:HASH]… [--policy FILE]
+                                               [--tsa-ca PEM] [--strict]
 
-Without a ZIP it checks the folder it stands in. One file, Python 3.8 or newer, the standard library
-alone; it opens no connection and writes no file. Take it from where you trust it: the copy inside a
-pack was put there by whoever made the pack.
+PACK is a ZIP, or the folder that one was unzipped to; without it, that which this program stands
+in. One file, Python 3.8 or newer, the standard library alone; it opens no connection and writes no
+file. Take it from where you trust it: the copy inside a pack was put there by whoever made that.
 
---key     a public key (Ed25519, PEM) that you have from elsewhere, once for each: those that signed
-          the bundle and the pack
+--key     public keys (Ed25519, in PEM or as a JSON Web Key Set) that you have from elsewhere: those
+          that signed the bundle and the pack
 --policy  a C2SP tlog-policy: the logs and witnesses that you trust, and how many of them you need
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
---head    with `audit`: an entry's number and hash that you kept; the chain must lead through it
+--chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
+--head    an entry's number and hash that you kept; the chain must lead through it
 --strict  what was not checked, or only against the pack's own keys, ends with 2
 
 It prints one line a check, which begins with one of
@@ -39,7 +41,6 @@ import json
 import os
 import pathlib
 import re
-import stat
 import struct
 import sys
 import zlib
@@ -65,8 +66,8 @@ class Incomplete(Verdict):
 class NotChecked(Verdict):
     status = "NOT CHECKED"
 
-def not_checked(why: str) -> None:
-    raise NotChecked(why)
+def refuse(verdict: Verdict) -> None:
+    raise verdict
 
 class Unreadable(Exception):
     """There is nothing here that could be checked."""
@@ -78,7 +79,8 @@ def require(good: object, why: str) -> None:
 class Report:
     """The checks so far: their lines are printed as they are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool) -> None:
+        self.strict = strict
         self.made: dict[str, list[str]] = {}  # the names of the checks, by what became of them
 
     def attempt(self, name: str, check: Callable[..., str | None], *arguments: Any) -> bool:
@@ -93,19 +95,20 @@ class Report:
         show(f"{status:<12} {name}: {detail}")
         return status == "VALID"
 
-    def ended(self, needed: list[str], *, own: str, rooted: bool, strict: bool) -> int:
-        """Print the last line and return the exit code; the `needed` checks must be VALID."""
+    def ended(self, needed: list[str], own: str, besides: str) -> int:
+        """Print the last line and return the exit code; the `needed` checks must be VALID.
+
+        `own` says whose keys were believed, if none from outside; `besides` is added.
+        """
         bad = [f"{status}: {', '.join(dict.fromkeys(self.made[status]))}"
                for status in ("INVALID", "INCOMPLETE") if status in self.made]
         if bad or not set(self.made.get("VALID", [])).issuperset(needed):
             show("; ".join(bad) or "INCOMPLETE: not all was there that must be checked")
             return 1
-        unchecked = self.made.get("NOT CHECKED", [])
-        besides = f", WITH {len(unchecked)} NOT CHECKED" if unchecked else ""
-        if "pack-key.pem" in unchecked:
-            besides += "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
-        show(f"VALID{besides}" if rooted else f"VALID AGAINST {own} OWN KEYS")
-        return 2 if strict and (unchecked or not rooted) else 0
+        unchecked = len(self.made.get("NOT CHECKED", []))
+        counted = f", WITH {unchecked} NOT CHECKED" if unchecked else ""
+        show(f"VALID{f' AGAINST {own} OWN KEYS' if own else counted}{besides}")
+        return 2 if self.strict and (unchecked or own) else 0
 
 def show(line: str) -> None:
     """Print a line; what a forger wrote into it must not command a terminal."""
@@ -151,6 +154,7 @@ BUNDLE = "schema:str record:dict key_id:str content:any steps:list nonce:str"
 PROOF = "leaf_index:int leaf_data:str leaf_hash:hash tree_size:int inclusion:list checkpoint:str"
 ANCHOR = ("schema:str release:str anchored_by:str vkey:str log_proof:dict cosignatures:list "
           "timestamp:any")
+STAMP = "gen_time:str response:str chain:str"
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
          "details:any request_id:any")
 ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:any log_proof:any cosignatures:list "
@@ -251,6 +255,18 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
 
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
+def public_keys(data: bytes) -> list[bytes]:
+    """Return the keys in PEM, or in a JSON Web Key Set (RFC 7517, RFC 8037), but for a log's."""
+    if data.strip()[:1] != b"{":
+        return [public_key(data)]
+    keys = read_json(data).get("keys")
+    keys = [each for each in keys if type(each) is dict] if type(keys) is list else []
+    found = [from_base64(f"{each.get('x')}=".replace("-", "+").replace("_", "/")) for each in keys
+             if [each.get("kty"), each.get("crv")] == ["OKP", "Ed25519"]
+             and each.get("purpose") != "log"]
+    require({len(key) for key in found} == {32}, "this has no Ed25519 key that signs bundles")
+    return found
+
 def public_key(pem: bytes) -> bytes:
     """Return the 32 bytes of the one Ed25519 public key that a PEM file is (RFC 8410)."""
     why = "this is not one Ed25519 public key in PEM"
@@ -292,10 +308,10 @@ def read_key(text: str) -> Key:
     """Read a verifier key: <name>+<hash>+<base64 of algorithm and public key>."""
     found = matched(rf"{NAME}\+([0-9a-f]{{8}})\+{BASE64}", text, "this is not a verifier key")
     data = from_base64(found[3])
-    require(len(data) > 1, "this is not a verifier key")
     key = Key(found[1], bytes.fromhex(found[2]), data[0], data[1:])
     named = sha256(found[1].encode("utf-8", "replace") + b"\n" + data)[:4] == key.hash
-    good = (len(key.public) == 32 and named) or key.algorithm not in (ED25519, COSIGNATURE)
+    known = key.algorithm in (ED25519, COSIGNATURE)
+    good = len(key.public) == 32 and named if known else key.public
     require(good, "the hash in this verifier key is not that of its name and key")
     return key
 
@@ -384,11 +400,9 @@ class Policy:
         grouped = {each for _, group in self.groups.values() for each in group}
         free = {*self.witnesses, *self.groups} - grouped - {"none"}
         threshold = {"any": "1", "all": str(len(listed))}.get(threshold, threshold)
-        if not re.fullmatch("[1-9][0-9]{0,5}", threshold):
-            return False
-        self.groups[name] = (int(threshold), listed)
-        unique = len(set(listed)) == len(listed) >= int(threshold)
-        return unique and free.issuperset(listed)
+        needed = int(threshold) if re.fullmatch("[1-9][0-9]{0,5}", threshold) else 0
+        self.groups[name] = (needed, listed)
+        return 0 < needed <= len(set(listed)) == len(listed) and free.issuperset(listed)
 
     def is_met_by(self, names: Iterable[str]) -> bool:
         """Say whether the witnesses with these names are a quorum."""
@@ -419,11 +433,11 @@ def check_cosignatures(anchor: Anchor, policy: Policy | None) -> str:
         holds = seconds < 1 << 63 and ed25519_verifies(key.public, signature, text)
         require(holds, f"the cosignature of {key.name} does not hold")
         good.add(name)
-    others = len(anchor.lines) - len(ours)
-    found = f"{len(good)} by witnesses of the policy, {others} others not checked"
+    found = (f"{len(good)} by witnesses of the policy, {len(anchor.lines) - len(ours)} others not "
+             f"checked; the policy's quorum {policy.quorum} is")
     if not policy.is_met_by(good):
-        raise Incomplete(f"{found}; the policy's quorum {policy.quorum} is not met")
-    return f"{found}; the policy's quorum {policy.quorum} is met"
+        raise Incomplete(f"{found} not met")
+    return f"{found} met"
 
 # --- DER (X.690), RSA (RFC 8017) and ECDSA (FIPS 186-5) -------------------------------------------
 
@@ -433,22 +447,22 @@ class Der(NamedTuple):
     content: bytes
     raw: bytes
 
+# A tag of one byte, and a length in the shortest of its forms, up to four bytes.
+DER_HEAD = re.compile(rb"(?s)([^\x1f\x3f\x5f\x7f\x9f\xbf\xdf\xff])"
+                      rb"([\0-\x7f]|\x81[\x80-\xff]|\x82[^\0].|\x83[^\0]..|\x84[^\0]...)")
+
 def values(data: bytes) -> list[Der]:
     """Take values in DER apart that stand one after the other."""
     found: list[Der] = []
     at = 0
     while at < len(data):
-        head = data[at : at + 6]
-        length, size = int.from_bytes(head[1:2], "big"), 2
-        if length >= 0x80:
-            size += length - 0x80
-            length = int.from_bytes(head[2:size], "big")
-            require(size > 2 and length >= max(0x80, 1 << 8 * (size - 3)), "this is not DER")
-        end = at + size + length
-        good = len(head) >= size and head[0] & 0x1F != 0x1F and end <= len(data)
-        require(good and len(found) < 999, "this is not DER")
-        found.append(Der(head[0], data[at + size : end], data[at:end]))
-        at = end
+        head = DER_HEAD.match(data, at)
+        if head is None:
+            raise Invalid("this is not DER")
+        begin, size = head.end(), head[2]
+        at = begin + (int.from_bytes(size[1:], "big") if len(size) > 1 else size[0])
+        require(at <= len(data) and len(found) < 999, "this is not DER")
+        found.append(Der(head[1][0], data[begin:at], data[head.start():at]))
     return found
 
 def der(data: bytes, pattern: str) -> list[Der]:
@@ -525,11 +539,10 @@ def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, da
     `name` is the algorithm's OID; `hashed` is the digest, where the algorithm leaves that open.
     """
     kind, digest = SIGNATURES.get(name, (name, hashed))
-    if kind not in (RSA_KEY, EC_KEY) or name == EC_KEY or digest not in DIGEST_INFO:
+    known = kind in (RSA_KEY, EC_KEY) and name != EC_KEY and digest in DIGEST_INFO
+    if not known or hashed not in ("", digest):
         raise NotChecked(f"{name} is an algorithm this program does not check")
     key_kind, parameters, key = der(spki, "30 ( 30 ( 06 ?* ) 03 )")
-    if hashed not in ("", digest):
-        raise NotChecked("two digests in one signature are not what this program checks")
     require(oid(key_kind) == kind, "the key is of another kind than the signature")
     summed = hashlib.new(digest, data).digest()
     if kind == RSA_KEY:
@@ -541,17 +554,14 @@ def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, da
 
 DIGESTS = {"2.16.840.1.101.3.4.2.1": "sha256", "2.16.840.1.101.3.4.2.2": "sha384",
            "2.16.840.1.101.3.4.2.3": "sha512"}
-DIGEST_INFO = {  # RFC 8017, section 9.2, note 1
-    "sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
-    "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),
-    "sha512": bytes.fromhex("3051300d060960864801650304020305000440"),
-}
+DIGEST_INFO = {"sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
+               "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),
+               "sha512": bytes.fromhex("3051300d060960864801650304020305000440")}  # RFC 8017, 9.2
 RSA_KEY, EC_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1"
 SIGNATURES = {
     "1.2.840.113549.1.1.11": (RSA_KEY, "sha256"), "1.2.840.10045.4.3.2": (EC_KEY, "sha256"),
     "1.2.840.113549.1.1.12": (RSA_KEY, "sha384"), "1.2.840.10045.4.3.3": (EC_KEY, "sha384"),
-    "1.2.840.113549.1.1.13": (RSA_KEY, "sha512"), "1.2.840.10045.4.3.4": (EC_KEY, "sha512"),
-}
+    "1.2.840.113549.1.1.13": (RSA_KEY, "sha512"), "1.2.840.10045.4.3.4": (EC_KEY, "sha512")}
 
 def rsa_verifies(key: bytes, signature: bytes, digest_info: bytes) -> bool:
     """Say whether an RSA signature with PKCS#1 v1.5 holds (RFC 8017, section 8.2.2)."""
@@ -584,9 +594,8 @@ def ecdsa_verifies(curve: list[int], public: bytes, signature: bytes, digest: by
     p, b, base_x, base_y, n = curve
     size, (r, s) = len(public) // 2, map(integer, der(signature, "30 ( 02 02 )"))
     x, y = int.from_bytes(public[1 : 1 + size], "big"), int.from_bytes(public[1 + size :], "big")
-    if len(public) != 1 + p.bit_length() // 4 or public[0] != 4 or max(x, y) >= p:
-        return False
-    if (y * y - x * x * x + 3 * x - b) % p or not (0 < r < n and 0 < s < n):
+    good = len(public) == 1 + p.bit_length() // 4 and public[0] == 4 and max(x, y) < p
+    if not good or (y * y - x * x * x + 3 * x - b) % p or not (0 < r < n and 0 < s < n):
         return False
 
     def add(one: Any, other: Any) -> Any:  # pairs (x, y); None is the point at infinity
@@ -631,8 +640,7 @@ class Certificate:
 
     def check(self, moment: datetime) -> None:
         """Check what holds for every certificate of a chain."""
-        good = self.begin <= moment <= self.end
-        require(good, f"a certificate was not valid at {moment.isoformat()}")
+        require(self.begin <= moment <= self.end, f"a certificate was not valid at {moment}")
         for name, (critical, _) in self.extensions.items():
             if critical and name not in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE):
                 raise NotChecked(f"a certificate's critical extension {name} is not understood")
@@ -640,8 +648,7 @@ class Certificate:
     def may(self, bit: int) -> bool:
         """Say whether the key usage, if there is one, has this bit."""
         _, value = self.extensions.get(KEY_USAGE, (True, b"\x03\x02\x00\xff"))
-        flags = int.from_bytes(der(value, "03")[0].content[1:2], "big")
-        return bool(flags >> (7 - bit) & 1)
+        return bool(int.from_bytes(der(value, "03")[0].content[1:2], "big") >> (7 - bit) & 1)
 
     def usages(self) -> list[str]:
         """Return the purposes in the extended key usage."""
@@ -676,9 +683,8 @@ def certificates(pem: bytes) -> list[Certificate]:
     require(0 < len(found) == pem.count(begin) <= 200, "this is not a file of certificates in PEM")
     return [Certificate(from_base64(b"".join(each.split()).decode())) for each in found]
 
-def check_chain(
-    signer: Certificate, known: list[Certificate], roots: list[Certificate], moment: datetime
-) -> None:
+def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
+                moment: datetime) -> None:
     """Check that a chain leads from the signer of a timestamp to one of the roots."""
     alone = signer.usages() == [TIMESTAMPING] and signer.extensions[EXTENDED_USAGE][0]
     require(alone, "the signer's certificate is not for timestamping alone, and critically")
@@ -702,9 +708,8 @@ def check_chain(
 
     climb(signer, 0)
 
-def check_timestamp(
-    response: bytes, data: bytes, chain: bytes, roots: list[Certificate] | None
-) -> str:
+def check_timestamp(response: bytes, data: bytes, chain: bytes,
+                    roots: list[Certificate] | None) -> str:
     """Check a timestamp of `data` (a TimeStampResp), at its own time; return that (RFC 3339).
 
     `chain` is PEM with more certificates; what is self-issued in it is trusted if `roots` is None.
@@ -758,31 +763,35 @@ def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> N
 # --- The ZIP: nothing but the bytes that its files make, so nothing hides in it -------------------
 
 LOCAL, CENTRAL, END = map(struct.Struct, ("<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"))
+MADE = (0x314, 20, 0, 0, 0, 0x21, 0, 0, 0, 0, 0o100644 << 16)  # all but names, sizes and places
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Files = Dict[str, memoryview]
 
-def unzip(raw_data: bytes) -> Files:
+def unzip(path: pathlib.Path) -> Files:
     """Take a ZIP apart that must be as packs are: stored, sorted, dated 1980, nothing between.
 
     Of its directory only names and lengths are read: the rest is made anew, and must be the same.
     """
-    if len(raw_data) < END.size or raw_data[:2] != b"PK":
-        raise Unreadable("this is not a ZIP")
     files: Files = {}
-    data, offset = memoryview(raw_data), 0
+    data, offset = memoryview(read_file(path, MAX_PACK)), 0
+    if len(data) < END.size or bytes(data[:2]) != b"PK":
+        raise Unreadable("this is not a ZIP")
     count, _, start = END.unpack(data[-END.size :])[4:7]
     at = start
     while len(files) < min(count, 64):
         require(at + CENTRAL.size <= len(data), "the ZIP's directory is cut off")
-        length, name_length = CENTRAL.unpack(data[at : at + CENTRAL.size])[9:11]
+        told = CENTRAL.unpack(data[at : at + CENTRAL.size])
+        require(told[1:7] + told[11:16] == MADE, "the ZIP was made or changed by another program, "
+                "and may hide something: unzip it, and check the folder (verify.py FOLDER)")
+        length, name_length = told[9:11]
         raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
         name, begin = raw.decode("latin-1"), offset + LOCAL.size + name_length
         good = FILE_NAME.fullmatch(name) and name > max(files, default="")
         require(good, f"{name[:64]!r} is no name of a file in a pack, or not in its order")
         files[name] = content = data[begin : begin + length]
-        shared = (20, 0, 0, 0, 0x21, zlib.crc32(content), length, length, name_length, 0)
-        head = LOCAL.pack(b"PK\3\4", *shared) + raw
-        entry = CENTRAL.pack(b"PK\1\2", 0x314, *shared, 0, 0, 0, 0o100644 << 16, offset) + raw
+        sizes = (zlib.crc32(content), length, length, name_length)
+        head = LOCAL.pack(b"PK\3\4", *MADE[1:6], *sizes, 0) + raw
+        entry = CENTRAL.pack(b"PK\1\2", *MADE[:6], *sizes, *MADE[6:], offset) + raw
         same = data[offset:begin] == head and data[at : at + len(entry)] == entry
         require(same, f"{name}: its bytes or what the ZIP says of it are not as they must be")
         offset, at = begin + length, at + len(entry)
@@ -793,12 +802,10 @@ def unzip(raw_data: bytes) -> Files:
 def read_folder(folder: pathlib.Path) -> Files:
     """Read the files of an unzipped pack; a link or a folder among them is refused."""
     files: Files = {}
-    room = MAX_PACK
     for path in sorted(folder.iterdir()):
-        plain = stat.S_ISREG(path.lstat().st_mode) and FILE_NAME.fullmatch(path.name)
+        plain = path.is_file() and not path.is_symlink() and FILE_NAME.fullmatch(path.name)
         require(plain and len(files) < 64, f"{path.name[:64]!r} is not a plain file of a pack")
-        files[path.name] = memoryview(read_file(path, room))
-        room -= len(files[path.name])
+        files[path.name] = memoryview(read_file(path, MAX_PACK - sum(map(len, files.values()))))
     return files
 
 def read_file(path: pathlib.Path, limit: int) -> bytes:
@@ -815,57 +822,57 @@ SUMMED = {"README.txt", "anchor.json", "bundle.json", "bundle.sig", "checkpoint"
           "prov.json", "public-key.pem", "record.tlog-proof", "verify.py"}
 OTHERS = {"SHA256SUMS", "SHA256SUMS.sig", "manifest.json"}
 
-class Roots(NamedTuple):
-    """Whom the caller believes, from outside; None for what was not given."""
-    keys: list[bytes] | None
-    policy: Policy | None
-    authorities: list[Certificate] | None
-
 class Pack:
     """The checks of one pack. What one of them finds, later ones use."""
 
-    def __init__(self, path: pathlib.Path | None, roots: Roots, report: Report) -> None:
-        """Take the path of a ZIP; None is for the folder that this program stands in."""
-        self.path, self.roots, self.report = path, roots, report
+    def __init__(self, options: argparse.Namespace, report: Report) -> None:
+        self.here = pathlib.Path(__file__).resolve().parent
+        self.path, self.options, self.report = options.path or self.here, options, report
         self.files: Files = {}
         self.sums: dict[str, str] = {}
         self.found: dict[str, Any] = {}
 
-    def check(self) -> bool:
-        """Make every check; say whether the key of the bundle is known from outside."""
-        attempt, roots = self.report.attempt, self.roots
-        if not attempt("archive" if self.path else "folder", self.open):
-            return False
+    def check(self) -> int:
+        """Make every check; return the exit code."""
+        attempt, options = self.report.attempt, self.options
+        if not attempt("folder" if self.path.is_dir() else "archive", self.open):
+            return self.report.ended([], "", "")
         attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
         attempt("SHA256SUMS", self.read_sums)
-        for name in sorted(self.sums):
-            if name not in self.files or sha256(self.files[name]).hex() != self.sums[name]:
-                attempt(name, self.refuse, name)
-        attempt("files", self.check_files)
+        for name, digest in sorted(self.sums.items()):
+            if name not in self.files:
+                attempt(name, refuse, Incomplete(f"{name} is not here"))
+            elif sha256(self.files[name]).hex() != digest:
+                attempt(name, refuse, Invalid("its SHA-256 is not that of SHA256SUMS"))
         attempt("bundle.json", self.read_bundle)
         attempt("bundle.sig", self.check_signature, "bundle.json", "public-key.pem")
-        rooted = [attempt(key, self.check_key, key) for key in ("public-key.pem", "pack-key.pem")]
+        bundle = attempt("public-key.pem", self.check_key, "public-key.pem")
+        packer = attempt("pack-key.pem", self.check_key, "pack-key.pem")
         attempt("anchor.json", self.read_anchor)
         attempt("inclusion", self.check_inclusion)
         attempt("checkpoint", self.check_same, "checkpoint", lambda: self.need("anchor").note)
-        attempt("the log's key", lambda: check_log_key(self.need("anchor").key, roots.policy))
+        attempt("the log's key", lambda: check_log_key(self.need("anchor").key, options.policy))
         attempt("record.tlog-proof", self.check_same, "record.tlog-proof", self.expected_proof)
         attempt("manifest.json", self.check_same, "manifest.json", self.expected_manifest)
-        attempt("prov.json", self.check_prov)
+        attempt("prov.json", self.check_prov, packer)
+        attempt("README.txt", self.check_told, packer, "nothing of it is held to anything: it is")
+        attempt("release", lambda: self.check_told(packer, f"{self.need('release')} is"))
         anchor = self.found.get("anchor")
-        if anchor and (anchor.lines or roots.policy):
-            attempt("cosignatures", check_cosignatures, anchor, roots.policy)
-        if STAMPED.issubset(self.sums):
+        if anchor and (anchor.lines or options.policy):
+            attempt("cosignatures", check_cosignatures, anchor, options.policy)
+        if STAMPED.issubset(self.sums) or self.found.get("timestamp"):
             attempt("checkpoint.tsr", self.check_timestamp)
-            attempt("tsa-chain.pem", check_authority, roots.authorities)
-        elif roots.authorities is not None:
-            attempt("checkpoint.tsr", not_checked, "there is no timestamp to hold to --tsa-ca")
+            attempt("tsa-chain.pem", check_authority, options.tsa_ca)
+        elif options.tsa_ca is not None:
+            attempt("checkpoint.tsr", refuse, NotChecked("there is none to hold to --tsa-ca"))
         attempt("verify.py", self.check_verifier)
-        return rooted[0]
+        needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
+        besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
+        return self.report.ended(needed, "" if bundle else "THE PACK'S",
+                                 besides if bundle and not packer else "")
 
     def open(self) -> str:
-        here = pathlib.Path(__file__).resolve().parent
-        self.files = unzip(read_file(self.path, MAX_PACK)) if self.path else read_folder(here)
+        self.files = (read_folder if self.path.is_dir() else unzip)(self.path)
         return f"{len(self.files)} files, and nothing besides"
 
     def need(self, what: str) -> Any:
@@ -900,27 +907,18 @@ class Pack:
         require(text == lines, "it is not a list of digests and names in order")
         require(set(sums) in (SUMMED, SUMMED | STAMPED), "it names other files than a pack has")
         self.sums = sums
-
-    def refuse(self, name: str) -> None:
-        self.view(name, MAX_PACK)
-        raise Invalid("its SHA-256 is not that of SHA256SUMS")
-
-    def check_files(self) -> None:
-        extra = set(self.files) - OTHERS - set(self.sums or self.files)
-        require(not extra, f"no file here is called {', '.join(sorted(extra))}")
-        for name in sorted(OTHERS):
-            self.view(name)
+        extra = sorted(set(self.files) - OTHERS - set(sums))
+        require(not extra, f"it has no file that is called {', '.join(extra)}")
 
     def check_key(self, name: str) -> str:
         """Hold a key of the pack to those from outside."""
         key, bundle_key = public_key(self.read(name)), public_key(self.read("public-key.pem"))
-        if self.roots.keys is None:
+        if self.options.key is None:
             raise NotChecked(f"only the pack says whose key {key_id(key)} is: give --key")
-        if key in self.roots.keys:
+        if key in self.options.key:
             return f"{key_id(key)} was given by --key"
         require(key != bundle_key, f"{key_id(key)} is none of the keys given by --key")
-        raise NotChecked(f"{key_id(key)} signed the pack, not the bundle: if the service says that "
-                         "it is its key (rotated since), give it by another --key")
+        raise NotChecked(f"{key_id(key)} signed the pack alone: if the service has it, give it too")
 
     def read_bundle(self) -> str:
         """Read the bundle, as far as other files speak of it."""
@@ -936,12 +934,14 @@ class Pack:
     def read_anchor(self) -> str:
         """Read where the record is in the log, and check the log's signature."""
         anchored = read_canonical(self.view("anchor.json"))
-        schema, release, _, vkey, proof, lines, timestamp = members(anchored, ANCHOR)
-        known = schema == "records/anchor/v1"
-        require(known, "this is not an anchor of a kind that this program knows")
-        told = not self.sums or (timestamp is not None) == ("checkpoint.tsr" in self.sums)
-        require(told, "it does not say whether there is a timestamp")
+        schema, release, said, vkey, proof, lines, timestamp = members(anchored, ANCHOR)
+        require(schema == "records/anchor/v1", "this is not an anchor of a kind that is known here")
         anchor = read_anchor(vkey, proof, lines)
+        others = [] if timestamp is None else [f"a timestamp of {members(timestamp, STAMP)[0]}"]
+        if lines:
+            others.append("one cosignature" if len(lines) == 1 else f"{len(lines)} cosignatures")
+        true = "the service's own log" + (f", with {' and '.join(others)}" if others else " alone")
+        require(said == true, f"anchored_by is not what follows: {true}")
         self.found.update(anchor=anchor, release=release, timestamp=timestamp)
         return f"its checkpoint is signed by {anchor.key.name}"
 
@@ -953,32 +953,37 @@ class Pack:
         """Return the C2SP tlog-proof that says the same as anchor.json."""
         anchor: Anchor = self.need("anchor")
         lines = ["c2sp.org/tlog-proof@v1", f"index {anchor.place}", *map(to_base64, anchor.path)]
-        data = "\n".join([*lines, "", ""]).encode() + anchor.note
-        for name, key_hash, payload in dict.fromkeys(anchor.lines):
-            data += f"\u2014 {name} {to_base64(key_hash + payload)}\n".encode()
-        return data
+        signed = "".join(f"\u2014 {name} {to_base64(key_hash + payload)}\n"
+                         for name, key_hash, payload in dict.fromkeys(anchor.lines))
+        return "\n".join([*lines, "", ""]).encode() + anchor.note + signed.encode()
 
     def expected_manifest(self) -> bytes:
         """Return the manifest, which is not signed: all in it must follow from what is."""
         anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
         checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
-        names = sorted({*self.sums, *OTHERS} - {"manifest.json"})
-        files = {name: self.view(name, MAX_PACK) for name in names}
+        names = {*self.sums, *OTHERS} - {"manifest.json"}
         return write_json({
             "schema": "records/manifest/v1", "record_id": record_id, "release": release,
             "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
-            "files": {name: {"sha256": self.sums.get(name) or sha256(data).hex(), "size": len(data)}
-                      for name, data in files.items()}})
+            "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
+                      ((name, self.view(name, MAX_PACK)) for name in names)}})
 
-    def check_prov(self) -> None:
+    def check_prov(self, packer: bool) -> str:
         """Check which bundle prov.json is about. It can be large, and is not parsed."""
         named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         require(named == [self.need("digest").encode()], "it is not about this bundle")
+        return self.check_told(packer, "it names the bundle's digest: all else in it is")
+
+    def check_told(self, packer: bool, what: str) -> str:
+        """Say whose word it is that follows from nothing else that is signed."""
+        if not packer:
+            raise NotChecked(f"{what} the word of whoever packed, and nobody says who that is")
+        return f"{what} the word of whoever packed, with a key that --key gave"
 
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
         response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
-        found = check_timestamp(response, stamped, chain, self.roots.authorities)
+        found = check_timestamp(response, stamped, chain, self.options.tsa_ca)
         same = told == {"gen_time": found, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
         require(same, "anchor.json tells of another timestamp")
         return f"it is a timestamp of the checkpoint at {found}"
@@ -987,23 +992,14 @@ class Pack:
         """Hold the pack's verify.py to this program."""
         theirs = self.read("verify.py")
         its = f"its SHA-256 is {sha256(theirs).hex()}"
-        if self.path is None:
-            raise NotChecked("this program came with the pack and cannot vouch for itself: take it "
-                             f"from where you trust it; {its}")
+        if self.path.resolve() == self.here:
+            raise NotChecked(f"this program came with the pack and cannot vouch for itself; {its}")
         if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
-            raise NotChecked("it is not this program but another release, or not ours: before "
-                             f"running it, hold it to the one published for its release; {its}")
+            raise NotChecked(f"it is not this program, but another release or not ours; {its}")
 
 def check_authority(authorities: list[Certificate] | None) -> None:
     if authorities is None:
         raise NotChecked("only the pack says whose root the timestamp's chain ends with: --tsa-ca")
-
-def check_pack(path: pathlib.Path | None, roots: Roots, *, strict: bool) -> int:
-    """Check a ZIP, or the folder that this program stands in; return the exit code."""
-    report = Report()
-    rooted = Pack(path, roots, report).check()
-    needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
-    return report.ended(needed, own="THE PACK'S", rooted=rooted, strict=strict)
 
 # --- The audit chain -----------------------------------------------------------------------------
 
@@ -1011,14 +1007,11 @@ class Chain:
     """An exported audit chain, read line by line: of each entry only its hash is kept."""
 
     def __init__(self) -> None:
-        self.hashes = bytearray(32)  # before the first entry stand zeros
-        self.tenant = ""
+        self.hashes, self.last = bytearray(32), 0  # before the first entry stand zeros
+        self.tenant = self.action = ""  # as the last entry says
+        self.names: dict[str, None] = {}  # of the chain, as its anchors say
         self.trailer: dict[str, Any] = {}
         self.anchors: list[tuple[Anchor, dict[str, Any]]] = []
-
-    @property
-    def last(self) -> int:
-        return len(self.hashes) // 32 - 1
 
     def hash_at(self, seq: int) -> bytes:
         return bytes(self.hashes[32 * seq : 32 * seq + 32])
@@ -1053,14 +1046,13 @@ class Chain:
         good = tenant == self.tenant if seq > 1 else action == "tenant.create"
         require(good, "it is of another chain, or not how one begins")
         self.hashes += stated
-        self.tenant = tenant
+        self.last, self.tenant, self.action = seq, tenant, action
 
     def check_trailer(self) -> None:
         _, entries, head, listed, total = members(self.trailer, TRAILER)
         seq, digest = members(head, "seq:int hash:hash")
         good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
-        require(good, "it is not about the entries before it")
-        require(total >= len(listed), f"it lists {len(listed)} anchors, and says {total}")
+        require(good and total >= len(listed), "it is not about what stands before it")
         if total and not listed:
             raise Incomplete(f"none of the {total} anchors is listed")
 
@@ -1072,8 +1064,8 @@ class Chain:
     def read_anchor(self, value: Any) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
         seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
-        here = 0 < seq <= self.last and digest == self.hash_at(seq)
-        require(here, "it is of an entry that this chain does not have")
+        require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
+        self.names[named.hex()] = None
         if [vkey, proof, lines, response, chain] == [None, None, [], None, None]:
             raise NotChecked("it waits for its place in the log")
         vkey, proof = members({"vkey": vkey, "log_proof": proof}, "vkey:str log_proof:dict")
@@ -1083,54 +1075,69 @@ class Chain:
         self.anchors.append((anchor, value))
         return f"entry {seq}: {found}"
 
-    def check_anchors(self) -> None:
-        if not self.anchors:
-            raise NotChecked("none is in a log: a chain written anew as a whole has no flaw")
-        chains = {value["chain"] for _, value in self.anchors}
-        require(len(chains) == 1, "they are of more than one chain")
+    def check_name(self, kept: str | None, held: int, anchored: int) -> str:
+        """Check that it is the chain that the caller means: by its name, or a head that was kept.
 
-def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], roots: Roots) -> str:
+        A leaf of the log names a chain, and no tenant: anybody's leaf may carry any name.
+        """
+        name = kept or min(self.names, default="nothing")
+        said = f"its anchors say {', '.join(self.names) or 'nothing'}, its entries {self.tenant}"
+        require({name}.issuperset(self.names), f"{said}: that is not one chain, or not {name}")
+        if kept and anchored:
+            return f"{said}: --chain names it, and a log that the policy lists has it"
+        if 0 < held >= anchored:
+            return f"{said}: it leads through entry {held}, which --head gave"
+        raise NotChecked(f"{said}, and nobody else says whose it is: give --chain and --policy")
+
+def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -> str:
     told = {name: value[name] for name in ("timestamp", "tsa_chain")}
     response, chain = members(told, "timestamp:str tsa_chain:str")
-    found = check_timestamp(from_base64(response), anchor.note, chain.encode(), roots.authorities)
+    found = check_timestamp(from_base64(response), anchor.note, chain.encode(), trusted)
     return f"its checkpoint was there at {found}"
 
-def check_anchors(chain: Chain, listed: list[Any], roots: Roots, report: Report) -> list[int]:
-    """Check all anchors; return the entries of those in logs that are known from outside."""
+def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
+    """Check all anchors; return the newest entry of those in logs that are known from outside."""
     attempt = report.attempt
-    for number, value in enumerate(listed, 1):
+    for number, value in enumerate(chain.trailer["anchors"], 1):
         name = f"anchor {number}"
         if attempt(name, chain.read_anchor, value):
             anchor = chain.anchors[-1][0]
-            if anchor.lines or roots.policy:
-                attempt(f"{name} cosignatures", check_cosignatures, anchor, roots.policy)
+            if anchor.lines or options.policy:
+                attempt(f"{name} cosignatures", check_cosignatures, anchor, options.policy)
             if (value["timestamp"], value["tsa_chain"]) != (None, None):
-                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, roots)
+                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, options.tsa_ca)
     keys = dict.fromkeys(anchor.key for anchor, _ in chain.anchors)
-    known = [key for key in keys if attempt("the log's key", check_log_key, key, roots.policy)]
-    attempt("anchors", chain.check_anchors)
+    known = [key for key in keys if attempt("the log's key", check_log_key, key, options.policy)]
+    if not chain.anchors:
+        attempt("anchors", refuse, NotChecked("none is in a log"))
     if any(value["timestamp"] for _, value in chain.anchors):
-        attempt("timestamps' roots", check_authority, roots.authorities)
-    return [value["seq"] for anchor, value in chain.anchors if anchor.key in known]
+        attempt("timestamps' roots", check_authority, options.tsa_ca)
+    return max((value["seq"] for anchor, value in chain.anchors if anchor.key in known), default=0)
 
-def check_audit(path: pathlib.Path, roots: Roots, heads: list[str], *, strict: bool) -> int:
+def check_audit(options: argparse.Namespace, report: Report) -> int:
     """Check an exported audit chain; return the exit code."""
-    report, chain = Report(), Chain()
-    kept = [re.fullmatch(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", head) for head in heads]
-    if not all(kept):
-        raise Unreadable("--head is an entry's number, a colon and its hash in lower case")
-    with path.open("rb") as stream:
+    form, why = "([1-9][0-9]{0,15}):([0-9a-f]{64})", "it is not as --help says"
+    heads = [matched(form, head, f"--head {head}: {why}") for head in options.head]
+    if options.chain is not None:
+        matched("[0-9a-f]{64}", options.chain, f"--chain {options.chain}: {why}")
+    chain, held, anchored, besides = Chain(), 0, 0, ""
+    with options.path.open("rb") as stream:
         report.attempt("entries", chain.read, stream)
-    covered = [int(head[1]) for head in filter(None, kept)
-               if report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2])]
+    for head in heads:
+        if report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2]):
+            held = max(held, int(head[1]))
     if chain.trailer and report.attempt("trailer", chain.check_trailer):
-        covered += check_anchors(chain, chain.trailer["anchors"], roots, report)
-    through = max(covered, default=0)
-    if through < chain.last:
-        report.attempt(f"entries {through + 1} to {chain.last}", not_checked, "no anchor or head "
-                       "covers them (an anchor counts in a log that --policy lists)")
-    return report.ended(
-        ["entries", "trailer"], own="THE EXPORT'S", rooted=through > 0, strict=strict)
+        anchored = check_anchors(chain, options, report)
+    through = max(held, anchored)
+    if not report.attempt("chain", chain.check_name, options.chain, held, anchored):
+        besides = "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
+    if 0 < through == chain.last - 1 and chain.action == "audit.export":
+        # An export ends with the entry that it made of itself, which no anchor can cover yet.
+        besides += f", BUT FOR ENTRY {chain.last}, THE EXPORT'S OWN, WHICH NOTHING COVERS"
+    elif through < chain.last:
+        report.attempt(f"entries {through + 1} to {chain.last}", refuse, NotChecked(
+            "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
+    return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
 
 # --- The command line ----------------------------------------------------------------------------
 
@@ -1142,48 +1149,46 @@ def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     audit = arguments[:1] == ["audit"]
-    name = "verify.py audit" if audit else "verify.py"
-    about = "Checks an exported audit chain." if audit else "Checks an evidence pack."
-    parser = argparse.ArgumentParser(name, description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "verify.py audit" if audit else "verify.py", allow_abbrev=False, description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     if audit:
         parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
+        parser.add_argument("--chain", metavar="NAME")
         parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
     else:
-        parser.add_argument("path", metavar="PACK.zip", type=pathlib.Path, nargs="?")
-        parser.add_argument("--key", metavar="PEM", action="append")
+        parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+        parser.add_argument("--key", metavar="FILE", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
-    return parser.parse_args(arguments[1:] if audit else arguments, argparse.Namespace(key=None))
+    return parser.parse_args(arguments[1:] if audit else arguments,
+                             argparse.Namespace(audit=audit, key=None))
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
-    keys = options.key and [read_root(name, public_key) for name in options.key]
-    policy = options.policy and read_root(options.policy, Policy)
-    roots = Roots(keys, policy, options.tsa_ca and read_root(options.tsa_ca, certificates))
-    if hasattr(options, "head"):
-        return check_audit(options.path, roots, options.head, strict=options.strict)
-    return check_pack(options.path, roots, strict=options.strict)
+    options.key = options.key and [
+        key for name in options.key for key in read_root(name, public_keys)]
+    options.policy = options.policy and read_root(options.policy, Policy)
+    options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    report = Report(strict=options.strict)
+    return check_audit(options, report) if options.audit else Pack(options, report).check()
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""
     try:
-        return attempt_to(parse(sys.argv[1:] if arguments is None else arguments))
+        try:
+            return run(parse(sys.argv[1:] if arguments is None else arguments))
+        except (Unreadable, Verdict, OSError) as error:
+            show(f"COULD NOT BE READ: {error}")
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
+            # What nobody thought of must not look like a verdict, nor be a page of Python.
+            show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
     except OSError:
         # Nobody reads on, or nothing can be written. Python would complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2
     except KeyboardInterrupt:
         return 130
-
-def attempt_to(options: argparse.Namespace) -> int:
-    try:
-        return run(options)
-    except (Unreadable, OSError) as error:
-        show(f"COULD NOT BE READ: {error}")
-    except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
-        # What nobody thought of must not look like a verdict, nor be a page of Python.
-        show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
     return 2
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def evidence(
     others: int = 5,
     index: int = 3,
     witnesses: Sequence[int] = (),
+    release: str = RELEASE,
 ) -> Evidence:
     """A record among `others` in a log whose checkpoint these witnesses cosigned."""
     raw = bundle_of(key=key) if raw is None else raw
@@ -101,7 +102,7 @@ def evidence(
         public_key=key.public,
         pack_key=pack_key or key,
         base_url=BASE_URL,
-        release=RELEASE,
+        release=release,
         log_key=log.verifier_key,
         checkpoint=bytes(note),
         leaf_index=index,

@@ -27,6 +27,7 @@ from app.evidence.pack.archive import Archive, of_bytes
 from app.ledger import leaves
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib import canonical_json
+from app.lib.signing import SigningKey
 from tests.unit import packs
 from tests.unit.authorities import authority, gen_time
 from tests.unit.verifying import Answer, answer
@@ -87,6 +88,7 @@ def test_without_roots_a_pack_is_valid_against_its_own_keys(tmp_path: Path) -> N
         "public-key.pem",
         "pack-key.pem",
         "the log's key",
+        *TOLD,
         "cosignatures",
     ]
     assert checked(tmp_path, PACK, "--strict").code == 2
@@ -128,14 +130,16 @@ def test_another_key_from_outside_refuses_the_pack(tmp_path: Path) -> None:
     assert found.code == 1
 
 
+TOLD = ["prov.json", "README.txt", "release"]
+"""What nothing but the signature of whoever packed speaks for."""
 UNKNOWN_PACKER = "THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
 
 
 def test_a_key_that_was_rotated_must_be_given_too(tmp_path: Path, roots: list[object]) -> None:
     data = b"".join(pack.write(packs.evidence(pack_key=packs.NEXT_KEY, witnesses=[9, 10])))
     found = checked(tmp_path, data, *roots)
-    assert found.of("NOT CHECKED") == ["pack-key.pem"]
-    assert (found.code, found.last) == (0, f"VALID, WITH 1 NOT CHECKED; {UNKNOWN_PACKER}")
+    assert found.of("NOT CHECKED") == ["pack-key.pem", *TOLD]
+    assert (found.code, found.last) == (0, f"VALID, WITH 4 NOT CHECKED; {UNKNOWN_PACKER}")
     assert checked(tmp_path, data, *roots, "--strict").code == 2
     (tmp_path / "next.pem").write_bytes(packs.NEXT_KEY.public.pem)
     found = checked(tmp_path, data, *roots, "--key", tmp_path / "next.pem", "--strict")
@@ -300,6 +304,119 @@ def test_a_forger_with_a_log_and_pack_key_of_his_own_is_told_as_nobody_that_is_k
     assert {"pack-key.pem", "the log's key"} <= set(found.of("NOT CHECKED"))
     assert checked(tmp_path, data, *roots[:2], "--strict").code == 2
     assert checked(tmp_path, data, *roots).code == 1
+
+
+def test_what_only_the_packer_tells_is_not_checked_unless_he_is_known(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    """A true bundle and log, packed again by somebody else with words of his own."""
+    true = packs.evidence(pack_key=packs.NEXT_KEY, witnesses=[9, 10], release="99.9")
+    files = files_of(b"".join(pack.write(true)))
+    files["prov.json"] = files["prov.json"].replace(b"ana%40example", b"eve%40example")
+    files["README.txt"] = files["README.txt"].replace(b"openssl pkeyutl", b"echo Verified #")
+    data = resealed(files, packs.NEXT_KEY)
+    found = checked(tmp_path, data, *roots)
+    assert (found.code, found.of("NOT CHECKED")) == (0, ["pack-key.pem", *TOLD]), found.text
+    assert found.last == f"VALID, WITH 4 NOT CHECKED; {UNKNOWN_PACKER}"
+    assert "release: 99.9" in found.text
+    assert checked(tmp_path, data, *roots, "--strict").code == 2
+    files["prov.json"] = files["prov.json"].replace(b'"rs:sha256":"', b'"rs:sha256":"0')
+    assert checked(tmp_path, resealed(files, packs.NEXT_KEY), *roots).of("INVALID") == ["prov.json"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "the service's own log alone",
+        "the service's own log, with one cosignature",
+        "the service's own log, with a timestamp of 2019-01-01T00:00:00.000000Z and 2 cosignatures",
+        "the service's own log, with 3 cosignatures",
+        None,
+    ],
+)
+def test_what_anchors_a_pack_is_held_to_what_is_there(tmp_path: Path, said: Any) -> None:
+    anchor = anchor_with(lambda value: value.update(anchored_by=said))
+    found = checked(tmp_path, resealed(files_of(PACK) | {"anchor.json": anchor}))
+    assert (found.code, found.verdicts["anchor.json"]) == (1, "INVALID")
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_the_verifier_knows_every_sentence_on_what_anchors_a_pack(
+    tmp_path: Path, count: int, stamped: bool
+) -> None:
+    by = authority("p256")
+    evidence = packs.evidence(witnesses=[9, 10][:count])
+    if stamped:
+        response = by.stamp_by_openssl(evidence.checkpoint, tmp_path)
+        evidence = replace(evidence, timestamp=Timestamp(response, gen_time(response), by.chain))
+    found = checked(tmp_path, b"".join(pack.write(evidence)))
+    assert (found.code, found.verdicts["anchor.json"]) == (0, "VALID"), found.text
+
+
+# Keys as the service publishes them.
+
+
+def jwk(key: Any, **others: Any) -> dict[str, Any]:
+    return {**key.public.jwk, "purpose": "bundle", "created_at": "…", "retired_at": None, **others}
+
+
+def jwks(*keys: Any) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+LOG_JWK = jwk(SigningKey(bytes(range(2, 34))), purpose="log", vkey=str(packs.LOG.verifier_key))
+FOREIGN = [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}, {"kty": "OKP", "crv": "X25519", "x": "AA"}]
+
+
+def test_a_set_of_keys_is_taken_as_the_service_publishes_it(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    data = b"".join(pack.write(packs.evidence(pack_key=packs.NEXT_KEY, witnesses=[9, 10])))
+    (tmp_path / "keys.json").write_bytes(
+        jwks(LOG_JWK, *FOREIGN, jwk(packs.KEY), jwk(packs.NEXT_KEY, purpose="bundle"))
+    )
+    options = ["--key", tmp_path / "keys.json", *roots[2:], "--strict"]
+    found = checked(tmp_path, data, *options)
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    bare = {name: packs.KEY.public.jwk[name] for name in ("kty", "crv", "x")}
+    (tmp_path / "keys.json").write_bytes(jwks(bare))
+    assert checked(tmp_path, PACK, *options).code == 0
+    (tmp_path / "keys.json").write_bytes(jwks(jwk(packs.NEXT_KEY)))
+    assert checked(tmp_path, PACK, *options).of("INVALID") == ["public-key.pem", "pack-key.pem"]
+
+
+def test_the_key_of_a_log_signs_no_bundle(tmp_path: Path) -> None:
+    key = SigningKey(bytes(range(2, 34)))
+    (tmp_path / "keys.json").write_bytes(jwks(LOG_JWK, jwk(packs.KEY)))
+    data = b"".join(pack.write(packs.evidence(key=key)))
+    found = checked(tmp_path, data, "--key", tmp_path / "keys.json")
+    assert found.of("INVALID") == ["public-key.pem", "pack-key.pem"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"{}",
+        b'{"keys":{}}',
+        b'{"keys":[]}',
+        b'{"keys":[1]}',
+        b'{"keys":[],"keys":[]}',
+        jwks(LOG_JWK),
+        jwks(*FOREIGN),
+        jwks(jwk(packs.KEY), jwk(packs.NEXT_KEY, x="A" * 44)),
+        jwks(jwk(packs.KEY, x="A" * 42 + "B")),
+        jwks(jwk(packs.KEY, x=packs.KEY.public.jwk["x"] + "=")),
+        jwks(jwk(packs.KEY, x=1)),
+        json.dumps(packs.KEY.public.jwk).encode(),
+    ],
+)
+def test_a_set_without_a_key_that_could_be_used_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "keys.json").write_bytes(data)
+    found = checked(tmp_path, PACK, "--key", tmp_path / "keys.json")
+    assert (found.code, found.last[:18]) == (2, "COULD NOT BE READ:")
+    assert "keys.json" in found.last
 
 
 def test_a_forger_cannot_put_his_own_bundle_under_a_key_that_is_known(
@@ -503,6 +620,26 @@ def test_a_zip_that_is_not_exactly_its_files_is_refused(tmp_path: Path, data: by
     assert not found.text.splitlines()[0].startswith("VALID        archive") or data == zipped({})
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_pack_that_another_program_zipped_can_be_checked_unzipped(
+    tmp_path: Path, roots: list[object], method: int
+) -> None:
+    out, folder = io.BytesIO(), tmp_path / "unzipped"
+    with zipfile.ZipFile(out, "w", compression=method) as archive:
+        for name, data in reversed(files_of(PACK).items()):
+            archive.writestr(name, data)
+    found = checked(tmp_path, out.getvalue())
+    assert (found.code, found.of("INVALID")) == (1, ["archive"])
+    assert "another program" in found.text
+    assert "README.txt" not in found.text
+    zipfile.ZipFile(out).extractall(folder)
+    assert "check the folder" in found.text
+    found = answer(folder, *roots, "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    (folder / "bundle.json").write_bytes(b"{}")
+    assert answer(folder, *roots).code == 1
+
+
 def test_a_name_twice_in_a_zip_is_refused(tmp_path: Path) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -630,7 +767,6 @@ def test_what_cannot_be_read_ends_with_2(tmp_path: Path) -> None:
     good = tmp_path / "pack.zip"
     for arguments in (
         [tmp_path / "none.zip"],
-        [tmp_path],
         [tmp_path / "text"],
         ["a\0b"],
         [good, "--key", tmp_path / "none"],
