@@ -1,5 +1,6 @@
 """What the README and the documents say is true: commands, routes, settings, recipes, the tour."""
 
+import io
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from app.settings import Settings
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
 from tests.e2e.stack import PLAIN, RunningStack, running
+from tests.faults import until
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 REQUIRED = {
@@ -292,6 +295,43 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     assert "/problems/" not in done.stdout
     books = json.loads(done.stdout.splitlines()[-1])
     assert (books["accepted"], books["succeeded"], books["balanced"]) == (1, 1, True)
+
+
+@pytest.mark.serial
+def test_an_auditor_checks_a_pack_with_the_commands_as_written(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    caller = stack.fresh_tenant()
+    agent = caller.post("/v1/agents", {"name": "an agent"})["id"]
+    session = caller.post("/v1/sessions", {"agent_id": agent, "principal": "dana"})["id"]
+    said = {"session_id": session, "kind": "refund", "title": "A refund", "content": {}}
+    record = caller.post("/v1/records", said)["id"]
+    token = caller.post(f"/v1/records/{record}/share-links", {})["url"].rpartition("/")[2]
+    found: list[bytes] = []
+
+    def is_packed() -> bool:
+        answer = caller.ask("GET", f"/v1/records/{record}/evidence.zip")
+        found.append(answer.content)
+        return answer.status_code == 200
+
+    until(is_packed, 60)
+    with zipfile.ZipFile(io.BytesIO(found[-1])) as archive:
+        lines = archive.read("README.txt").decode().splitlines()
+    (tmp_path / "PACK.zip").write_bytes(found[-1])
+    of_pack = [each for each in lines if re.match("    (curl|[(]echo|python3)", each)]
+    assert len(of_pack) == 4
+    for script in ("\n".join(of_pack), block("README.md", "sh", "verify.py pack.zip")):
+        done = subprocess.run(
+            ["sh", "-e", "-c", script.replace("python3", sys.executable)],
+            cwd=tmp_path,
+            env={**PLAIN, "BASE_URL": stack.base_url, "record": record, "TOKEN": token},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("\nVALID\n")
 
 
 @pytest.mark.serial

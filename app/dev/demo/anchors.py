@@ -36,11 +36,11 @@ def what_holds_the_chain(scene: Scene) -> None:
         _stamped(scene, head)
     else:
         scene.telling.say("No timestamp authority runs here: the log alone holds it.")
-    code, lines = packs.verified_export(scene, scene.api.export("/v1/audit"))
+    code, lines = packs.verified_export(scene, scene.api.export("/v1/audit"), anchor["chain"])
     scene.telling.claim(
-        code == 0 and lines[-1].startswith("VALID, WITH "),
-        "verify.py audit verifies an export by the log's key, but for the last entries, which wait "
-        "to be anchored",
+        code == 0 and lines[-1].startswith("VALID, "),
+        "verify.py audit verifies an export by the log's key and the chain's name, but for the "
+        "last entries, which wait to be anchored",
         lines,
     )
 

@@ -4,7 +4,6 @@ The pack is checked by `verify.py` alone, a trusted copy of it, in a folder that
 but the pack and the service's public keys.
 """
 
-import base64
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import requests
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.dev.demo.scene import Scene
 from app.dev.demo.telling import Unmet
@@ -56,13 +53,17 @@ def a_pack_for_an_auditor(scene: Scene, record_id: str, share_url: str) -> None:
         )
 
 
-def verified_export(scene: Scene, export: bytes) -> tuple[int, list[str]]:
-    """Run a trusted verify.py over an export of the audit chain; return its exit code and lines."""
+def verified_export(scene: Scene, export: bytes, chain: str) -> tuple[int, list[str]]:
+    """Run a trusted verify.py over an export of the audit chain, and hold it to the chain's name.
+
+    Returns its exit code and lines.
+    """
     with TemporaryDirectory(prefix="record-service-audit-") as name:
         folder = Path(name)
         (folder / "verify.py").write_bytes(_TRUSTED.read_bytes())
         (folder / "chain.ndjson").write_bytes(export)
-        return _verifier(folder, "audit", "chain.ndjson", *_write_policy(folder, scene))
+        options = ["--chain", chain, *_write_policy(folder, scene)]
+        return _verifier(folder, "audit", "chain.ndjson", *options)
 
 
 def _fetched(scene: Scene, record_id: str, share_url: str) -> requests.Response:
@@ -86,16 +87,8 @@ def _write_roots(folder: Path, scene: Scene) -> list[str]:
 
     An auditor has these from elsewhere; here they are what the service publishes.
     """
-    options = ["--strict", *_write_policy(folder, scene)]
-    for key in _get(f"{scene.base_url}/.well-known/jwks.json").json()["keys"]:
-        if key["purpose"] == "bundle":
-            point = base64.urlsafe_b64decode(key["x"] + "=" * (-len(key["x"]) % 4))
-            public = Ed25519PublicKey.from_public_bytes(point)
-            pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-            name = f"{key['kid']}.pem"
-            (folder / name).write_bytes(pem)
-            options += ["--key", name]
-    return options
+    (folder / "keys.json").write_bytes(_get(f"{scene.base_url}/.well-known/jwks.json").content)
+    return ["--strict", "--key", "keys.json", *_write_policy(folder, scene)]
 
 
 def _write_policy(folder: Path, scene: Scene) -> list[str]:

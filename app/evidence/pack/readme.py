@@ -39,18 +39,27 @@ verify.py           checks all of this; Python 3.8 or newer, nothing else
 How to check it
 ---------------
 
-A script cannot vouch for itself. Take verify.py from where you trust it, {base_url}/verify.py,
-and compare its SHA-256 with the one that was published with its release. Then, with the ZIP:
+A script cannot vouch for itself, nor can a pack for its keys. Take all three from the service, not
+from whoever gave you the pack:
 
-    python3 -I -S verify.py PACK.zip --key KEY.pem --policy POLICY{authority_option} --strict
+    curl -fsS -o verify.py {base_url}/verify.py
+    curl -fsS -o keys.json {base_url}/.well-known/jwks.json
+    (echo "log $(curl -fsS {base_url}/v1/log/key)"; echo "quorum none") > policy
 
-KEY.pem     the service's public key, which you have from elsewhere (its keys are listed at
-            {base_url}/.well-known/jwks.json); give --key twice if bundle and pack have
-            different keys
-POLICY      a C2SP tlog-policy with the log's key and the witnesses you trust
+Compare the SHA-256 of verify.py with the one that was published for its release
+(app/evidence/verify.py.sha256 in the source), and the keys with what you kept from before or others
+have. Then, with the ZIP:
+
+    python3 -I -S verify.py PACK.zip --key keys.json --policy policy{authority_option} --strict
+
+keys.json   the service's public keys, or one that you have as PEM; --key may be given again
+policy      a C2SP tlog-policy: the key of the log {origin} (if that
+            log has ended, its vkey in keys.json), and the witnesses that you need, here none
 {authority_line}
 Without these it says VALID AGAINST THE PACK'S OWN KEYS: the pack agrees with itself, and
 whoever made it could have made the keys too.
+
+If it says that another program made the ZIP, unzip that, and give the folder in its place.
 
 Without verify.py, in the unzipped folder (OpenSSL 3):
 
