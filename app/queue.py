@@ -41,6 +41,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
     "verify_audit": "tick",
+    "check_master_keys": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -20,6 +20,7 @@ from app.core.jobs import Errand, Failed, Step
 from app.core.pack import building
 from app.core.pack.building import Builder
 from app.core.record import expiry
+from app.core.sealed import resealing
 from app.models import Job
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
@@ -51,5 +52,6 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
     verification.KIND: lambda here: partial(verification.step, here.verifier),
+    resealing.KIND: lambda here: partial(resealing.step, here.settings.master_keys),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

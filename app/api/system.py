@@ -19,13 +19,14 @@ from app.core.anchoring import evidence, troubles
 from app.core.audit.verification import breaks
 from app.core.gauges import Gauges
 from app.core.log import generations, status
+from app.core.sealed import usage
 from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "log", "anchoring", "audit")
+_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -59,7 +60,8 @@ def readyz() -> Response:
     """Say whether requests can be served.
 
     Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
-    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `log` is among
+    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `master_keys` is
+    among them when MASTER_KEYS lacks a key that something may be sealed under. `log` is among
     them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
@@ -67,7 +69,7 @@ def readyz() -> Response:
     """
     database = _database_state()
     parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
-    parts["audit"] = _audit(database)
+    parts |= {"audit": _audit(database), "master_keys": _master_keys(database)}
     missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
     body: dict[str, Any] = {
@@ -164,6 +166,18 @@ def _audit(database: str) -> str:
             return breaks.standing(session) or "up"
     except Unavailable:
         return "unknown"
+
+
+def _master_keys(database: str) -> str:
+    """Say which keys are needed and not there."""
+    if database != "up":
+        return "unknown"
+    try:
+        with services().database.across_tenants() as session:
+            missing = usage.check(session, services().settings.master_keys)
+    except Unavailable:
+        return "unknown"
+    return usage.say_missing(missing) if missing else "up"
 
 
 def _others() -> dict[str, str]:

@@ -113,7 +113,7 @@ def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
 
 def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     fresh = SigningKey.generate()
-    sealed = master_keys.seal(fresh.seed, _identity(fresh.public.id))
+    sealed = master_keys.seal(fresh.seed, identity(fresh.public.id))
     cursor(tx).execute(
         "INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key)"
         " VALUES (%s, %s, %s, %s)",
@@ -124,8 +124,9 @@ def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
 
 @lru_cache(maxsize=16)
 def _opened(master_keys: MasterKeys, key_id: str, sealed: bytes) -> SigningKey:
-    return SigningKey(master_keys.open(sealed, _identity(key_id)))
+    return SigningKey(master_keys.open(sealed, identity(key_id)))
 
 
-def _identity(key_id: str) -> str:
+def identity(key_id: str) -> str:
+    """Name the place of a private key, for which it is sealed."""
     return f"signing_keys/{key_id}/private"

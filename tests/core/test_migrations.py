@@ -41,6 +41,7 @@ WITHOUT_TENANT = (
     "checkpoint_cosignatures",
     "anchoring_troubles",
     "acknowledged_chains",
+    "master_keys",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
@@ -192,6 +193,8 @@ def test_findings_are_written_while_their_index_is_built(
     index = text("SELECT indisvalid FROM pg_index WHERE indexrelid = 'findings_digest'::regclass")
     with engine.begin() as connection:
         connection.exec_driver_sql(before)
+        # A migration behind this one makes it again.
+        connection.exec_driver_sql("DROP TABLE master_keys")
         (before_it,) = (
             script.down_revision
             for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()

@@ -73,16 +73,17 @@ def acknowledge(session: Session, master_keys: MasterKeys, chain: bytes) -> None
     """Close an unknown chain for good. Raises `NotFound` if none of this name is open."""
     if not cursor(session).execute(_CLOSE.encode(), (chain.hex(),)).rowcount:
         raise NotFound("No chain of this name is open: the line audit_chain_without_tenant has it.")
-    cursor(session).execute(_KEEP, (chain, master_keys.seal(chain, _identity(chain))))
+    cursor(session).execute(_KEEP, (chain, master_keys.seal(chain, identity(chain))))
     _log.warning("unknown_chain_acknowledged", chain=chain.hex())
 
 
 def _holds(master_keys: MasterKeys, chain: bytes, seal: bytes) -> bool:
     try:
-        return master_keys.open(bytes(seal), _identity(bytes(chain))) == bytes(chain)
+        return master_keys.open(bytes(seal), identity(bytes(chain))) == bytes(chain)
     except CannotOpen:
         return False
 
 
-def _identity(chain: bytes) -> str:
+def identity(chain: bytes) -> str:
+    """Name the place of an acknowledgement, for which it is sealed."""
     return f"acknowledged_chains/{chain.hex()}"
