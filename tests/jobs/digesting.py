@@ -42,6 +42,9 @@ class Mortal:
         self._mailer = mailer
         self.dies: str | None = None
 
+    def ready(self) -> bool:
+        return self._mailer.ready()
+
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         dies, self.dies = self.dies, None
         if dies == "before":

@@ -14,11 +14,14 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
+from app.core.jobs import Name
 from app.database import cursor
 from app.lib.mail import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
+# The cursor of a job that found others sending.
+BUSY = "busy"
 AT_ONCE = 1000
 # A mail is accepted, if at all, before `sent_at`; of one whose answer was lost `DATA_SECONDS` after
 # its `data_at`, and a minute later by a server that had it all by then and was slow to say so.
@@ -83,6 +86,18 @@ SELECT d.tenant_id, d.id FROM digests AS d
 """
 
 
+# Those whose time has come are rung; of the others, the one whose time comes next.
+_NEXT = """
+UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
+ WHERE (tenant_id, id) = (
+    SELECT tenant_id, id FROM jobs
+     WHERE finished_at IS NULL AND locked_until IS NULL AND kind = %s AND cursor = %s
+       AND run_at > (SELECT clock_timestamp())
+     ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING tenant_id, id
+"""
+
+
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
     wanted = {"settle": settle, "most": AT_ONCE, **TIMES}
@@ -119,6 +134,15 @@ def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
     """Return open digests whose job has died, as (tenant id, digest id), of all tenants."""
     found = cursor(session).execute(_FORGOTTEN, (KIND, AT_ONCE))
     return [(row[0], row[1]) for row in found]
+
+
+def next_waiting(session: Session) -> Name | None:
+    """Make one of the digests that found others sending due now; return its job.
+
+    In a session that sees all tenants. Two who ask at once get two.
+    """
+    row = cursor(session).execute(_NEXT, (KIND, BUSY)).fetchone()
+    return None if row is None else (row[0], row[1])
 
 
 def follow_the_clock(session: Session) -> int:
