@@ -49,12 +49,12 @@ _log = structlog.get_logger(__name__)
 class Outcome:
     """What an attempt came to: the digest's next status, and why, where there is a why.
 
-    `pending` without one: nobody refused anything. With `wait`: others were sending.
+    `pending` without one: nobody refused anything. `busy`: nothing was begun.
     """
 
     status: str
     why: str | None = None
-    wait: timedelta | None = None
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ class Sender:
             return _done(digest)
         if digest.findings is None:
             taken = taking.take(session, digest, job.cursor)
+            if taken == taking.TAKEN and not self.mailer.ready():
+                return _busy(digest)
             return Step(taken, _progress(digest))
         wait = _until_free(session, digest)
         if wait is not None:
@@ -148,8 +150,7 @@ class _Attempt:
             _log.info("digest_withdrawn", digest=ids.text("dig", self._digest.id), why=self._no)
             return Outcome("pending")
         except Busy:
-            seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
-            return Outcome("pending", wait=timedelta(seconds=seconds))
+            return Outcome("pending", busy=True)
         return Outcome("sent")
 
     def _letter(self) -> Letter:
@@ -188,8 +189,8 @@ class _Attempt:
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
-        if outcome.wait is not None:
-            return Step(claims.BUSY, _progress(digest), outcome.wait)
+        if outcome.busy:
+            return _busy(digest)
         return replace(self._ended(session, digest, outcome), then=self._sender.next_waiting)
 
     def _ended(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
@@ -283,6 +284,12 @@ def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
 
 def _done(digest: Digest) -> Step:
     return Step(None, _progress(digest))
+
+
+def _busy(digest: Digest) -> Step:
+    """Wait to be called by who is sending now; if nobody calls, look again."""
+    seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
+    return Step(claims.BUSY, _progress(digest), timedelta(seconds=seconds))
 
 
 def _progress(digest: Digest) -> dict[str, Any]:
