@@ -1,7 +1,5 @@
 """Whatever happens in whatever order: never two mails in 24 hours, and no finding in none."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +11,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Engine
 
 from app.core.digest import content
 from app.settings import Settings
-from tests.conftest import made_database
 from tests.jobs.digesting import Desk, Tenant, desk_at, killed, listed
 from tests.mail import Mood, Postbox, serving
 
@@ -130,12 +126,6 @@ class Digests(RuleBasedStateMachine):
             self.never_two_in_a_day()
         assert self.expected <= self.heard, "a finding that no mail lists"
         self.tenant.set_address(None)
-
-
-@pytest.fixture(scope="module")
-def own_settings(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
-    with made_database(settings, admin_engine) as own:
-        yield replace(own, digest_settle_seconds=900.0)
 
 
 @pytest.mark.slow
