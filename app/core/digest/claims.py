@@ -23,9 +23,10 @@ KIND = "digest"
 # The cursor of a job that found others sending.
 BUSY = "busy"
 AT_ONCE = 1000
-# A mail is accepted, if at all, before `sent_at`; of one whose answer was lost `DATA_SECONDS` after
-# its `data_at`, and a minute later by a server that had it all by then and was slow to say so.
-_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=1)
+# A mail is accepted, if at all, before `sent_at`; one whose answer was lost left within
+# `DATA_SECONDS` of its `data_at`, and the server may then think about it for ten minutes (RFC 5321
+# section 4.5.3.2.6) before it takes it.
+_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=10)
 ACCEPTED_BY = "greatest(data_at, coalesce(sent_at, data_at + %(unheard)s))"
 # The digests that keep others of their tenant back; the first half is for the index.
 KEEPS_BACK = f"""
@@ -74,6 +75,15 @@ _SET_BACK = """
 UPDATE digests SET data_at = clock_timestamp(),
        sent_at = CASE WHEN sent_at IS NOT NULL THEN clock_timestamp() END
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
+"""
+
+# The same of its job: none waits for longer than a day, and no lease is longer than half a minute.
+_WAITS_TOO_LONG = """
+UPDATE jobs SET run_at = least(run_at, clock_timestamp()), ring_at = NULL,
+       locked_until = CASE WHEN locked_until IS NOT NULL THEN clock_timestamp() + %s END
+ WHERE kind = %s AND finished_at IS NULL
+   AND (run_at > clock_timestamp() + interval '25 hours'
+        OR locked_until > clock_timestamp() + interval '1 hour')
 """
 
 _FORGOTTEN = """
@@ -145,9 +155,11 @@ def next_waiting(session: Session) -> Name | None:
     return None if row is None else (row[0], row[1])
 
 
-def follow_the_clock(session: Session) -> int:
-    """Count what was sent at a moment that has not come yet from now; return how many there were.
+def follow_the_clock(session: Session) -> None:
+    """Count from now what was sent, or waits, as of a moment that is too far ahead.
 
     So a clock that was wrong for a while keeps nobody waiting for longer than a day.
     """
-    return cursor(session).execute(_SET_BACK).rowcount
+    cur = cursor(session)
+    cur.execute(_SET_BACK)
+    cur.execute(_WAITS_TOO_LONG, (jobs.LEASE, KIND))

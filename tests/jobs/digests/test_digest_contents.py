@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from app.core.digest import content, taking
+from app.core.webhook import webhooks
 from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
 
 
@@ -78,3 +79,24 @@ def test_findings_dated_later_than_now_are_not_left_behind(desk: Desk, tenant: T
     found = tenant.find()
     desk.wait(-24 * 365)
     assert listed(*desk.send()) == found
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
+    desk: Desk, tenant: Tenant, zone: str
+) -> None:
+    wanted = {"url": "https://hooks.example.com/a-token"}
+    with desk.runtime.database.transaction(tenant.id) as session:
+        webhooks.create(session, tenant.caller, desk.settings, wanted)
+    desk.run("UPDATE lanes SET consecutive_failures = 5, failing_since = '2026-01-02 03:04+00'")
+    tenant.find()
+    desk.wait(1)
+    name = desk.settings.database_url.rpartition("/")[2]
+    desk.run(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
+    desk.runtime.database.engine.dispose()
+    (mail,) = desk.send()
+    desk.run(f'ALTER DATABASE "{name}" RESET timezone')
+    for kind in ("plain", "html"):
+        assert "https://hooks.example.com" in mail.part(kind)
+        assert "failing since 2026-01-02 03:04 UTC" in mail.part(kind)
+        assert "a-token" not in mail.part(kind)

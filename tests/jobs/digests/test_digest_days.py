@@ -1,6 +1,9 @@
 """Never two mails in 24 hours, whatever the clocks say."""
 
-from tests.jobs.digesting import Desk, Tenant, listed
+import pytest
+
+from tests.jobs.digesting import Desk, Tenant, killed, listed
+from tests.mail import Mood
 
 
 def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
@@ -53,7 +56,7 @@ def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
     desk.wait(1)
     assert len(desk.send()) == 1
     tenant.find()
-    desk.wait(24.1)
+    desk.wait(24.2)
     desk.tick()
     # The clock was wrong, or a mail was sent by the release before.
     desk.run("UPDATE digests SET data_at = clock_timestamp() WHERE status = 'sent'")
@@ -84,3 +87,41 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_more_than_a_day(
     desk.wait(1.1)
     (mail,) = desk.send()
     assert listed(mail) == found
+
+
+def test_a_server_that_took_the_mail_long_after_it_was_given_up_begins_the_day(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """RFC 5321 section 4.5.3.2.6 has a server think about a mail for ten minutes."""
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.at_content = lambda: desk.wait(10 / 60)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.at_content = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
+
+
+@pytest.mark.parametrize("dies", [None, "before", "between"])
+def test_a_clock_that_was_set_back_keeps_no_open_digest_waiting(
+    desk: Desk, tenant: Tenant, dies: str | None
+) -> None:
+    """One that was refused waits for its next try; a worker that died held its lease."""
+    found = tenant.find()
+    desk.wait(1)
+    desk.mortal.dies = dies
+    desk.postbox.taken(Mood.TAKE if dies else Mood.NO_RECIPIENT)
+    assert killed(desk.send) == (dies is not None)
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(-24 * 365)
+    desk.tick()
+    desk.wait(0.1)
+    desk.send()
+    desk.wait(25)
+    desk.send()
+    assert listed(*desk.postbox.mails) == found

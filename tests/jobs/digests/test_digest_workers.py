@@ -31,7 +31,7 @@ def test_a_worker_that_dies_while_it_sends(
     assert tenant.statuses() == [becomes]
     if becomes == "uncertain":
         assert again == []
-        desk.wait(24)
+        desk.wait(24.2)
         again = desk.send()
     assert listed(*again) == found
 
@@ -71,7 +71,7 @@ def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
     work_on(desk.runtime, tenant.id, job_id)
     assert len(desk.postbox.mails) == 1
     assert tenant.statuses() == ["uncertain"]
-    desk.wait(24)
+    desk.wait(24.2)
     assert listed(*desk.send()) == found
 
 
