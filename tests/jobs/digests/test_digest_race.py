@@ -28,6 +28,7 @@ from tests.mail import Mail, Mood, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
+# Fewer while one works on it: DIGEST_TENANTS=100.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "1000"))
 # In a storm somebody is killed each time so many mails more have arrived.
 KILLS = 5 + TENANTS // 40
