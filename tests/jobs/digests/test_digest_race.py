@@ -38,9 +38,9 @@ STORMS = 2
 # died while it sent in the last of them.
 MOST_CALM_DAYS = 5
 # How long a worker waits for an answer: a server that is slow has it give up, on calm days none is.
-STORM_SECONDS, CALM_SECONDS = 1.0, DATA_SECONDS
+STORM_SECONDS, CALM_SECONDS = 3.0, DATA_SECONDS
 # Guards, no measures.
-SECONDS_A_DAY = 60.0 + TENANTS / 3
+SECONDS_A_DAY = 300.0 + TENANTS
 A_MINUTE_LATER = """
 UPDATE jobs SET run_at = run_at - interval '1 minute',
        locked_until = locked_until - interval '1 minute'
@@ -166,8 +166,12 @@ def made(desk: Desk) -> list[Tenant]:
 
 
 def any_mood() -> Mood:
-    """Half of the mails are taken as they should be."""
-    return random.choice([Mood.TAKE, random.choice(list(Mood))])
+    """Half of the mails are taken as they should be, and few so slowly that nobody waits for it."""
+    if random.random() < 0.02:
+        return Mood.SLOW
+    return random.choice(
+        [Mood.TAKE, random.choice([mood for mood in Mood if mood is not Mood.SLOW])]
+    )
 
 
 def storm_is_over(desk: Desk, gathered: Crowd, before: int) -> bool:
