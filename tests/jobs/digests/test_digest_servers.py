@@ -43,6 +43,8 @@ def test_what_may_have_arrived_is_listed_again_a_day_later_with_a_note(
 ) -> None:
     lost = tenant.find(2)
     desk.wait(1)
+    if mood is Mood.SLOW:
+        desk.lose_patience()
     desk.postbox.taken(mood)
     desk.send()
     assert tenant.statuses() == ["uncertain"]
