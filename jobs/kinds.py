@@ -33,6 +33,7 @@ def _digest(here: Runtime) -> Work:
     return Sender(
         mailer=here.mailer,
         transaction=here.database.transaction,
+        across_tenants=here.database.across_tenants,
         master_keys=settings.master_keys,
         links=Links(settings.base_url),
         address=settings.mail_from,

@@ -41,6 +41,21 @@ def test_a_success_lets_everybody_through_again() -> None:
     assert breaker.admits()
 
 
+def test_asking_whether_it_is_open_takes_nobody_s_turn() -> None:
+    breaker = Breaker(0)
+    assert not breaker.is_open()
+    breaker.failed()
+
+    assert not breaker.is_open()
+    assert breaker.admits()
+
+    patient = Breaker(60)
+    patient.failed()
+    assert patient.is_open()
+    patient.succeeded()
+    assert not patient.is_open()
+
+
 def test_only_the_first_failure_and_the_first_success_are_news() -> None:
     breaker = Breaker(60)
 
