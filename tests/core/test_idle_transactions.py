@@ -15,7 +15,7 @@ from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.conftest import FreshTenant
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 
 
 def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
@@ -27,10 +27,10 @@ def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
         target=_fall_silent, args=(database, tenant.id, webhook, locked, over)
     )
     silent.start()
-    assert locked.wait(5)
-    until(lambda: _can_lock(database, tenant.id, webhook), 15)
+    assert locked.wait(LONG_ENOUGH)
+    until(lambda: _can_lock(database, tenant.id, webhook))
     over.set()
-    silent.join(5)
+    silent.join()
 
 
 def _can_lock(database: Database, tenant_id: UUID, webhook: UUID) -> bool:
@@ -58,4 +58,4 @@ def _fall_silent(
     with suppress(Unavailable), database.transaction(tenant_id) as session:
         lanes.look(session, tenant_id, webhook)
         locked.set()
-        over.wait(30)
+        over.wait(2 * LONG_ENOUGH)

@@ -41,7 +41,7 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
         )
         pruning.start()
         until(lambda: _somebody_waits_for_a_lock(fresh_database))
-    pruning.join(10)
+    pruning.join()
     assert went == [False]
     with fresh_database.transaction(caller.tenant_id) as session:
         assert session.scalar(text("SELECT count(*) FROM events")) == 1

@@ -20,11 +20,13 @@ import requests
 
 from app.dev.stack import ROOT, Stack
 from app.dev.store import free_port
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 from tests.receivers import Listener
 
 # A guard, no measure: on a machine that does much else Python alone takes half a minute to start.
 START_SECONDS = 180.0
+# Well above what the service waits for a Redis, a lock or a statement.
+ANSWER_SECONDS = 60.0
 # A plain environment: no setting of this machine or of the test run reaches the service.
 PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
 
@@ -40,7 +42,7 @@ class Caller:
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
         """Send a request and return the answer, whatever it is."""
-        return self._http.request(method, self._base_url + path, timeout=15, **options)
+        return self._http.request(method, self._base_url + path, timeout=ANSWER_SECONDS, **options)
 
     def get(self, path: str, status: int = 200, /, **query: Any) -> Any:
         """GET `path`; return the JSON of an answer of this status."""
@@ -110,7 +112,7 @@ class Hook:
         found: dict[str, Any] = self._caller.get(f"{self.path}/accounting?exact=true")
         return found
 
-    def settled(self, seconds: float = 30.0) -> dict[str, Any]:
+    def settled(self, seconds: float = LONG_ENOUGH) -> dict[str, Any]:
         """Return its accounting once nothing is pending; fail after `seconds`."""
         until(lambda: not _pending(self.books()), seconds)
         return self.books()

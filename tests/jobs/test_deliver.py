@@ -23,7 +23,7 @@ from app.settings import Settings
 from jobs.lane_run import LaneRun
 from jobs.runtime import Runtime
 from tests.conftest import FreshTenant
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 from tests.receivers import OK, Receiver, Request, http_answer
 
 
@@ -323,7 +323,7 @@ def test_slots_bound_what_is_in_flight(open_world: Callable[..., World]) -> None
         with lock:
             here += 1
             most = max(most, here)
-        release.wait(10)
+        release.wait(LONG_ENOUGH)
         with lock:
             here -= 1
         return OK
@@ -343,7 +343,7 @@ def test_slots_bound_what_is_in_flight(open_world: Callable[..., World]) -> None
         until(lambda: sum(turn.is_alive() for turn in turns) == 2)
         release.set()
         for turn in turns:
-            turn.join(20)
+            turn.join(LONG_ENOUGH)
     assert most == 2
 
 
@@ -351,7 +351,7 @@ def test_an_unproven_lane_has_one_slot(world: World) -> None:
     release = threading.Event()
 
     def hold(_: Request) -> bytes:
-        release.wait(10)
+        release.wait(LONG_ENOUGH)
         return OK
 
     with Receiver(hold) as receiver:
@@ -364,7 +364,7 @@ def test_an_unproven_lane_has_one_slot(world: World) -> None:
         assert len(receiver.requests) == 1
         release.set()
         for turn in turns:
-            turn.join(20)
+            turn.join(LONG_ENOUGH)
 
 
 def test_numbers_have_no_gap_when_many_write_and_many_number(

@@ -86,10 +86,9 @@ def test_a_connection_lost_after_the_go_ahead_leaves_it_open(mood: Mood) -> None
 def test_a_server_that_answers_too_late_leaves_it_open() -> None:
     with serving() as postbox:
         postbox.taken(Mood.SLOW)
-        began = time.monotonic()
+        # It would answer after half a minute, and well.
         with pytest.raises(AnswerLost, match="too long"):
-            to(postbox, data_seconds=0.3).deliver(lambda: LETTER, GoAhead())
-        assert time.monotonic() - began < 5
+            to(postbox, data_seconds=1).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
 
 
@@ -136,12 +135,15 @@ def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
             written.append(LETTER)
             return LETTER
 
-        began = time.monotonic()
         for _ in range(5):
             with pytest.raises(NotAccepted, match="a moment ago"):
                 door.deliver(write, GoAhead())
-        assert time.monotonic() - began < 0.2
         assert written == []
+        # One conversation was begun, the first.
+        silent.accept()[0].close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_one_letter_at_a_time() -> None:
@@ -194,10 +196,9 @@ def test_a_server_that_drips_is_left_within_the_time_for_the_whole(
 ) -> None:
     with dripping(first, then) as port:
         server = MailServer("127.0.0.1", port, Tls.NEVER)
-        began = time.monotonic()
+        # It drips for as long as this lasts.
         with pytest.raises(NotAccepted):
             Smtp(server, "x.test", opening_seconds=0.4).deliver(lambda: LETTER, GoAhead())
-        assert time.monotonic() - began < 5
 
 
 @pytest.fixture(scope="module")
