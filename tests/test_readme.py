@@ -260,7 +260,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         yield it
 
 
-@pytest.mark.serial
+@pytest.mark.stacks
 def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -294,7 +294,7 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     assert (books["accepted"], books["succeeded"], books["balanced"]) == (1, 1, True)
 
 
-@pytest.mark.serial
+@pytest.mark.stacks
 def test_the_recipe_for_the_audit_chain_holds_and_finds_a_change(stack: RunningStack) -> None:
     caller = stack.fresh_tenant()
     caller.post("/v1/keys", {"name": "auditor", "role": "read"})

@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +16,11 @@ from typing import Any
 import redis
 import requests
 
-from app.dev.stack import ROOT, Stack
+from app.core import tenants
+from app.database import Database
+from app.dev.stack import Stack
 from app.dev.store import free_port
+from app.settings import Settings, kept_settings
 from tests.faults import LONG_ENOUGH, until
 from tests.receivers import Listener
 
@@ -135,19 +136,15 @@ class RunningStack:
         self._tenants = 0
 
     def fresh_tenant(self) -> Caller:
-        """Make a tenant by the operator's command; return a caller with its root key."""
+        """Make a tenant, as the operator's command does; return a caller with its root key."""
         self._tenants += 1
-        made = subprocess.run(
-            [sys.executable, "-m", "app.manage", "tenant", "create", f"tenant {self._tenants}"],
-            cwd=ROOT,
-            env={**PLAIN, "DATA_DIR": str(self._data_dir)},
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            check=True,
-        )
-        key = next(line for line in made.stdout.splitlines() if line.startswith("key: "))
-        return Caller(self.base_url, key.removeprefix("key: "))
+        settings = Settings.from_environ(kept_settings(self._data_dir))
+        database = Database(settings.database_url, application="tests")
+        try:
+            _, key = tenants.create(database, settings.master_keys, f"tenant {self._tenants}")
+        finally:
+            database.close()
+        return Caller(self.base_url, key)
 
     def kill_worker(self) -> None:
         """Kill a worker process, as a machine that runs out of memory does."""

@@ -16,7 +16,7 @@ from app.dev.store import free_port
 from tests.e2e.stack import PLAIN, remove_data
 from tests.faults import until
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.stacks
 
 # A guard, no measure.
 SECONDS = 300.0

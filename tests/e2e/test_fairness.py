@@ -10,7 +10,7 @@ from tests.e2e.stack import Caller, RunningStack, running
 from tests.e2e.traffic import Neighbour
 from tests.faults import until
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.stacks
 
 # About as many as find room at once by default, whoever else is slow already.
 HANGING = 60
@@ -22,7 +22,7 @@ DELAY_AT_MOST = 10.0
 # How long a delivery is waited for, so that a failure says how late it was.
 _PATIENCE = 120.0
 # From the first POSTs, which nobody knows to hang, to after their end, when all are known to.
-_WATCHED_SECONDS = 25.0
+_WATCHED_SECONDS = 20.0
 _REPLAYED = 60
 _REPLAYS_A_SECOND = 6
 

@@ -14,7 +14,7 @@ from tests.e2e.misfortune import House, Misfortune, suffer
 from tests.e2e.ordeal import Neighbourhood, neighbourhood, undergo
 from tests.faults import until
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.stacks
 
 
 def test_redis_emptied_three_times_a_second(service: House) -> None:

@@ -12,7 +12,7 @@ from tests.e2e.misfortune import House
 from tests.e2e.ordeal import neighbourhood, undergo
 from tests.faults import until
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.stacks
 
 
 def test_workers_killed_every_second(service: House) -> None:

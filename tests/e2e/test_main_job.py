@@ -15,7 +15,7 @@ from tests.e2e.stack import Caller, RunningStack, running
 from tests.faults import until
 from tests.receivers import OK, Receiver, Request, http_answer
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.stacks
 
 # Leases last 30 s; a row whose worker was killed waits for the end of its own.
 FAULT_SECONDS = 180.0

@@ -72,6 +72,9 @@ class Stack:
 
     def start(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
         told = {**PLAIN, "PORT": str(self.port), "DATA_DIR": str(self.data_dir), **(env or {})}
+        if not command:
+            # As `make` starts it there are two of each; Python's start is most of what this costs.
+            told = {"WEB_CONCURRENCY": "1", "WORKER_PROCESSES": "1", **told}
         with self.said_file.open("ab") as said:
             self.process = subprocess.Popen(
                 command or UP,

@@ -10,11 +10,11 @@ from tests.e2e.stack import RunningStack, running
 from tests.faults import LONG_ENOUGH, until
 from tests.receivers import OK, Receiver, Request, http_answer
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.stacks
 
 TOKEN = "t0ken"
 GROWING = ("_total", "_count", "_bucket", "_sum")
-# A process writes what it has counted every five seconds; a lease lasts thirty. Guards, no measures.
+# Guards: a process writes what it has counted every five seconds; a lease lasts thirty.
 WRITTEN_SECONDS = 90.0
 LEASE_SECONDS = 180.0
 

@@ -187,7 +187,10 @@ def test_a_lock_file_of_a_process_that_is_no_postgres_is_no_hindrance(
         other.wait()
 
 
-def test_two_servers_never_share_an_append_only_file(folder: Path) -> None:
+def test_two_servers_never_share_an_append_only_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.dev.valkey._OLD_SERVER_SECONDS", 0.2)
     with EmbeddedValkey(folder), pytest.raises(CannotStart, match="another Valkey"):
         EmbeddedValkey(folder).start()
 

@@ -25,7 +25,7 @@ from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed
 from tests.mail import Mail, Mood, serving
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 
 # DIGEST_TENANTS=1000 for a long run; a mail costs both cores some 30 ms.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "25"))
