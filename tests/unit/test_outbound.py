@@ -24,8 +24,9 @@ from app.lib.dialing import Dialer
 from app.lib.failures import Failure
 from app.lib.outbound import Answer, Outbound
 from app.lib.resolver import Resolver
+from tests.certificates import ServerAuthority
 from tests.faults import LONG_ENOUGH, until
-from tests.receivers import LOOPBACK, OK, Authority, Listener, Receiver, Request, http_answer
+from tests.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 
 BODY = b'{"id": "evt_1"}'
 HEADERS = {"content-type": "application/json", "user-agent": "record-service/0.1.0"}
@@ -56,8 +57,8 @@ def outbound() -> Iterator[Outbound]:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+def authority(tmp_path: Path) -> ServerAuthority:
+    return ServerAuthority(tmp_path)
 
 
 def post(client: Outbound, url: str, *, seconds: float = 5.0) -> Answer:
@@ -116,7 +117,7 @@ def test_an_empty_and_a_large_body_arrive(outbound: Outbound) -> None:
     assert [len(request.body) for request in receiver.requests] == [0, 300_000]
 
 
-def test_the_timings_say_what_happened(authority: Authority) -> None:
+def test_the_timings_say_what_happened(authority: ServerAuthority) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
         first = post(client, receiver.url(host="hooks.example.com")).timings
@@ -193,7 +194,7 @@ def test_a_name_that_changes_its_address_is_looked_up_once_a_connection() -> Non
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_every_connection_is_opened_by_the_dialer(
-    scheme: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    scheme: str, authority: ServerAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone_round(*args: object, **kwargs: object) -> None:
         raise AssertionError("urllib3 opened a connection by itself")
@@ -271,7 +272,7 @@ def test_no_cookie_is_kept(outbound: Outbound) -> None:
 
 
 def test_a_certificate_for_the_name_is_accepted_and_the_name_is_asked_for(
-    authority: Authority,
+    authority: ServerAuthority,
 ) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
@@ -281,7 +282,7 @@ def test_a_certificate_for_the_name_is_accepted_and_the_name_is_asked_for(
     assert receiver.requests[0].headers["host"] == f"hooks.example.com:{receiver.port}"
 
 
-def test_an_address_needs_a_certificate_for_the_address(authority: Authority) -> None:
+def test_an_address_needs_a_certificate_for_the_address(authority: ServerAuthority) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file)
     with Receiver(tls=authority.server("127.0.0.1")) as receiver:
         assert post(client, receiver.url()).succeeded
@@ -299,7 +300,7 @@ def test_an_address_needs_a_certificate_for_the_address(authority: Authority) ->
     ],
 )
 def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
-    authority: Authority, name: str, expired: bool, trusted: bool, why: str
+    authority: ServerAuthority, name: str, expired: bool, trusted: bool, why: str
 ) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
     tls = authority.server(name, expired=expired, trusted=trusted)
@@ -312,7 +313,7 @@ def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
 
 
 def test_the_environment_cannot_add_roots(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: ServerAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, authority.ca_file)
@@ -323,7 +324,7 @@ def test_the_environment_cannot_add_roots(
     assert answer.failure is Failure.TLS
 
 
-def test_a_server_without_tls_is_a_tls_failure(authority: Authority) -> None:
+def test_a_server_without_tls_is_a_tls_failure(authority: ServerAuthority) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file)
     for words in (OK, b"", b"SSH-2.0-x\r\n", os.urandom(1000)):
 
@@ -403,7 +404,7 @@ def test_a_handshake_that_never_ends_ends_at_the_deadline(outbound: Outbound) ->
         assert "TLS" in (answer.error or "")
 
 
-def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: Authority) -> None:
+def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: ServerAuthority) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file)
     tls = authority.server("127.0.0.1")
     with Listener(drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"), tls=tls) as listener:
@@ -414,7 +415,7 @@ def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: Authority) 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_receiver_that_never_reads_is_left_at_the_deadline(
-    authority: Authority, scheme: str
+    authority: ServerAuthority, scheme: str
 ) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file)
     over = threading.Event()
@@ -776,7 +777,7 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced_silently(outbound: O
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_kept_connection_that_dies_without_a_byte_is_tried_once_anew(
-    authority: Authority, scheme: str
+    authority: ServerAuthority, scheme: str
 ) -> None:
     client = Outbound(LOOPBACK, ca_file=authority.ca_file)
     tls = authority.server("127.0.0.1") if scheme == "https" else None
