@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, create_engine, text
 from werkzeug.test import TestResponse
@@ -31,7 +32,10 @@ from app.web import create_app
 from jobs.runtime import Runtime
 from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
-hypothesis_settings.register_profile("tests", deadline=None, print_blob=True)
+# How long examples take says more of what else the machine does than of the code.
+hypothesis_settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 hypothesis_settings.load_profile("tests")
 
 

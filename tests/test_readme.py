@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from app.settings import Settings
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
 from tests.e2e.stack import PLAIN, RunningStack, running
+from tests.ports import own_port
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 REQUIRED = {
@@ -263,8 +263,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 @pytest.mark.stacks
 def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = own_port()
     tour = block("README.md", "sh", "receiver.py").replace("9000", str(port))
     tour = tour.replace(". .data/env", f". {stack.env_file}")
     # Then a reader reads; here the shell waits until the delivery has been recorded.

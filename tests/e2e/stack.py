@@ -19,9 +19,9 @@ import requests
 from app.core import tenants
 from app.database import Database
 from app.dev.stack import Stack
-from app.dev.store import free_port
 from app.settings import Settings, kept_settings
 from tests.faults import LONG_ENOUGH, until
+from tests.ports import own_port
 from tests.receivers import Listener
 
 # A guard, no measure: on a machine that does much else Python alone takes half a minute to start.
@@ -163,7 +163,7 @@ class RunningStack:
 def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
     """Run a whole stack, with these settings besides, for the length of the `with`."""
     data_dir = folder / "data"
-    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(free_port()), **settings}
+    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(own_port()), **settings}
     stack = Stack(environ, folder / "said")
     stack.start()
     try:

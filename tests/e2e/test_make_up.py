@@ -24,6 +24,7 @@ from app.dev import env_file
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
 from tests.faults import LONG_ENOUGH
+from tests.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = (sys.executable, "-m", "app.dev.up")
@@ -42,12 +43,6 @@ def until(
     while not condition():
         assert time.monotonic() < deadline, why or "it did not happen in time"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -153,7 +148,7 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
 
     def make(name: str = "data", port: int | None = None) -> Stack:
         said = tmp_path / f"{name}.{len(made)}.said"
-        made.append(Stack(tmp_path / name, port or free_port(), said))
+        made.append(Stack(tmp_path / name, port or own_port(), said))
         return made[-1]
 
     yield make

@@ -712,7 +712,10 @@ def test_an_endless_retry_after_is_cut(outbound: Outbound) -> None:
     assert answer.retry_after == "9" * 64
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     status=st.binary(max_size=20),
     headers=st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12)), max_size=5),
