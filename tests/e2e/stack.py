@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import requests
 from app.core import tenants
 from app.database import Database
 from app.dev.stack import Stack
+from app.errors import Unavailable
 from app.settings import Settings, kept_settings
 from tests.faults import LONG_ENOUGH, until
 from tests.ports import own_port
@@ -139,12 +140,21 @@ class RunningStack:
         """Make a tenant, as the operator's command does; return a caller with its root key."""
         self._tenants += 1
         settings = Settings.from_environ(kept_settings(self._data_dir))
-        database = Database(settings.database_url, application="tests")
-        try:
-            _, key = tenants.create(database, settings.master_keys, f"tenant {self._tenants}")
-        finally:
-            database.close()
-        return Caller(self.base_url, key)
+        made: list[str] = []
+
+        def make() -> bool:
+            database = Database(settings.database_url, application="tests")
+            try:
+                # On a machine that stands still for seconds it is told to come again.
+                with suppress(Unavailable):
+                    name = f"tenant {self._tenants}"
+                    made.append(tenants.create(database, settings.master_keys, name)[1])
+            finally:
+                database.close()
+            return bool(made)
+
+        until(make)
+        return Caller(self.base_url, made[0])
 
     def kill_worker(self) -> None:
         """Kill a worker process, as a machine that runs out of memory does."""
