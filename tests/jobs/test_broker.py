@@ -106,11 +106,11 @@ def test_an_idle_worker_hears_each_ring_and_asks_hardly_ever_unbidden(
     with working(own_valkey, deliver=seen.note, run_job=print, sweep=print):
         until(lambda: own_valkey.client.pubsub_numsub("bell")[0][1])
         began = time.monotonic()
-        for n in range(50):
+        for n in range(100):
             bell.ring("deliver", (TENANT, str(n)))
             until(lambda n=n: len(seen.calls) > n)  # type: ignore[misc]
         # Milliseconds each; who heard none would look every twenty seconds, or every second.
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         asked, began = evalsha_calls(own_valkey), time.monotonic()
         until(lambda: time.monotonic() - began > 2)
         asked, seconds = evalsha_calls(own_valkey) - asked, time.monotonic() - began

@@ -106,7 +106,7 @@ def test_what_the_go_ahead_raises_comes_through() -> None:
 def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
     def frozen() -> bool:
         began = time.monotonic()
-        until(lambda: time.monotonic() - began > 0.2, 5)
+        until(lambda: time.monotonic() - began > 0.2)
         return True
 
     with serving() as postbox, pytest.raises(NotAccepted, match="held up"):

@@ -124,7 +124,8 @@ def test_a_lane_whose_message_was_lost_can_be_rung_again_after_two_seconds(
     until(rung)
     # Redis' clock counts them; how much later this one looks depends on the machine.
     assert time.monotonic() - began > 1.9
-    assert 0 < own_valkey.client.pttl(f"bell:{WEBHOOK.hex}") <= 2_000
+    # And the next one's are counted as well: -1 would be a flag without an end.
+    assert own_valkey.client.pttl(f"bell:{WEBHOOK.hex}") in (-2, *range(2_001))
 
 
 def test_the_sweep_rings_whatever_the_flags_say(own_valkey: OwnValkey) -> None:
