@@ -15,7 +15,7 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from app.dev.store import free_port
+from tests.ports import own_port
 
 
 class Mood(enum.Enum):
@@ -170,7 +170,7 @@ def serving(
 ) -> Iterator[Postbox]:
     """Run the server for the length of a `with`."""
     postbox = postbox or Postbox()
-    postbox.port = postbox.port or free_port()
+    postbox.port = postbox.port or own_port()
     options: dict[str, Any] = {"tls_at_once": at_once}
     if starttls is not None:
         options |= {"tls_context": starttls, "require_starttls": True}

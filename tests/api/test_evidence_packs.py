@@ -18,6 +18,7 @@ from app.core.pack import asking, choosing, store
 from app.evidence import pack
 from tests.api.making import make_share_link, refused
 from tests.conftest import Answer, Api
+from tests.faults import until
 from tests.packing import (
     AT_ONCE,
     Packer,
@@ -179,18 +180,14 @@ def test_who_waits_in_vain_is_asked_to_come_back(packer: Packer) -> None:
 
 
 def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
-    never, done = threading.Event(), threading.Event()
-
-    def settled() -> bool:
-        never.set()
-        return done.is_set()
+    done = threading.Event()
+    settled = done.is_set
 
     with ThreadPoolExecutor(waiting.AT_ONCE) as pool:
-        waits = [pool.submit(waiting.wait_until, settled, 30) for _ in range(waiting.AT_ONCE)]
-        never.wait(10)
-        while waiting._room._value:  # until all of them are in
-            pass
-        assert waiting.wait_until(settled, 30) is False, "no room: at once"
+        waits = [pool.submit(waiting.wait_until, settled, 600) for _ in range(waiting.AT_ONCE)]
+        until(lambda: not waiting._room._value)
+        # No room: at once, and not after ten minutes.
+        assert waiting.wait_until(settled, 600) is False
         done.set()
         assert all(wait.result() for wait in waits)
     assert waiting.wait_until(settled, 30) is True

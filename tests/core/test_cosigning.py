@@ -569,7 +569,7 @@ def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> N
 def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
     """Each has a job: two workers at once have both."""
     place = witnessed.place
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
 
     def wait_for_the_other(witness: Witness) -> Callable[[Request], Any]:
         def answer(request: Request) -> Any:

@@ -22,7 +22,7 @@ from app.errors import AuditChainBroken
 from app.models import Base
 from app.settings import Settings
 from tests.conftest import FreshTenant
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 from tests.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,11 +205,11 @@ def test_findings_are_written_while_their_index_is_built(
         with engine.begin() as one_who_takes_long:
             one_who_takes_long.execute(writing)
             migrated = pool.submit(migrations.migrate, admin, app_url=settings.database_url)
-            until(lambda: _waits(engine), 20)
+            until(lambda: _waits(engine))
             with engine.begin() as another:
                 another.execute(text("SET LOCAL lock_timeout = '1s'"))
                 another.execute(writing)
-        assert f"from revision {before_it} to" in migrated.result(timeout=20)
+        assert f"from revision {before_it} to" in migrated.result(timeout=LONG_ENOUGH)
     with engine.connect() as connection:
         assert connection.scalar(index) is True
     engine.dispose()

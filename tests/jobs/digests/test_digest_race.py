@@ -26,7 +26,7 @@ from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed
 from tests.mail import Mail, Mood, serving
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 
 # Fewer while one works on it: DIGEST_TENANTS=100.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "1000"))
