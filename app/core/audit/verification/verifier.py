@@ -82,7 +82,7 @@ class Verifier:
             breaks.halted(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = unknown_chains.standing(session)
+            unknown = unknown_chains.standing(session, self.master_keys)
         # A chain that no tenant has may be this one's, from before somebody gave it another name.
         if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
