@@ -17,50 +17,19 @@ from app.core.audit.verification import breaks, deadline, recent, unknown_chains
 from app.core.audit.verification import jobs as verification
 from app.core.audit.verification.verifier import Asked
 from app.core.callers import SYSTEM
-from app.core.jobs import Errand, Failed
 from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
 from app.models import Job
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.chains import Place
+from tests.chains import Place, daily_run, done, standing
 from tests.secrets import MASTER_KEYS
-
-
-def done(place: Place, job: Job) -> Job:
-    """Run a job as a worker does; return it as it ended."""
-    while True:
-        with place.world.database.across_tenants() as session:
-            claimed = jobs.claim(session, job.tenant_id, job.id)
-            if claimed is None:
-                return jobs.get(session, job.tenant_id, job.id)
-            step = verification.step(place.verifier, session, job.tenant_id, claimed)
-        said = step.talk() if isinstance(step, Errand) else None
-        with place.world.database.across_tenants() as session:
-            ended = step.record(session, said) if isinstance(step, Errand) else step
-            if isinstance(ended, Failed):
-                jobs.fail(session, claimed, ended.error, for_good=ended.for_good)
-            else:
-                jobs.advance(session, claimed, ended)
-
-
-def daily_run(place: Place) -> dict[str, object]:
-    with place.world.database.across_tenants() as session:
-        job = verification.look(session)
-    ended = done(place, job)
-    assert ended.status == "succeeded", ended.error
-    return dict(json.loads(ended.progress or "{}"))
 
 
 def answered(place: Place, asked: Asked) -> dict[str, Any] | None:
     with place.world.database.transaction(place.tenant_id) as session:
         return verification.answered(session, MASTER_KEYS, place.tenant_id, asked)
-
-
-def standing(place: Place) -> str | None:
-    with place.world.database.across_tenants() as session:
-        return breaks.standing(session)
 
 
 def test_a_break_is_told_once_and_stands_until_the_chain_verifies_again(place: Place) -> None:
@@ -128,6 +97,34 @@ def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place
     assert "tile/entries/000" in (standing(place) or "")
     assert place.events() == []
     assert daily_run(place)["log"] == "log-damaged"
+
+
+def test_what_was_said_of_the_log_is_healed_by_whoever_finds_it_good(place: Place) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    with place.world.database.across_tenants() as session:
+        breaks.orphan(session, bytes(32), 1, 0)
+    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
+    place.owner(change)
+    with pytest.raises(LogDamaged):
+        place.verify()
+    with pytest.raises(LogDamaged):
+        place.verifier.verify(other, Asked())
+    place.owner(change)
+    assert place.verify(since_anchor=True)
+    assert "tile/entries/000" in (standing(place) or "")
+    assert place.verifier.verify(other, Asked())
+    assert standing(place) == "1 in the log without a tenant", "for that nobody has looked"
+
+
+def test_a_chain_that_is_broken_says_nothing_of_the_log(place: Place) -> None:
+    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
+    place.owner(change)
+    with pytest.raises(LogDamaged):
+        place.verify()
+    place.owner(change)
+    place.owner.rewrite(3, action="other")
+    place.broken()
+    assert "1 broken; not verified" in (standing(place) or "")
 
 
 # Jobs

@@ -83,6 +83,9 @@ class Verifier:
             raise
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.standing(session, self.master_keys)
+            # Whoever reads the whole log says so of it, for everybody.
+            if report["log"] is not None and not asked.since_anchor:
+                breaks.heal_log(session, began, full=asked.full)
         # A chain that no tenant has may be this one's, from before somebody gave it another name.
         if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
