@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, func, select, update
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -37,7 +37,11 @@ _Said = dict[str, Any] | AuditChainBroken | LogHalted
 
 _NOW = func.clock_timestamp()
 # Nothing here lets one wait for longer than its next try, or holds it for longer than a lease.
-_MOVES = func.greatest(Job.run_at, Job.locked_until).between(_NOW - _STUCK, _NOW + jobs.LEASE)
+_MOVES = and_(
+    func.greatest(Job.run_at, Job.locked_until) > _NOW - _STUCK,
+    Job.run_at <= _NOW + timedelta(seconds=jobs.RETRY_WAITS[-1]),
+    func.coalesce(Job.locked_until, _NOW) <= _NOW + jobs.LEASE,
+)
 
 
 def asked(args: Mapping[str, Any]) -> Asked:
