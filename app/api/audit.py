@@ -118,11 +118,12 @@ def verify(args: dict[str, Any]) -> Response:
     Recomputes every hash and link in one snapshot, and holds the chain against every head of it
     that the transparency log ever took in; the log against its signed checkpoint, its newest
     timestamp and its head outside the database. With `seq` and `hash` of a head that you kept, the
-    chain must lead through it too. `since=anchor` begins at the newest anchor that the log proves,
-    and costs what came after it. A broken chain is answered 409 with the first bad `seq`, what was
-    expected and what was found; a database older than its log 409 `log-rolled-back`. What takes
-    longer than some seconds, or finds two others at it, is done by a job: 202, with the job's
-    `Location`: ask the same again within a minute of its end for what it found (`verified_at`).
+    chain must lead through it too; if it does not, you alone are told. `since=anchor` begins at the
+    newest anchor that the log proves, and costs what came after it. A broken chain is answered 409
+    with the first bad `seq`, what was expected and what was found; a database older than its log
+    409 `log-rolled-back`. What takes longer than some seconds, or finds two others at it, is done
+    by a job: 202, with its `Location`. The job shows only that it ran: ask the same again within a
+    minute of its end for what it found.
     """
     asked = audit_jobs.asked(args)
     found = _verified(asked)
