@@ -122,6 +122,10 @@ class LogDamaged(LogHalted):
     slug = "log-damaged"
 
 
+class OlderStampDamaged(LogDamaged):
+    """So it is where only a verification of every timestamp and cosignature looks."""
+
+
 class LogHeadLost(LogHalted):
     """The head outside the database is gone or cannot be read as one."""
 

@@ -128,20 +128,26 @@ _PENDING: dict[str, Any] = {
 }
 
 # Canonical JSON: the names in their order, and every quotation mark inside a string escaped.
-_DISABLED = """
-SELECT at FROM audit_entries
+_SAID = """
+SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at FROM audit_entries
  WHERE tenant_id = %s AND action = 'settings.update'
-   AND position('"anchoring_enabled":{"new":false,"old":true}'::bytea IN body) > 0
+   AND position('"anchoring_enabled":{"new":'::bytea IN body) > 0
  ORDER BY seq DESC LIMIT 1
 """
+_FIRST = 1
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether a tenant's chain is anchored; if not, since when, where its chain says so."""
+    """Whether a tenant's chain is anchored; if not, since when, where its chain says so.
+
+    `said` is what the chain says itself, in entry `said_by`: by its first it is anchored.
+    """
 
     enabled: bool
     disabled_since: datetime | None
+    said: bool
+    said_by: int
 
 
 def standing(session: Session, tenant_id: UUID) -> Standing:
@@ -152,7 +158,6 @@ def standing(session: Session, tenant_id: UUID) -> Standing:
     enabled = session.execute(
         select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
     ).scalar_one()
-    if enabled:
-        return Standing(enabled=True, disabled_since=None)
-    row = cursor(session).execute(_DISABLED, (tenant_id,)).fetchone()
-    return Standing(enabled=False, disabled_since=None if row is None else row[0])
+    row = cursor(session).execute(_SAID, (tenant_id,)).fetchone()
+    said_by, said, at = row or (_FIRST, True, None)
+    return Standing(enabled, None if enabled or said else at, said, said_by)

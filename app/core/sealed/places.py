@@ -5,6 +5,8 @@ that is dropped. A test holds the list against the columns of the database and t
 
 What leaves the service sealed is in no row, and ends with its key: the cursors of lists, after
 which a caller begins at the first page again, and the links by which a mail's reader ends digests.
+What verifications leave for a minute, or the daily one for a day, ends with its key as well, and is
+found anew.
 """
 
 from collections.abc import Callable
