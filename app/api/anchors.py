@@ -89,8 +89,9 @@ class AnchorPageSchema(fields.Schema):
 def list_anchors(args: dict[str, Any]) -> Response:
     """List the anchors of the audit chain
 
-    Newest first, each with the best evidence there is: a quorum of witnesses before a timestamp,
-    that before the log alone, and of equals the earliest checkpoint. `anchoring` says whether the
+    Newest first, each with the best evidence there is: a quorum of witnesses and a timestamp before
+    either, witnesses before a timestamp, that before the log alone, and of equals the earliest
+    checkpoint. `anchoring` says whether the
     chain is anchored at present, and by whom.
     """
     settings = services().settings

@@ -1,9 +1,9 @@
 """The best evidence for a leaf: which checkpoint that covers it proves most, and what it carries.
 
-Witnesses in a quorum prove more than a timestamp, which proves more than the log alone; of equals
-the earliest, since it proves the leaf to be oldest. Proof, timestamp and cosignatures that are
-given out together are of one checkpoint. Rows are hints: whoever writes to the database can add
-some, so what they say is checked before it counts.
+A quorum of witnesses and a timestamp prove more than either, witnesses more than a timestamp, and
+that more than the log alone; of equals the earliest, since it proves the leaf to be oldest. Proof,
+timestamp and cosignatures that are given out together are of one checkpoint. Rows are hints:
+whoever writes to the database can add some, so what they say is checked before it counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +23,12 @@ from app.ledger.policy import Policy
 
 
 class Rank(IntEnum):
-    """What vouches for a checkpoint, the best last."""
+    """What vouches for a checkpoint, the best last; one bit each, for stamp and witnesses."""
 
     LOG = 0
     TIMESTAMPED = 1
     WITNESSED = 2
+    BOTH = TIMESTAMPED | WITNESSED
 
 
 class Voucher(StrEnum):
@@ -79,10 +80,20 @@ _STAMPED = "SELECT size FROM checkpoint_timestamps AS c WHERE {range}"
 _COSIGNED = (
     "SELECT size FROM checkpoint_cosignatures AS c WHERE {range} GROUP BY size HAVING {having}"
 )
-_RANGE = "c.generation = %s AND c.size > asked.lower AND c.size <= asked.upper"
+# From the first stamp on: what was cosigned before there was an authority is not walked through.
+_BOTH = """
+SELECT c.size FROM checkpoint_cosignatures AS c
+  JOIN checkpoint_timestamps AS t ON t.generation = c.generation AND t.size = c.size
+ WHERE {range}
+   AND c.size >= (SELECT min(first.size) FROM checkpoint_timestamps AS first
+                   WHERE first.generation = asked.generation AND first.size > asked.lower)
+ GROUP BY c.size HAVING {having}
+"""
+_RANGE = "c.generation = asked.generation AND c.size > asked.lower AND c.size <= asked.upper"
 _FIRST = """
 SELECT asked.lower, found.size
-  FROM unnest(%s::bigint[], %s::bigint[]) AS asked (lower, upper)
+  FROM (SELECT %s::bigint AS generation, lower, upper
+          FROM unnest(%s::bigint[], %s::bigint[]) AS ranges (lower, upper)) AS asked
  CROSS JOIN LATERAL ({candidates} ORDER BY size LIMIT 1) AS found
 """
 
@@ -112,8 +123,12 @@ class Chooser:
         self._searches: list[tuple[Rank, FirstHolding]] = []
         wanted = quorum.condition(policy)
         if wanted is not None:
-            query = _COSIGNED.format(range=_RANGE, having=wanted.sql)
-            self._search(Rank.WITNESSED, query, self._is_witnessed, wanted.values)
+            both, cosigned = (
+                each.format(range=_RANGE, having=wanted.sql) for each in (_BOTH, _COSIGNED)
+            )
+            if trusted:
+                self._search(Rank.BOTH, both, self._is_both, wanted.values)
+            self._search(Rank.WITNESSED, cosigned, self._is_witnessed, wanted.values)
         stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
         self._search(stamped, _STAMPED.format(range=_RANGE), self._is_stamped)
         self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
@@ -146,7 +161,7 @@ class Chooser:
         number = self._last.generation.number
 
         def find(ranges: Mapping[int, int]) -> dict[int, int]:
-            asked = (list(ranges), list(ranges.values()), number, *values)
+            asked = (number, list(ranges), list(ranges.values()), *values)
             found: dict[int, int] = dict(cursor(self._session).execute(query, asked).fetchall())
             self._shelf.load(found.values())
             return found
@@ -159,6 +174,9 @@ class Chooser:
     def _is_stamped(self, size: int) -> bool:
         held = self._shelf.get(size)
         return held is not None and held.timestamp is not None
+
+    def _is_both(self, size: int) -> bool:
+        return self._is_stamped(size) and self._is_witnessed(size)
 
     def _is_witnessed(self, size: int) -> bool:
         """Whether the stored lines that make a quorum are what witnesses signed."""
