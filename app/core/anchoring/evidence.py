@@ -15,11 +15,12 @@ from sqlalchemy.orm import Session
 
 from app.core.anchoring import quorum
 from app.core.anchoring.first_holding import FirstHolding
-from app.core.anchoring.shelf import Shelf, Timestamp
+from app.core.anchoring.shelf import Held, Shelf, Timestamp
+from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.policy import Policy
+from app.ledger.policy import NONE, Policy
 
 
 class Rank(IntEnum):
@@ -179,11 +180,31 @@ class Chooser:
         return self._is_stamped(size) and self._is_witnessed(size)
 
     def _is_witnessed(self, size: int) -> bool:
-        """Whether the stored lines that make a quorum are what witnesses signed."""
-        held, policy = self._shelf.get(size), self._policy
-        if held is None or policy is None:
-            return False
-        return quorum.is_met(policy, held.published.note, held.lines)
+        held = self._shelf.get(size)
+        return held is not None and _is_witnessed(held, self._policy)
+
+
+def rank_of(
+    session: Session,
+    number: int,
+    size: int,
+    policy: Policy | None,
+    trusted: Sequence[Certificate] = (),
+) -> Rank:
+    """Return what vouches for one checkpoint of any log, also one that ended: held anew."""
+    generation = generations.numbered(session, number)
+    held = None if generation is None else Shelf(session, generation, trusted).get(size)
+    if held is None:
+        return Rank.LOG
+    stamped = Rank.TIMESTAMPED if trusted and held.timestamp is not None else Rank.LOG
+    return Rank(stamped | (Rank.WITNESSED if _is_witnessed(held, policy) else Rank.LOG))
+
+
+def _is_witnessed(held: Held, policy: Policy | None) -> bool:
+    """Whether the stored lines that make a quorum are what witnesses signed."""
+    if policy is None or policy.quorum == NONE:
+        return False
+    return quorum.is_met(policy, held.published.note, held.lines)
 
 
 def best(

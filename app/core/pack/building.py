@@ -108,7 +108,9 @@ class Builder:
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and choosing.is_current(stored, chosen.source):
+        if stored is not None and choosing.is_current(
+            session, self._settings, stored, chosen.source
+        ):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         evidence = choosing.evidence_of(session, self._settings, record, chosen)
         if evidence is None:

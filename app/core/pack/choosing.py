@@ -4,6 +4,9 @@ A pack is as good as what others say of the checkpoint in it. One whose evidence
 that can be had stays, however the log grows; it is made anew once better evidence is there, after
 the key that signs packs was rotated, by another release, and when it counts other witnesses or
 timestamp authorities.
+
+A pack of a log that ended cannot be made again: its record has its place in the successor now. It
+stays as it is, whatever else has changed, until the successor's evidence is as good.
 """
 
 from dataclasses import dataclass
@@ -61,14 +64,20 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     return Choice(index, found, key, source)
 
 
-def is_current(stored: Stored, wanted: Source) -> bool:
+def is_current(session: Session, settings: Settings, stored: Stored, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
-    return (have.generation, have.key_id, have.recipe) == (
-        wanted.generation,
-        wanted.key_id,
-        wanted.recipe,
-    ) and have.rank >= wanted.rank
+    if have.generation != wanted.generation:
+        return _rank_still(session, settings, have) > wanted.rank
+    made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
+    return made_alike and have.rank >= wanted.rank
+
+
+def _rank_still(session: Session, settings: Settings, have: Source) -> int:
+    """Return what still vouches for a pack, of that which is in it."""
+    place = (have.generation, have.checkpoint_size)
+    now = anchoring.rank_of(session, *place, settings.witness_policy, settings.tsa_ca_file)
+    return have.rank & now
 
 
 def recipe(settings: Settings) -> str:
