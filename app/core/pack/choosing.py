@@ -28,7 +28,6 @@ from app.evidence import pack
 from app.evidence.pack import Evidence, Timestamp
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
-from app.lib.signing import SigningKey
 from app.models import Record
 from app.settings import VERSION, Settings
 
@@ -39,12 +38,11 @@ class Choice:
 
     index: int
     anchor: anchoring.Evidence
-    pack_key: SigningKey
     source: Source
 
 
 def choose(session: Session, settings: Settings, record: Record) -> Choice:
-    """Return what a pack of the record would be made from now.
+    """Return what a pack of the record would be made from now; nothing sealed is opened for it.
 
     Raises `LogPending` while no published checkpoint covers its leaf.
     """
@@ -53,15 +51,14 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
         raise LogPending("The log has published nothing yet.")
     index = proofs.index_of(session, last, records.leaf_hash(record.bundle_sha256))
     found = anchoring.best(session, last, index, settings.witness_policy, settings.tsa_ca_file)
-    key = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE)
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
         found.rank,
-        key.public.id,
+        signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
         recipe(settings),
     )
-    return Choice(index, found, key, source)
+    return Choice(index, found, source)
 
 
 def is_current(session: Session, settings: Settings, stored: Stored, wanted: Source) -> bool:
@@ -108,7 +105,10 @@ def _witnesses(policy: Policy | None) -> bytes:
 def evidence_of(
     session: Session, settings: Settings, record: Record, chosen: Choice
 ) -> Evidence | None:
-    """Return all that goes into the pack; None when the bundle is due or gone."""
+    """Return all that goes into the pack; None when the bundle is due or gone.
+
+    Raises `app.lib.sealing.CannotOpen` when the bundle or the key that signs packs does not open.
+    """
     raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
     if raw is None:
         return None
@@ -119,7 +119,7 @@ def evidence_of(
         bundle=raw,
         signature=record.signature,
         public_key=signing_keys.public_key(session, record.key_id),
-        pack_key=chosen.pack_key,
+        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
         base_url=settings.base_url,
         release=VERSION,
         log_key=publication.verifier_key(session, published.generation),
