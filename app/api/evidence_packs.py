@@ -51,6 +51,29 @@ _MOST_RETRY_AFTER = 60
 _log = structlog.get_logger(__name__)
 
 
+def _header(description: str, **schema: object) -> dict[str, object]:
+    return {"description": description, "schema": {"type": "string"} | schema}
+
+
+_ZIP = {"type": "string", "format": "binary"}
+_APPLIED = {"Preference-Applied": _header("What was done of `Prefer`, if anything was.")}
+_PACK_HEADERS = {
+    "ETag": _header("The SHA-256 of the ZIP, in hex."),
+    "Content-Disposition": _header("The name of the file."),
+    _STATE: _header(
+        "`current`, or `outdated`: whole and valid, while a better is made.",
+        enum=["current", "outdated"],
+    ),
+    **_APPLIED,
+}
+_PENDING_HEADERS = {
+    "Location": _header("Where to ask again: this URL."),
+    "Retry-After": _header("In how many seconds.", pattern="^[0-9]+$"),
+    **_APPLIED,
+}
+_RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("Which bytes of how many these are.")}
+
+
 class PendingJobSchema(JobSchema):
     """The job that builds a pack; callers without a key get `status` and `progress` alone."""
 
@@ -73,20 +96,20 @@ class PackPendingSchema(fields.Schema):
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(
-    200,
-    {"type": "string", "format": "binary"},
-    content_type=MEDIA_TYPE,
-    headers={
-        "ETag": {"description": "The SHA-256 of the ZIP, in hex.", "schema": {"type": "string"}},
-        _STATE: {
-            "description": "`current`, or `outdated`: whole and valid, while a better is made.",
-            "schema": {"type": "string", "enum": ["current", "outdated"]},
-        },
-    },
+@blp.response(200, _ZIP, content_type=MEDIA_TYPE, headers=_PACK_HEADERS)
+@blp.alt_response(
+    202,
+    schema=PackPendingSchema,
+    description="It is being built: come back.",
+    headers=_PENDING_HEADERS,
 )
-@blp.alt_response(202, schema=PackPendingSchema, description="It is being built: come back.")
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
+@blp.alt_response(
+    206,
+    schema=_ZIP,
+    content_type=MEDIA_TYPE,
+    description="The range that was asked for.",
+    headers=_RANGE_HEADERS,
+)
 @blp.alt_response(304, description="The caller has these bytes.")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")

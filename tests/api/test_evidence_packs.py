@@ -473,6 +473,22 @@ def test_who_may_read_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
         assert asking.is_settled(session, packer.tenant.id, job.id)
 
 
+def test_the_document_says_what_each_answer_is(client: FlaskClient) -> None:
+    paths = client.get("/openapi.json").json["paths"]  # type: ignore[index]
+    answers = paths["/v1/records/{record_id}/evidence.zip"]["get"]["responses"]
+    assert {status: list(answers[status]["content"]) for status in ("200", "202", "206")} == {
+        "200": ["application/zip"],
+        "202": ["application/json"],
+        "206": ["application/zip"],
+    }
+    assert {"Location", "Retry-After", "Preference-Applied"} <= answers["202"]["headers"].keys()
+    assert {"ETag", "Content-Disposition", "Preference-Applied"} <= answers["200"]["headers"].keys()
+    assert {"ETag", "Content-Range"} <= answers["206"]["headers"].keys()
+    verifier = paths["/verify.py"]["get"]
+    assert verifier["security"] == []
+    assert list(verifier["responses"]["200"]["content"]) == ["text/x-python"]
+
+
 def test_the_verifier_is_served_as_it_is_in_packs(packer: Packer, client: FlaskClient) -> None:
     answer = client.get("/verify.py")
     assert answer.data == pack.verifier_source()
