@@ -20,6 +20,7 @@ from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
+from app.ledger.notes import Malformed
 from app.ledger.policy import NONE, Policy
 
 
@@ -38,28 +39,6 @@ class Voucher(StrEnum):
     LOG = "log"
     TIMESTAMPS = "timestamps"
     WITNESSES = "witnesses"
-
-
-_SAID = {
-    (Voucher.LOG,): "The service's own log alone: nobody outside vouches for it. Set TSA_URL or"
-    " WITNESS_POLICY, or keep checkpoints yourself.",
-    (Voucher.LOG, Voucher.TIMESTAMPS): "The service's own log, stamped by a timestamp authority.",
-    (Voucher.LOG, Voucher.WITNESSES): "The service's own log, cosigned by witnesses.",
-    tuple(Voucher): "The service's own log, stamped by a timestamp authority and cosigned by"
-    " witnesses.",
-}
-
-
-def vouchers(*, timestamps: bool, policy: Policy | None) -> tuple[Voucher, ...]:
-    """Return who vouches for the log of this installation as it is set up now."""
-    asked = policy is not None and any(each.url is not None for each in policy.witnesses)
-    wanted = {Voucher.LOG: True, Voucher.TIMESTAMPS: timestamps, Voucher.WITNESSES: asked}
-    return tuple(each for each, is_there in wanted.items() if is_there)
-
-
-def said_of(those: tuple[Voucher, ...]) -> str:
-    """Say in a sentence who vouches."""
-    return _SAID[those]
 
 
 @dataclass(frozen=True)
@@ -89,6 +68,12 @@ SELECT c.size FROM checkpoint_cosignatures AS c
    AND c.size >= (SELECT min(first.size) FROM checkpoint_timestamps AS first
                    WHERE first.generation = asked.generation AND first.size > asked.lower)
  GROUP BY c.size HAVING {having}
+"""
+# Of what does not hold there is no end to be looked through.
+_MOST_LOOKED_AT = 3
+_NEWEST = """
+SELECT size FROM {table} WHERE generation = %s AND size <= %s
+ GROUP BY size ORDER BY size DESC LIMIT %s
 """
 _RANGE = "c.generation = asked.generation AND c.size > asked.lower AND c.size <= asked.upper"
 _FIRST = """
@@ -151,6 +136,16 @@ class Chooser:
                 return Evidence(held.published, rank, held.timestamp, held.lines)
         raise LogPending("No published checkpoint covers this leaf yet.")
 
+    def vouchers(self, index: int) -> tuple[Voucher, ...]:
+        """Return who vouches for a leaf that a checkpoint covers, each by some checkpoint."""
+        found = Rank.LOG
+        for rank, search in self._searches:
+            if rank | found != found:
+                search.prepare([index])
+                if search.beyond(index) is not None:
+                    found = Rank(found | rank)
+        return _vouchers(found)
+
     def _search(
         self,
         rank: Rank,
@@ -184,6 +179,38 @@ class Chooser:
         return held is not None and _is_witnessed(held, self._policy)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How many leaves of a log are stamped, and how many a quorum has cosigned; 0 for none."""
+
+    stamped: int
+    witnessed: int
+
+
+def reach(
+    session: Session,
+    last: Published,
+    policy: Policy | None,
+    trusted: Sequence[Certificate] = (),
+) -> Reach:
+    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew."""
+    shelf = Shelf(session, last.generation, trusted)
+    found = {}
+    for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
+        values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
+        rows = cursor(session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
+        found[table] = [row[0] for row in rows]
+        shelf.load(found[table])
+    stamped, cosigned = (
+        [(size, held) for size in sizes if (held := shelf.get(size)) is not None]
+        for sizes in found.values()
+    )
+    return Reach(
+        next((size for size, held in stamped if trusted and held.timestamp is not None), 0),
+        next((size for size, held in cosigned if _is_witnessed(held, policy)), 0),
+    )
+
+
 def rank_of(
     session: Session,
     number: int,
@@ -204,7 +231,15 @@ def _is_witnessed(held: Held, policy: Policy | None) -> bool:
     """Whether the stored lines that make a quorum are what witnesses signed."""
     if policy is None or policy.quorum == NONE:
         return False
-    return quorum.is_met(policy, held.published.note, held.lines)
+    try:
+        return quorum.is_met(policy, held.published.note, held.lines)
+    except Malformed:
+        return False
+
+
+def _vouchers(rank: Rank) -> tuple[Voucher, ...]:
+    others = {Voucher.TIMESTAMPS: Rank.TIMESTAMPED, Voucher.WITNESSES: Rank.WITNESSED}
+    return (Voucher.LOG, *(each for each, bit in others.items() if rank & bit))
 
 
 def best(
