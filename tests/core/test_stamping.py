@@ -454,11 +454,26 @@ def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
     place.run("UPDATE checkpoint_timestamps SET response = '\\x00' WHERE size = 7")
     (anchor,) = place.anchors(tenant)
     assert (anchor["log_proof"]["tree_size"], anchor["timestamp"]) == (4, None)
+    assert reached(place) == 0
     place.grow()
     response = put_stamp(place.owner, authority)
+    assert reached(place) == 8
+    place.grow()
+    assert reached(place) == 8, "the newest that has one"
+    put_stamp(place.owner, authority, data=b"other bytes")
+    assert reached(place) == 8, "of those that hold"
     (anchor,) = place.anchors(tenant)
     assert anchor["log_proof"]["tree_size"] == 8
     assert b64decode(anchor["timestamp"]) == response
+
+
+def reached(place: Place) -> int:
+    """How many leaves are stamped, as readiness is told."""
+    with place.database.across_tenants() as session:
+        last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
+        found = evidence.reach(session, last, None, trusted)
+        assert found.witnessed == evidence.reach(session, last, None).stamped == 0
+        return found.stamped
 
 
 def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
