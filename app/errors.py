@@ -169,6 +169,16 @@ class PackFailed(ServiceError):
         self.job_id = job_id
 
 
+class PackUnreadable(ServiceError):
+    """What is stored of an evidence pack does not open; come back after `retry_after` seconds."""
+
+    slug = "evidence-pack-unreadable"
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
 # One text for a key that is unknown, revoked or expired: nobody learns which it was.
 BAD_KEY = "This API key is not known, was revoked or has expired."
 

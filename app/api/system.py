@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.orm import Session
 
 from app import counters, migrations
 from app.api import exposition, fields
@@ -15,12 +16,13 @@ from app.api.auth import public
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
-from app.core.anchoring import evidence, troubles
+from app.core.anchoring import evidence, troubles, vouching
 from app.core.audit.verification import breaks
 from app.core.gauges import Gauges
-from app.core.log import generations, status
+from app.core.log import generations, publication, status
 from app.core.sealed import usage
 from app.errors import Unauthenticated, Unavailable
+from app.ledger.notes import Malformed
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
@@ -143,18 +145,30 @@ def _log_states(database: str) -> dict[str, str]:
 
 
 def _anchoring(database: str) -> dict[str, str]:
-    """Say what is not anchored, and who vouches for what is."""
-    settings = services().settings
-    by = evidence.vouchers(timestamps=settings.tsa_url is not None, policy=settings.witness_policy)
-    said = evidence.said_of(by)
+    """Say what is not anchored, and who vouches for the log, by evidence that is there."""
     if database != "up":
-        return {"anchoring": "unknown", "anchored_by": said}
+        return _UNKNOWN
     try:
         with services().database.across_tenants() as session:
             found = [troubles.line(each) for each in troubles.rows(session)]
+            return {"anchoring": "; ".join(found) or "up", "anchored_by": _vouchers(session)}
     except Unavailable:
-        return {"anchoring": "unknown", "anchored_by": said}
-    return {"anchoring": "; ".join(found) or "up", "anchored_by": said}
+        return _UNKNOWN
+
+
+def _vouchers(session: Session) -> str:
+    settings = services().settings
+    policy, trusted = settings.witness_policy, settings.tsa_ca_file
+    others = vouching.asked(timestamps=settings.tsa_url is not None, policy=policy)
+    try:
+        last = publication.current(session)
+        reach = None if last is None else evidence.reach(session, last, policy, trusted)
+    except Malformed:
+        return "Nobody can say: what the database holds of the log is damaged."
+    return vouching.of_log(reach, others)
+
+
+_UNKNOWN = {"anchoring": "unknown", "anchored_by": "unknown"}
 
 
 def _audit(database: str) -> str:

@@ -43,6 +43,12 @@ def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     return _make(tx, master_keys, purpose) if found is None else _opened(master_keys, *found)
 
 
+def current_id(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> str:
+    """Return the id of the key that signs now, which is not opened; the first who asks makes it."""
+    found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
+    return _make(tx, master_keys, purpose).public.id if found is None else str(found[0])
+
+
 def rows(session: Session) -> Sequence[SigningKeyRow]:
     """Return every key there ever was, oldest first."""
     return session.scalars(select(SigningKeyRow).order_by(SigningKeyRow.created_at)).all()

@@ -35,6 +35,10 @@ class CannotOpen(Exception):
     """Sealed bytes do not open: unknown key, other row, or changed. Holds nothing secret."""
 
 
+class KeyMissing(CannotOpen):
+    """The master key that sealed them is none of these: with it they may open."""
+
+
 class MasterKeys:
     """The keys of MASTER_KEYS, newest first: the first seals, all open."""
 
@@ -91,7 +95,7 @@ class MasterKeys:
         key_id = header[len(_VERSION) :]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
-            raise CannotOpen(f"Sealed under master key {key_id.hex()}, not in MASTER_KEYS.")
+            raise KeyMissing(f"Sealed under master key {key_id.hex()}, not in MASTER_KEYS.")
         try:
             return cipher.decrypt(
                 nonce, sealed[_HEADER_BYTES + _NONCE_BYTES :], header + identity.encode()

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.anchoring.evidence import Chooser, Evidence
+from app.core.anchoring.evidence import Chooser, Evidence, Voucher
 from app.core.audit import salts
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
@@ -39,6 +39,29 @@ def count(session: Session, tenant_id: UUID, through: int) -> int:
         AuditAnchor.tenant_id == tenant_id, AuditAnchor.seq <= through
     )
     return session.execute(found).scalar_one()
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The newest entry whose head is in the published log, and who vouches for that by evidence.
+
+    `through` is None, and nobody vouches, before the first. `unanchored_since` is the time of the
+    first entry behind it; None if there is none.
+    """
+
+    through: int | None
+    vouchers: tuple[Voucher, ...]
+    unanchored_since: datetime | None
+
+
+# Newest first: those that wait for the log are few.
+_PLACED = """
+SELECT a.seq, l.leaf_index FROM audit_anchors AS a
+  JOIN log_leaves AS l ON l.leaf_hash = a.leaf_hash
+ WHERE a.tenant_id = %s AND l.generation = %s AND l.leaf_index < %s
+ ORDER BY a.seq DESC LIMIT 1
+"""
+_AT = "SELECT at FROM audit_entries WHERE tenant_id = %s AND seq = %s"
 
 
 class AnchorReader:
@@ -74,6 +97,19 @@ class AnchorReader:
         found = rows(self._session, self._tenant_id, before, limit)
         self._prepare([each.leaf_hash for each in found])
         return found
+
+    def covered(self) -> Covered:
+        """Return how far the chain is anchored, and who vouches for the newest head that is."""
+        seq: int | None = None
+        vouchers: tuple[Voucher, ...] = ()
+        if self._last is not None and self._chooser is not None:
+            log = (self._last.generation.number, self._last.checkpoint.size)
+            row = cursor(self._session).execute(_PLACED, (self._tenant_id, *log)).fetchone()
+            if row is not None:
+                seq, vouchers = row[0], self._chooser.vouchers(row[1])
+        beyond = (self._tenant_id, (seq or 0) + 1)
+        next_entry = cursor(self._session).execute(_AT, beyond).fetchone()
+        return Covered(seq, vouchers, None if next_entry is None else next_entry[0])
 
     def represent(self, anchor: AuditAnchor) -> dict[str, Any]:
         """Return an anchor as it is answered (docs/formats.md), pending ones without a proof.

@@ -162,7 +162,7 @@ def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size
 
 
 def read_part(tx: Tx, master_keys: MasterKeys, pack: Stored, number: int) -> bytes:
-    """Return one part's bytes. Raises `Vanished`, and `app.lib.sealing.CannotOpen`."""
+    """Return one part's bytes. Raises `Vanished`, `app.lib.sealing.CannotOpen` and `KeyMissing`."""
     wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
     if row is None:
