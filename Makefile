@@ -17,9 +17,8 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 	@exec $(BIN)/python -m app.dev.demo --tied
 
 test: $(INSTALLED) ## run every test, on servers of its own
-	@$(BIN)/pytest -n 2 -m "not serial and not faults"
-	@$(BIN)/pytest -n 2 --dist loadfile -m faults
-	@$(BIN)/pytest -m serial
+	@$(BIN)/pytest -n 2 -m "not stacks"
+	@$(BIN)/pytest -n 3 --dist loadfile -m stacks
 
 soak: $(INSTALLED) ## repeat faults at length, several at once (MINUTES=30)
 	@exec $(BIN)/python -m tests.e2e.soak --minutes "$(or $(MINUTES),30)"

@@ -122,6 +122,10 @@ class LogDamaged(LogHalted):
     slug = "log-damaged"
 
 
+class OlderStampDamaged(LogDamaged):
+    """So it is where only a verification of every timestamp and cosignature looks."""
+
+
 class LogHeadLost(LogHalted):
     """The head outside the database is gone or cannot be read as one."""
 
@@ -163,6 +167,16 @@ class PackFailed(ServiceError):
     def __init__(self, detail: str, job_id: str) -> None:
         super().__init__(detail)
         self.job_id = job_id
+
+
+class PackUnreadable(ServiceError):
+    """What is stored of an evidence pack does not open; come back after `retry_after` seconds."""
+
+    slug = "evidence-pack-unreadable"
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
 
 
 # One text for a key that is unknown, revoked or expired: nobody learns which it was.

@@ -12,6 +12,8 @@ from app.core.audit import salts
 from app.core.audit.verification import unknown_chains
 from app.core.log import adoption, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
+from app.core.sealed import resealing, usage
+from app.core.sealed import status as sealed_status
 from app.database import Database
 from app.errors import Conflict, ServiceError
 from app.lib import api_keys
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "rotate", help="retire the key that signs now and make the next; old bundles still verify"
     ).set_defaults(run=_rotate_signing_key)
     signing.add_parser("list", help="list every key there was").set_defaults(run=_list_signing_keys)
+    _add_master_key(commands.add_parser("master-key", help="look after the keys of MASTER_KEYS"))
     audited = commands.add_parser("audit", help="look after the audit chains").add_subparsers(
         required=True, metavar="COMMAND"
     )
@@ -73,6 +76,20 @@ def _parser() -> argparse.ArgumentParser:
     acknowledge.set_defaults(run=_acknowledge_chain)
     _add_log(commands.add_parser("log", help="look after the transparency log"))
     return parser
+
+
+def _add_master_key(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser(
+        "status", help="say what is sealed under each key, and which may be dropped; 1 if one lacks"
+    ).set_defaults(run=_master_key_status)
+    reseal = commands.add_parser(
+        "reseal", help="have a worker seal everything anew under the key in front"
+    )
+    reseal.add_argument(
+        "--force", action="store_true", help="even if a process lately had another key in front"
+    )
+    reseal.set_defaults(run=_reseal)
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
@@ -100,9 +117,30 @@ def _migrate(_: argparse.Namespace) -> None:
         given = salts.complete(database, settings.master_keys)
         if given:
             print(f"sealed the chain names of {given} tenants that had none")
+        with database.across_tenants() as session:
+            missing = usage.check(session, settings.master_keys)
+        if missing:
+            print(f"warning: {usage.say_missing(missing)}")
         key = settings.root_admin_key
         if key and tenants.seed(database, settings.master_keys, key):
             print("made the tenant `default` with the key in ROOT_ADMIN_KEY")
+
+
+def _master_key_status(_: argparse.Namespace) -> int:
+    with _service() as (settings, database):
+        status = sealed_status.read(database, settings.master_keys)
+        for line in status.lines():
+            print(line)
+    return 1 if status.missing else 0
+
+
+def _reseal(arguments: argparse.Namespace) -> None:
+    with _service() as (settings, database):
+        with database.across_tenants() as session:
+            job = resealing.begin(session, settings.master_keys, force=arguments.force)
+        newest = settings.master_keys.ids[0]
+        print(f"a worker seals everything anew under {newest}: {ids.text('job', job.id)}")
+        print("`python -m app.manage master-key status` says how far it has come")
 
 
 def _generate(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ many in one MULTI. The PUBLISH in the same MULTI wakes the workers (`jobs/consum
 no message that nobody was told of.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -41,6 +42,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
     "verify_audit": "tick",
+    "check_master_keys": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 
@@ -117,10 +119,18 @@ class Bell:
     Nothing here raises for Redis's faults.
     """
 
-    def __init__(self, redis_url: str | None, tally: Tally | None = None) -> None:
-        """Connect nothing yet; without a URL the bell never rings. `tally` counts what it does."""
+    def __init__(
+        self,
+        redis_url: str | None,
+        tally: Tally | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Connect nothing yet; without a URL the bell never rings.
+
+        `tally` counts what it does; `clock` says, in seconds, when to try a failing Redis again.
+        """
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
-        self._breaker = Breaker(_BREAK_SECONDS)
+        self._breaker = Breaker(_BREAK_SECONDS, clock)
         self._tally = tally or Tally()
 
     @property

@@ -92,6 +92,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     for resource in RESOURCES:
         documented.register_blueprint(resource.blp)
     app.register_blueprint(site.blp)
+    site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     return app
 

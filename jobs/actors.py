@@ -7,6 +7,7 @@ import dramatiq
 from app.queue import ACTORS
 from jobs.anchor_audit import anchor_audit
 from jobs.broker import TIME_LIMIT_MS, BellBroker
+from jobs.check_master_keys import check_master_keys
 from jobs.deliver import deliver
 from jobs.expire_bundles import expire_bundles
 from jobs.integrate import integrate
@@ -28,6 +29,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "anchor_audit": anchor_audit,
     "stamp_checkpoint": stamp_checkpoint,
     "verify_audit": verify_audit,
+    "check_master_keys": check_master_keys,
 }
 
 # Milliseconds, of those that may take longer than any other.

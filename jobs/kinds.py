@@ -20,6 +20,7 @@ from app.core.jobs import Errand, Failed, Step
 from app.core.pack import building
 from app.core.pack.building import Builder
 from app.core.record import expiry
+from app.core.sealed import resealing
 from app.models import Job
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
@@ -32,6 +33,7 @@ def _digest(here: Runtime) -> Work:
     return Sender(
         mailer=here.mailer,
         transaction=here.database.transaction,
+        across_tenants=here.database.across_tenants,
         master_keys=settings.master_keys,
         links=Links(settings.base_url),
         address=settings.mail_from,
@@ -51,5 +53,6 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
     verification.KIND: lambda here: partial(verification.step, here.verifier),
+    resealing.KIND: lambda here: partial(resealing.step, here.settings.master_keys),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app import metrics
 from app.core import jobs as durable
-from app.core.jobs import Errand, Failed, JobFailed, Step
+from app.core.jobs import Errand, Failed, JobFailed, Name, Step
 from app.errors import Unavailable
 from app.models import NO_TENANT, Job
 from jobs.kinds import KINDS
@@ -29,32 +29,32 @@ class _NotOurs(Exception):
 
 
 def run_job(tenant_id: str, job_id: str) -> None:
-    """Work on one job until it ends, must wait, or others should have a turn."""
+    """Work on one job, and what it makes way for, until nothing is due or others have a turn."""
     work_on(runtime(), UUID(tenant_id), UUID(job_id))
 
 
 def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
     """Do the same with what a process holds."""
     until = time.monotonic() + TURN_SECONDS
-    while _one_step(here, tenant_id, job_id):
-        if shutting_down():
-            return
+    following = _one_step(here, tenant_id, job_id)
+    while following is not None and not shutting_down():
         if time.monotonic() > until:
-            here.bell.ring("run_job", (tenant_id, job_id))
+            here.bell.ring("run_job", following)
             return
+        following = _one_step(here, *following)
 
 
-def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
-    """Do one step if one is due; return whether to look for another."""
+def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
+    """Do one step if one is due; return which job to look at next."""
     with here.database.transaction(tenant_id) as session:
         job = durable.claim(session, tenant_id, job_id)
     if job is None:
-        return False
+        return None
     result = "failed"
     try:
-        more = _step(here, tenant_id, job)
+        following = _step(here, tenant_id, job)
         result = "done"
-        return more
+        return following
     except Unavailable:
         # Nobody's fault: the row is leased, and whoever comes when that ends goes on.
         raise
@@ -68,22 +68,26 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
         _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
     finally:
         here.tally.add(metrics.JOB_STEPS, job.kind, result)
-    return False
+    return None
 
 
-def _step(here: Runtime, tenant_id: UUID, job: Job) -> bool:
+def _step(here: Runtime, tenant_id: UUID, job: Job) -> Name | None:
     with _opened(here, tenant_id) as session:
         step = KINDS[job.kind](here)(session, tenant_id, job)
         if not isinstance(step, Errand):
-            return _ended(session, job, step)
-    return _run_errand(here, tenant_id, job, step)
+            _write(session, job, step)
+    if isinstance(step, Errand):
+        step = _run_errand(here, tenant_id, job, step)
+    return _following(job, step)
 
 
-def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> bool:
+def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:
     with renewed(here.database, job):
         said = errand.talk()
     with _opened(here, tenant_id) as session:
-        return _ended(session, job, errand.record(session, said))
+        step = errand.record(session, said)
+        _write(session, job, step)
+    return step
 
 
 def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
@@ -93,14 +97,20 @@ def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
     return here.database.transaction(tenant_id)
 
 
-def _ended(session: Session, job: Job, step: Step | Failed) -> bool:
+def _write(session: Session, job: Job, step: Step | Failed) -> None:
     if isinstance(step, Failed):
         kept = durable.fail(session, job, step.error, for_good=step.for_good)
     else:
         kept = durable.advance(session, job, step)
     if not kept:
         raise _NotOurs
-    return isinstance(step, Step) and step.cursor is not None
+
+
+def _following(job: Job, step: Step | Failed) -> Name | None:
+    if isinstance(step, Failed):
+        return None
+    own = None if step.cursor is None else (job.tenant_id, job.id)
+    return step.then() or own
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:

@@ -46,6 +46,7 @@ TIMETABLE: Final = by_name(
         # The sweep rings it each second while leaves wait; this holds the log against its head.
         Entry("integrate", actor="integrate", every=10, max_age=10),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
+        Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
         # A minute later: by then the heads that were just anchored are in a checkpoint.

@@ -17,7 +17,7 @@ from app.core.callers import OPERATOR
 from app.core.log import publication
 from app.database import Database
 from app.dev.tsa import TimestampAuthority
-from app.ledger.notes import VerifierKey
+from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
 from app.lib import timestamps
 from app.lib.timestamps import read_certificates
@@ -27,6 +27,7 @@ from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.logs import World, add_leaves, new_world
 from tests.secrets import MASTER_KEYS
+from tests.witnesses import Witness
 
 
 @dataclass
@@ -154,6 +155,22 @@ def put_stamp(
         place = {"generation": row.generation, "size": row.size}
         connection.execute(text(_STAMP), place | values)
     return made.response
+
+
+_COSIGN = """
+INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
+VALUES (:generation, :size, :name, :hash, :line, clock_timestamp())
+"""
+
+
+def put_line(owner: Engine, witness: Witness) -> None:
+    """Put a witness's cosignature of the newest checkpoint into its row."""
+    with owner.begin() as connection:
+        row = connection.execute(text(_NEWEST), {"size": 1 << 40}).one()
+        line = witness.cosign(Note.parse(row.note).text)
+        key = {"name": line.name, "hash": line.key_hash, "line": str(line)}
+        place = {"generation": row.generation, "size": row.size}
+        connection.execute(text(_COSIGN), place | key)
 
 
 @contextmanager

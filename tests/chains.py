@@ -16,16 +16,19 @@ from sqlalchemy import Engine, text
 from app.core import jobs, tenants
 from app.core.anchoring import heads
 from app.core.audit import chain
+from app.core.audit.verification import breaks
+from app.core.audit.verification import jobs as verification
 from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM
+from app.core.jobs import Errand, Failed
 from app.core.log.heads import FileHead
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
-from app.models import NO_TENANT
+from app.models import NO_TENANT, Job
 from app.settings import Settings
 from tests.logs import World, add_leaves
 from tests.secrets import MASTER_KEYS
@@ -177,6 +180,38 @@ def anchor(world: World) -> None:
             if job is not None:
                 step = heads.step(MASTER_KEYS, session, NO_TENANT, job)
                 jobs.advance(session, job, step)
+
+
+def done(place: Place, job: Job) -> Job:
+    """Run a job as a worker does; return it as it ended."""
+    while True:
+        with place.world.database.across_tenants() as session:
+            claimed = jobs.claim(session, job.tenant_id, job.id)
+            if claimed is None:
+                return jobs.get(session, job.tenant_id, job.id)
+            step = verification.step(place.verifier, session, job.tenant_id, claimed)
+        said = step.talk() if isinstance(step, Errand) else None
+        with place.world.database.across_tenants() as session:
+            ended = step.record(session, said) if isinstance(step, Errand) else step
+            if isinstance(ended, Failed):
+                jobs.fail(session, claimed, ended.error, for_good=ended.for_good)
+            else:
+                jobs.advance(session, claimed, ended)
+
+
+def daily_run(place: Place) -> dict[str, object]:
+    """Verify every chain as the worker does each day; return what it shows of that."""
+    with place.world.database.across_tenants() as session:
+        job = verification.look(session)
+    ended = done(place, job)
+    assert ended.status == "succeeded", ended.error
+    return dict(json.loads(ended.progress or "{}"))
+
+
+def standing(place: Place) -> str | None:
+    """Return what operators are told of breaks."""
+    with place.world.database.across_tenants() as session:
+        return breaks.standing(session)
 
 
 # What attacks change, and what comes of being found.

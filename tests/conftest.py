@@ -15,10 +15,12 @@ from uuid import UUID
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, create_engine, text
 from werkzeug.test import TestResponse
 
+from app import database as database_module
 from app import migrations
 from app.api.services import EXTENSION
 from app.core import tenants
@@ -31,8 +33,28 @@ from app.web import create_app
 from jobs.runtime import Runtime
 from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
-hypothesis_settings.register_profile("tests", deadline=None, print_blob=True)
+# How long examples take says more of what else the machine does than of the code.
+hypothesis_settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 hypothesis_settings.load_profile("tests")
+
+
+# What the service sets for each of its transactions.
+PATIENCE, SET_TENANT = database_module._PATIENCE, database_module._SET_TENANT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine_that_stands_still() -> Iterator[None]:
+    """Let no transaction of the tests' own process end because that got no processor for 5 s.
+
+    `tests/core/test_idle_transactions.py` has the 5 s back.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in [("_PATIENCE", PATIENCE), ("_SET_TENANT", SET_TENANT)]:
+            assert "'5s'" in value
+            monkeypatch.setattr(database_module, name, value.replace("'5s'", "'60s'"))
+        yield
 
 
 @dataclass(frozen=True)

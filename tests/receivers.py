@@ -1,12 +1,10 @@
 """Real servers on this machine to send to: well-behaved ones, broken ones and hostile ones.
 
 `Listener` hands each connection to a function of the test and counts what reaches it. `Receiver` is
-one that speaks HTTP/1.1, keeps what it got and answers as the test says. `Authority` signs
-certificates for either.
+one that speaks HTTP/1.1, keeps what it got and answers as the test says.
 """
 
 import contextlib
-import datetime as dt
 import ipaddress
 import socket
 import ssl
@@ -14,14 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
@@ -167,109 +159,3 @@ class Receiver(Listener):
                 if answer is None:
                     return
                 connection.sendall(answer)
-
-
-class Authority:
-    """A certificate authority of the test's own: `ca_file` holds its root.
-
-    `asked_for` lists the server names (SNI) that clients of its servers asked for.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _common_name("Test root")
-        self.asked_for: list[str | None] = []
-        usage = x509.KeyUsage(
-            key_cert_sign=True,
-            crl_sign=True,
-            digital_signature=False,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        root = (
-            _certificate(self._name, self._name, self._key, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.ca_file = str(folder / "root.pem")
-        Path(self.ca_file).write_bytes(root.public_bytes(serialization.Encoding.PEM))
-
-    def server(self, *names: str, expired: bool = False, trusted: bool = True) -> ssl.SSLContext:
-        """Return a server's context with a certificate for `names`, some of them addresses.
-
-        `trusted=False` lets the certificate sign itself.
-        """
-        key = ec.generate_private_key(ec.SECP256R1())
-        signer = self._key if trusted else key
-        subject = _common_name(names[0])
-        issuer = self._name if trusted else subject
-        certificate = (
-            _certificate(subject, issuer, key, signer, days=-1 if expired else 30)
-            .add_extension(
-                x509.SubjectAlternativeName([_name(name) for name in names]), critical=False
-            )
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .sign(signer, hashes.SHA256())
-        )
-        return self._context(certificate, key)
-
-    def _context(
-        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
-    ) -> ssl.SSLContext:
-        file = self._folder / f"{certificate.serial_number:x}.pem"
-        file.write_bytes(
-            certificate.public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        context.sni_callback = self._note_name
-        return context
-
-    def _note_name(
-        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
-    ) -> None:
-        self.asked_for.append(name)
-
-
-def _common_name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
-    days: int = 30,
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=30))
-        .not_valid_after(now + dt.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(authority, critical=False)
-    )

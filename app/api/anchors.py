@@ -1,8 +1,10 @@
 """The anchors of the audit chain over HTTP: heads in the public log, and what proves them."""
 
+from datetime import datetime
 from typing import Any
 
 from flask import Response
+from sqlalchemy.orm import Session
 
 from app.api import fields
 from app.api.auth import caller, requires
@@ -12,8 +14,9 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
 from app.clock import rfc3339
-from app.core.anchoring import anchors, evidence
-from app.core.anchoring.anchors import AnchorReader
+from app.core.anchoring import anchors, troubles, vouching
+from app.core.anchoring.anchors import AnchorReader, Covered, Standing
+from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
 from app.lib.canonical_json import MAX_INTEGER
 from app.settings import Settings
@@ -58,8 +61,24 @@ class AnchorSchema(fields.Schema):
     cosignatures = fields.Items(fields.Text(20_000), required=True, max_items=1000)
 
 
+class TroubleSchema(fields.Schema):
+    """What keeps a part of anchoring from happening, for all tenants alike."""
+
+    part = fields.Text(
+        1000,
+        required=True,
+        metadata={"description": "`heads`, `log`, `timestamps`, `quorum`, or `witness …`."},
+    )
+    since = fields.Time(required=True)
+    alarm = fields.Boolean(
+        required=True,
+        metadata={"description": "This witness has cosigned another log of our name."},
+    )
+    detail = fields.Text(1000, required=True)
+
+
 class AnchoringSchema(fields.Schema):
-    """Whether heads are anchored, and who vouches for the log besides the service itself."""
+    """How far the chain is anchored, who vouches for that, and what fails at present."""
 
     enabled = fields.Boolean(required=True)
     disabled_since = fields.Time(
@@ -67,9 +86,25 @@ class AnchoringSchema(fields.Schema):
         allow_none=True,
         metadata={"description": "Null also if no entry of the chain says when."},
     )
-    anchored_by = fields.Items(
-        fields.Choice(evidence.Voucher), required=True, max_items=len(evidence.Voucher)
+    anchored_through = fields.Integer(
+        1,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={"description": "The newest entry whose head is in the published log."},
     )
+    unanchored_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "When the first entry behind that was made; null without one."},
+    )
+    anchored_by = fields.Items(
+        fields.Choice(Voucher),
+        required=True,
+        max_items=len(Voucher),
+        metadata={"description": "Who vouches for that head, by the evidence that is there."},
+    )
+    troubles = fields.Items(fields.Object(TroubleSchema), required=True, max_items=1000)
     detail = fields.Text(1000, required=True)
 
 
@@ -89,9 +124,10 @@ class AnchorPageSchema(fields.Schema):
 def list_anchors(args: dict[str, Any]) -> Response:
     """List the anchors of the audit chain
 
-    Newest first, each with the best evidence there is: a quorum of witnesses before a timestamp,
-    that before the log alone, and of equals the earliest checkpoint. `anchoring` says whether the
-    chain is anchored at present, and by whom.
+    Newest first, each with the best evidence there is: a quorum of witnesses and a timestamp before
+    either, witnesses before a timestamp, that before the log alone, and of equals the earliest
+    checkpoint. `anchoring` says how far the chain is anchored, who vouches for its newest anchored
+    head by evidence that is there, and what fails at present.
     """
     settings = services().settings
     tenant_id = caller().tenant_id
@@ -109,18 +145,32 @@ def list_anchors(args: dict[str, Any]) -> Response:
             reader.rows,
             reader.represent,
             position=lambda anchor: anchor.seq,
-            beside={"anchoring": _anchoring(settings, standing)},
+            beside={"anchoring": _anchoring(session, settings, standing, reader.covered())},
         )
 
 
-def _anchoring(settings: Settings, standing: anchors.Standing) -> dict[str, Any]:
-    vouchers = evidence.vouchers(
-        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
-    )
-    since = standing.disabled_since
+def _anchoring(
+    session: Session, settings: Settings, standing: Standing, covered: Covered
+) -> dict[str, Any]:
+    others = vouching.asked(timestamps=settings.tsa_url is not None, policy=settings.witness_policy)
     return {
         "enabled": standing.enabled,
-        "disabled_since": None if since is None else rfc3339(since),
-        "anchored_by": list(vouchers),
-        "detail": evidence.said_of(vouchers),
+        "disabled_since": _time(standing.disabled_since),
+        "anchored_through": covered.through,
+        "unanchored_since": _time(covered.unanchored_since),
+        "anchored_by": list(covered.vouchers),
+        "troubles": [
+            {
+                "part": each.part,
+                "since": rfc3339(each.since),
+                "alarm": each.alarm,
+                "detail": vouching.trouble(each),
+            }
+            for each in troubles.rows(session)
+        ],
+        "detail": vouching.of_chain(standing, covered, others),
     }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else rfc3339(moment)

@@ -71,7 +71,7 @@ class DigestSchema(fields.Schema):
     data_at = fields.Time(
         required=True,
         allow_none=True,
-        metadata={"description": "From when on, for a minute, the mail may have been accepted."},
+        metadata={"description": "From when on the mail may have been accepted."},
     )
     sent_at = fields.Time(required=True, allow_none=True)
 

@@ -32,8 +32,8 @@ from app.core.pack.asking import Standing
 from app.core.pack.store import Stored, Vanished
 from app.core.record import contents
 from app.database import Database
-from app.errors import Busy, PackFailed
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.errors import Busy, PackFailed, PackUnreadable
+from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
 
 blp = Blueprint(
@@ -49,6 +49,29 @@ _STATE = "x-service-evidence"
 _MOST_RETRY_AFTER = 60
 
 _log = structlog.get_logger(__name__)
+
+
+def _header(description: str, **schema: object) -> dict[str, object]:
+    return {"description": description, "schema": {"type": "string"} | schema}
+
+
+_ZIP = {"type": "string", "format": "binary"}
+_APPLIED = {"Preference-Applied": _header("What was done of `Prefer`, if anything was.")}
+_PACK_HEADERS = {
+    "ETag": _header("The SHA-256 of the ZIP, in hex."),
+    "Content-Disposition": _header("The name of the file."),
+    _STATE: _header(
+        "`current`, or `outdated`: whole and valid, while a better is made.",
+        enum=["current", "outdated"],
+    ),
+    **_APPLIED,
+}
+_PENDING_HEADERS = {
+    "Location": _header("Where to ask again: this URL."),
+    "Retry-After": _header("In how many seconds.", pattern="^[0-9]+$"),
+    **_APPLIED,
+}
+_RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("Which bytes of how many these are.")}
 
 
 class PendingJobSchema(JobSchema):
@@ -73,20 +96,20 @@ class PackPendingSchema(fields.Schema):
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(
-    200,
-    {"type": "string", "format": "binary"},
-    content_type=MEDIA_TYPE,
-    headers={
-        "ETag": {"description": "The SHA-256 of the ZIP, in hex.", "schema": {"type": "string"}},
-        _STATE: {
-            "description": "`current`, or `outdated`: whole and valid, while a better is made.",
-            "schema": {"type": "string", "enum": ["current", "outdated"]},
-        },
-    },
+@blp.response(200, _ZIP, content_type=MEDIA_TYPE, headers=_PACK_HEADERS)
+@blp.alt_response(
+    202,
+    schema=PackPendingSchema,
+    description="It is being built: come back.",
+    headers=_PENDING_HEADERS,
 )
-@blp.alt_response(202, schema=PackPendingSchema, description="It is being built: come back.")
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
+@blp.alt_response(
+    206,
+    schema=_ZIP,
+    content_type=MEDIA_TYPE,
+    description="The range that was asked for.",
+    headers=_RANGE_HEADERS,
+)
 @blp.alt_response(304, description="The caller has these bytes.")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
@@ -99,7 +122,8 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     A ZIP that an auditor checks offline with the `verify.py` in it, or better with that of
     `/verify.py`. The first request begins a job that builds it; with a key the answer waits for
     that up to ten seconds, or as `Prefer: wait=N` says. Else, and for share links and public
-    records at once, 202 with `Location` (this URL) and `Retry-After`.
+    records at once, 202 with `Location` (this URL) and `Retry-After`. Few wait at a time: with no
+    room to, the 202 comes at once, and without `Preference-Applied`.
 
     Once there is better evidence (a timestamp, witnesses), a new key or a new release, the pack is
     made anew at the next request; the one before is answered until then, unless `Prefer: wait`
@@ -109,7 +133,7 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
         return _asked()
     except _Damaged as damage:
         _discard(services().database, damage.pack)
-        raise
+        raise PackUnreadable("It was changed in the database; another is built.", 1) from None
 
 
 class _Damaged(Exception):
@@ -131,10 +155,10 @@ def _asked() -> Response:
         job = _worth_waiting_for(found, wait)
         if job is None:
             return _answer(session, record, found, holder, wait)
-    _wait_for(job, wait)
+    waited = _wait_for(job, wait)
     with admitted() as (session, record):
         found = asking.ask(session, settings, record, any_pack=True)
-        return _answer(session, record, found, holder, wait)
+        return _answer(session, record, found, holder, wait, waited=waited)
 
 
 def _patience(holder: Caller | None) -> Patience:
@@ -149,25 +173,33 @@ def _worth_waiting_for(found: Standing, wait: Patience) -> Job | None:
     return found.job if wanted and at_it else None
 
 
-def _wait_for(job: Job, wait: Patience) -> None:
+def _wait_for(job: Job, wait: Patience) -> bool:
+    """Wait for a job to settle; say whether there was room to."""
     database = services().database
 
     def settled() -> bool:
         with database.transaction(job.tenant_id) as session:
             return asking.is_settled(session, job.tenant_id, job.id)
 
-    waiting.wait_until(settled, wait.seconds)
+    return waiting.wait_until(settled, wait.seconds)
 
 
 def _answer(
-    session: Session, record: Record, found: Standing, holder: Caller | None, wait: Patience
+    session: Session,
+    record: Record,
+    found: Standing,
+    holder: Caller | None,
+    wait: Patience,
+    *,
+    waited: bool = False,
 ) -> Response:
     if found.pack is not None:
         answered = _zip(session, record, found.pack, holder)
         answered.headers[_STATE] = "current" if found.is_current else "outdated"
     else:
         answered = _pending(found.job, holder)
-    if wait.asked and (wait.seconds > 0 or answered.status_code == 202):
+    # Only what was done (RFC 7240 section 3): who waits for nothing gets 202 before it is there.
+    if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 
@@ -223,7 +255,9 @@ def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) 
 
 def _told(database: Database, pack: Stored, error: Exception) -> bool:
     """Tell of what ends a download under way, and have a damaged pack made anew."""
-    if isinstance(error, CannotOpen):
+    if isinstance(error, KeyMissing):
+        _log.error("pack_without_key", reason=str(error), **_names(pack))
+    elif isinstance(error, CannotOpen):
         _discard(database, pack)
     elif isinstance(error, Vanished):
         _log.info("pack_vanished", **_names(pack))
@@ -244,6 +278,10 @@ def _first_part(
     """Return the part where the answer begins, while it can still be another answer."""
     try:
         return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
+    except KeyMissing as error:
+        _log.error("pack_without_key", reason=str(error), **_names(pack))
+        detail = "It was sealed under a master key that this service does not have now."
+        raise PackUnreadable(detail, _MOST_RETRY_AFTER) from None
     except CannotOpen:
         raise _Damaged(pack) from None
     except Vanished:

@@ -57,7 +57,14 @@ class JobSchema(fields.Schema):
         metadata={"description": "How often it has failed since it last made progress."},
     )
     run_at = fields.Time(required=True, metadata={"description": "When it goes on, or went on."})
-    progress = plain.Dict(required=True, allow_none=True)
+    progress = plain.Dict(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "How far it has come. Null of `verify_audit`, whose answer is given by"
+            " `GET /v1/audit/verify`."
+        },
+    )
     error = fields.Text(10_000, required=True, allow_none=True)
     created_at = fields.Time(required=True)
     finished_at = fields.Time(required=True, allow_none=True)

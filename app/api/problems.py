@@ -194,6 +194,13 @@ KINDS: Mapping[str, Kind] = {
         "it tried again by POST /v1/jobs/:id/retry; an hour after its end the next request for the "
         "pack begins another. The record's bundle and log-proof can be read meanwhile.",
     ),
+    "evidence-pack-unreadable": Kind(
+        503,
+        "The stored evidence pack does not open",
+        "Repeat the request after the seconds that Retry-After names. What was changed has been "
+        "deleted, and another is built. What was sealed under a master key that the service does "
+        "not have now is kept, until its operator has put that key back.",
+    ),
     "busy": Kind(
         503,
         "Too much at once",
@@ -255,6 +262,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(errors.BundleExpired, _bundle_expired)
     app.register_error_handler(errors.PackFailed, _pack_failed)
+    app.register_error_handler(errors.PackUnreadable, _pack_unreadable)
     app.register_error_handler(RateLimited, _rate_limited)
     app.register_error_handler(errors.Busy, _busy)
     app.register_error_handler(errors.Unavailable, _unavailable)
@@ -301,6 +309,10 @@ def _bundle_expired(error: errors.BundleExpired) -> Response:
 def _pack_failed(error: errors.PackFailed) -> Response:
     members = {"job_id": error.job_id}
     return problem(error.slug, error.detail, members=members, headers={"Retry-After": "60"})
+
+
+def _pack_unreadable(error: errors.PackUnreadable) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": str(error.retry_after)})
 
 
 def _rate_limited(error: RateLimited) -> Response:

@@ -5,11 +5,14 @@ strict Content-Security-Policy.
 """
 
 import html
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import flask_swagger_ui
-from flask import Blueprint, Response, abort, current_app, redirect, send_from_directory
+from apispec import APISpec
+from flask import Blueprint, Flask, Response, abort, current_app, redirect, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.auth import public
@@ -58,6 +61,27 @@ Disallow: /s/
 Disallow: /unsubscribe/
 Disallow: /v1/
 """
+# As the document has it.
+_VERIFIER: dict[str, Any] = {
+    "summary": "Read the program that checks evidence packs",
+    "description": "`verify.py`: the bytes that are in each pack of this release. It needs Python "
+    "3.8 or newer, and nothing else.",
+    "security": [],
+    "responses": {
+        200: {
+            "description": "The program.",
+            "content": {"text/x-python": {"schema": {"type": "string"}}},
+            "headers": {"ETag": {"description": "Its SHA-256.", "schema": {"type": "string"}}},
+        },
+        206: {
+            "description": "The range that was asked for.",
+            "content": {"text/x-python": {"schema": {"type": "string"}}},
+        },
+        304: {"description": "The caller has these bytes."},
+        412: "PRECONDITION_FAILED",
+        416: "REQUESTED_RANGE_NOT_SATISFIABLE",
+    },
+}
 _PROBLEM = """\
 <!doctype html>
 <html lang="en">
@@ -103,6 +127,12 @@ def verifier() -> Response:
     )
     answered.headers["Cache-Control"] = "no-cache"
     return answered
+
+
+def describe(app: Flask, spec: APISpec) -> None:
+    """Put into the document what of these pages programs read: the verifier."""
+    (rule,) = app.url_map.iter_rules(f"{blp.name}.{verifier.__name__}")
+    spec.path(rule=rule, operations={"get": deepcopy(_VERIFIER)})
 
 
 @blp.get("/openapi.json")

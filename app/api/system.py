@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.orm import Session
 
 from app import counters, migrations
 from app.api import exposition, fields
@@ -15,17 +16,19 @@ from app.api.auth import public
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
-from app.core.anchoring import evidence, troubles
+from app.core.anchoring import evidence, troubles, vouching
 from app.core.audit.verification import breaks
 from app.core.gauges import Gauges
-from app.core.log import generations, status
+from app.core.log import generations, publication, status
+from app.core.sealed import usage
 from app.errors import Unauthenticated, Unavailable
+from app.ledger.notes import Malformed
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "log", "anchoring", "audit")
+_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -59,7 +62,8 @@ def readyz() -> Response:
     """Say whether requests can be served.
 
     Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
-    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `log` is among
+    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `master_keys` is
+    among them when MASTER_KEYS lacks a key that something may be sealed under. `log` is among
     them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
@@ -67,7 +71,7 @@ def readyz() -> Response:
     """
     database = _database_state()
     parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
-    parts["audit"] = _audit(database)
+    parts |= {"audit": _audit(database), "master_keys": _master_keys(database)}
     missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
     body: dict[str, Any] = {
@@ -141,18 +145,30 @@ def _log_states(database: str) -> dict[str, str]:
 
 
 def _anchoring(database: str) -> dict[str, str]:
-    """Say what is not anchored, and who vouches for what is."""
-    settings = services().settings
-    by = evidence.vouchers(timestamps=settings.tsa_url is not None, policy=settings.witness_policy)
-    said = evidence.said_of(by)
+    """Say what is not anchored, and who vouches for the log, by evidence that is there."""
     if database != "up":
-        return {"anchoring": "unknown", "anchored_by": said}
+        return _UNKNOWN
     try:
         with services().database.across_tenants() as session:
             found = [troubles.line(each) for each in troubles.rows(session)]
+            return {"anchoring": "; ".join(found) or "up", "anchored_by": _vouchers(session)}
     except Unavailable:
-        return {"anchoring": "unknown", "anchored_by": said}
-    return {"anchoring": "; ".join(found) or "up", "anchored_by": said}
+        return _UNKNOWN
+
+
+def _vouchers(session: Session) -> str:
+    settings = services().settings
+    policy, trusted = settings.witness_policy, settings.tsa_ca_file
+    others = vouching.asked(timestamps=settings.tsa_url is not None, policy=policy)
+    try:
+        last = publication.current(session)
+        reach = None if last is None else evidence.reach(session, last, policy, trusted)
+    except Malformed:
+        return "Nobody can say: what the database holds of the log is damaged."
+    return vouching.of_log(reach, others)
+
+
+_UNKNOWN = {"anchoring": "unknown", "anchored_by": "unknown"}
 
 
 def _audit(database: str) -> str:
@@ -164,6 +180,18 @@ def _audit(database: str) -> str:
             return breaks.standing(session) or "up"
     except Unavailable:
         return "unknown"
+
+
+def _master_keys(database: str) -> str:
+    """Say which keys are needed and not there."""
+    if database != "up":
+        return "unknown"
+    try:
+        with services().database.across_tenants() as session:
+            missing = usage.check(session, services().settings.master_keys)
+    except Unavailable:
+        return "unknown"
+    return usage.say_missing(missing) if missing else "up"
 
 
 def _others() -> dict[str, str]:

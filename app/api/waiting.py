@@ -19,21 +19,24 @@ _room = BoundedSemaphore(AT_ONCE)
 
 
 def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
-    """Look until `settled()` is true, for so many seconds; False at once if too many wait here."""
+    """Look until `settled()` is true, for so many seconds; say whether that was done.
+
+    False at once, without a look, if too many wait here.
+    """
     if seconds <= 0 or not _room.acquire(blocking=False):
         return False
     try:
-        return _looked(settled, time.monotonic() + seconds)
+        _look(settled, time.monotonic() + seconds)
     finally:
         _room.release()
+    return True
 
 
-def _looked(settled: Callable[[], bool], until: float) -> bool:
+def _look(settled: Callable[[], bool], until: float) -> None:
     pause = _FIRST_PAUSE
     while not settled():
         left = until - time.monotonic()
         if left <= 0:
-            return False
+            return
         time.sleep(min(pause, left))
         pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)
-    return True

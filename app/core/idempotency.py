@@ -54,7 +54,7 @@ class Request:
 
     @property
     def _identity(self) -> str:
-        return f"idempotency_keys/{self.tenant_id}/{self.api_key_id}/{self.scope.hex()}/answer"
+        return identity(self.tenant_id, self.api_key_id, self.scope)
 
     def find(self, session: Tx, master_keys: MasterKeys) -> tuple[int, bytes] | None:
         """Return the kept (status, answer) of this request, or None if it has not been made yet.
@@ -100,3 +100,8 @@ def forget_old(session: Tx) -> int:
         )
         .rowcount
     )
+
+
+def identity(tenant_id: UUID, api_key_id: UUID, scope: bytes) -> str:
+    """Name the place of a kept answer, for which it is sealed."""
+    return f"idempotency_keys/{tenant_id}/{api_key_id}/{scope.hex()}/answer"

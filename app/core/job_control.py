@@ -16,6 +16,8 @@ from app.models import Job
 
 # Others do what somebody's rules demand, and leave an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay"})
+# What these leave in their rows is an answer under a seal: it is asked for where it is opened.
+_SEALED = frozenset({"verify_audit"})
 
 
 def find(
@@ -67,6 +69,7 @@ def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
 
 def represent(job: Job) -> dict[str, Any]:
     """Return a job as its GET answers it."""
+    shown = job.progress if job.kind not in _SEALED else None
     return {
         "id": ids.text("job", job.id),
         "kind": job.kind,
@@ -74,7 +77,7 @@ def represent(job: Job) -> dict[str, Any]:
         "status": job.status,
         "attempts": job.attempts,
         "run_at": rfc3339(job.run_at),
-        "progress": json.loads(job.progress) if job.progress else None,
+        "progress": json.loads(shown) if shown else None,
         "error": job.error,
         "created_at": rfc3339(job.created_at),
         "finished_at": rfc3339(job.finished_at) if job.finished_at else None,

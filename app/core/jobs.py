@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from sqlalchemy import func, select, text, update
@@ -33,14 +33,22 @@ _NOW = func.clock_timestamp()
 
 _Said = TypeVar("_Said")
 
+# Tenant and job.
+Name: TypeAlias = tuple[UUID, UUID]
+
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of a job did: where to go on (None: it is done), and what to show meanwhile."""
+    """What one step of a job did: where to go on (None: it is done), and what to show meanwhile.
+
+    `then` is asked once that is committed, and may name another job that waited for what this step
+    has left: whoever did this goes on with it.
+    """
 
     cursor: str | None
     progress: Mapping[str, Any]
     wait: timedelta = timedelta(0)
+    then: Callable[[], Name | None] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     return _make(tx, master_keys, purpose) if found is None else _opened(master_keys, *found)
 
 
+def current_id(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> str:
+    """Return the id of the key that signs now, which is not opened; the first who asks makes it."""
+    found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
+    return _make(tx, master_keys, purpose).public.id if found is None else str(found[0])
+
+
 def rows(session: Session) -> Sequence[SigningKeyRow]:
     """Return every key there ever was, oldest first."""
     return session.scalars(select(SigningKeyRow).order_by(SigningKeyRow.created_at)).all()
@@ -113,7 +119,7 @@ def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
 
 def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     fresh = SigningKey.generate()
-    sealed = master_keys.seal(fresh.seed, _identity(fresh.public.id))
+    sealed = master_keys.seal(fresh.seed, identity(fresh.public.id))
     cursor(tx).execute(
         "INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key)"
         " VALUES (%s, %s, %s, %s)",
@@ -124,8 +130,9 @@ def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
 
 @lru_cache(maxsize=16)
 def _opened(master_keys: MasterKeys, key_id: str, sealed: bytes) -> SigningKey:
-    return SigningKey(master_keys.open(sealed, _identity(key_id)))
+    return SigningKey(master_keys.open(sealed, identity(key_id)))
 
 
-def _identity(key_id: str) -> str:
+def identity(key_id: str) -> str:
+    """Name the place of a private key, for which it is sealed."""
     return f"signing_keys/{key_id}/private"

@@ -35,8 +35,6 @@ _MOST_BYTES = 16 * 1024
 _OPENSSL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
-# Without `certs`: an answer with a second certificate is not in the order that DER asks of a set,
-# and strict readers refuse it.
 _CONFIGURATION = """\
 [tsa]
 default_tsa = own
@@ -51,6 +49,8 @@ digests = sha256
 accuracy = secs:1
 ess_cert_id_alg = sha256
 """
+# Beside its own certificate; openssl leaves the two in no order.
+_WITH_ROOT = "certs = {folder}/root.pem\n"
 
 _Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
@@ -65,8 +65,19 @@ class KeyType(enum.StrEnum):
 class TimestampAuthority:
     """An authority in a folder; in a `with` it also listens, on `url`."""
 
-    def __init__(self, folder: Path, key_type: KeyType = KeyType.RSA, port: int = 0) -> None:
-        """Make its keys and certificates if they are not there. Raises `CannotStart`."""
+    def __init__(
+        self,
+        folder: Path,
+        key_type: KeyType = KeyType.RSA,
+        port: int = 0,
+        *,
+        sends_root: bool = False,
+    ) -> None:
+        """Make its keys and certificates if they are not there. Raises `CannotStart`.
+
+        With `sends_root` its answers include the root beside its own certificate, as those of some
+        authorities do.
+        """
         openssl = shutil.which("openssl")
         if openssl is None:
             raise CannotStart("there is no openssl on this machine, which stamps for the TSA")
@@ -77,6 +88,8 @@ class TimestampAuthority:
         self._server: ThreadingHTTPServer | None = None
         if not self.ca_file.is_file():
             _make(self.folder, key_type)
+        written = _CONFIGURATION + (_WITH_ROOT if sends_root else "")
+        (self.folder / "tsa.cnf").write_text(written.format(folder=self.folder), "utf-8")
 
     @property
     def ca_file(self) -> Path:
@@ -182,7 +195,6 @@ def _make(folder: Path, key_type: KeyType) -> None:
         (folder / name).write_bytes(_private_bytes(key))
     (folder / "tsa.pem").write_bytes(own.public_bytes(serialization.Encoding.PEM))
     (folder / "serial").write_text("01\n", "ascii")
-    (folder / "tsa.cnf").write_text(_CONFIGURATION.format(folder=folder), "utf-8")
     (folder / "root.pem").write_bytes(root.public_bytes(serialization.Encoding.PEM))
 
 
@@ -228,12 +240,15 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path(".data/tsa"))
     parser.add_argument("--port", type=int, default=3180)
     parser.add_argument("--key", type=KeyType, choices=list(KeyType), default=KeyType.RSA)
+    parser.add_argument("--sends-root", action="store_true", help="answer with the root as well")
     args = parser.parse_args()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        with TimestampAuthority(args.folder, args.key, args.port) as authority:
+        with TimestampAuthority(
+            args.folder, args.key, args.port, sends_root=args.sends_root
+        ) as authority:
             print(f"TSA_URL={authority.url}")
             print(f"TSA_CA_FILE={authority.ca_file}", flush=True)
             stopped.wait()

@@ -5,15 +5,17 @@ hung server costs one caller its timeout now and then, and everybody else nothin
 """
 
 import time
+from collections.abc import Callable
 from threading import Lock
 
 
 class Breaker:
     """Whether a call is worth trying; shared by the threads of a process."""
 
-    def __init__(self, seconds: float) -> None:
-        """`seconds` pass between two tries while the other side fails."""
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`seconds`, by `clock`, pass between two tries while the other side fails."""
         self._seconds = seconds
+        self._clock = clock
         self._lock = Lock()
         self._failing = False
         self._try_again_at = 0.0
@@ -23,18 +25,23 @@ class Breaker:
         with self._lock:
             if not self._failing:
                 return True
-            now = time.monotonic()
+            now = self._clock()
             if now < self._try_again_at:
                 return False
             self._try_again_at = now + self._seconds
             return True
+
+    def is_open(self) -> bool:
+        """Say whether a caller would be held back now."""
+        with self._lock:
+            return self._failing and time.monotonic() < self._try_again_at
 
     def failed(self) -> bool:
         """Note a failure; True when it is the first since the last success."""
         with self._lock:
             opens = not self._failing
             self._failing = True
-            self._try_again_at = time.monotonic() + self._seconds
+            self._try_again_at = self._clock() + self._seconds
             return opens
 
     def succeeded(self) -> bool:

@@ -1,9 +1,9 @@
 """Sealing at rest: what the database holds of a secret is useless without MASTER_KEYS.
 
 AES-256-GCM under the newest master key. The sealed bytes begin with a version and the id of their
-key, so a key can be rotated: older keys still open what they sealed, `is_current` finds what waits
-to be sealed again. The identity of the row is authenticated with them, so sealed bytes that are
-copied into another row, or another column, do not open there.
+key, so a key can be rotated: older keys still open what they sealed, what waits to be sealed anew
+is known without being opened, and `reseal` does it. The identity of the row is authenticated with
+them, so sealed bytes that are copied into another row, or another column, do not open there.
 
     version (1 byte, 0x01) | key id (4) | nonce (12, random) | ciphertext and its tag (16)
 """
@@ -24,9 +24,19 @@ _TAG_BYTES = 16
 _HEADER_BYTES = len(_VERSION) + _KEY_ID_BYTES
 _OVERHEAD = _HEADER_BYTES + _NONCE_BYTES + _TAG_BYTES
 
+KEY_NAMED_IN = _HEADER_BYTES
+"""Sealed bytes name their key in so many bytes at their beginning."""
+
+ALIKE_IN_NONE = _HEADER_BYTES + _NONCE_BYTES
+"""No two seals begin with the same so many bytes."""
+
 
 class CannotOpen(Exception):
     """Sealed bytes do not open: unknown key, other row, or changed. Holds nothing secret."""
+
+
+class KeyMissing(CannotOpen):
+    """The master key that sealed them is none of these: with it they may open."""
 
 
 class MasterKeys:
@@ -41,6 +51,16 @@ class MasterKeys:
             raise ValueError("A master key stands there twice; remove one.")
         self._newest = _key_id(keys[0])
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The public ids of the keys (8 hex digits each), newest first."""
+        return tuple(key_id.hex() for key_id in self._ciphers)
+
+    @property
+    def header(self) -> bytes:
+        """How everything begins that the newest key sealed: KEY_NAMED_IN bytes."""
+        return _VERSION + self._newest
+
     @classmethod
     def parse(cls, text: str) -> "MasterKeys":
         """Read the setting: keys of 32 bytes in base64 or base64url, newest first, comma between.
@@ -51,18 +71,18 @@ class MasterKeys:
 
     @staticmethod
     def generate() -> str:
-        """Return a fresh key as MASTER_KEYS takes it; to rotate, put it and a comma in front."""
+        """Return a fresh key as MASTER_KEYS takes it; docs/operations.md says how to rotate."""
         return base64.urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode("ascii")
 
     def __repr__(self) -> str:
-        return f"MasterKeys({', '.join(key_id.hex() for key_id in self._ciphers)})"
+        return f"MasterKeys({', '.join(self.ids)})"
 
     def seal(self, plaintext: bytes, identity: str) -> bytes:
         """Seal bytes for one place, such as `webhooks/<tenant>/<id>/secret`, under the newest key.
 
         The nonce is random: one key is good for 2^32 seals (NIST SP 800-38D section 8.3).
         """
-        header = _VERSION + self._newest
+        header = self.header
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = self._ciphers[self._newest].encrypt(nonce, plaintext, header + identity.encode())
         return header + nonce + sealed
@@ -75,7 +95,7 @@ class MasterKeys:
         key_id = header[len(_VERSION) :]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
-            raise CannotOpen(f"Sealed under master key {key_id.hex()}, not in MASTER_KEYS.")
+            raise KeyMissing(f"Sealed under master key {key_id.hex()}, not in MASTER_KEYS.")
         try:
             return cipher.decrypt(
                 nonce, sealed[_HEADER_BYTES + _NONCE_BYTES :], header + identity.encode()
@@ -83,9 +103,16 @@ class MasterKeys:
         except InvalidTag:
             raise CannotOpen("The sealed bytes were changed, or belong to another row.") from None
 
-    def is_current(self, sealed: bytes) -> bool:
-        """Whether the newest key sealed this; if not, open it and seal it again."""
-        return sealed.startswith(_VERSION + self._newest)
+    def reseal(self, sealed: bytes, identity: str) -> bytes:
+        """Return what lies in sealed bytes, sealed anew under the newest key. Raises CannotOpen."""
+        return self.seal(self.open(sealed, identity), identity)
+
+
+def key_of(sealed: bytes) -> str | None:
+    """Return the id of the key that sealed this, by its beginning; None if it is no seal."""
+    if len(sealed) < _HEADER_BYTES or not sealed.startswith(_VERSION):
+        return None
+    return sealed[len(_VERSION) : _HEADER_BYTES].hex()
 
 
 def _key_id(key: bytes) -> bytes:

@@ -82,6 +82,10 @@ class Smtp:
         finally:
             self._place.release()
 
+    def ready(self) -> bool:
+        """Say whether none is on its way, and the server is not left alone for a while."""
+        return not self._place.locked() and not self._breaker.is_open()
+
     def _hand_over(self, letter: Letter, go_ahead: GoAhead) -> None:
         until = Deadline(self._opening_seconds)
         talk = _Conversation(self._helo, until)

@@ -23,6 +23,8 @@ from rfc3161_client import (
 )
 from rfc3161_client.tsp import PKIStatus
 
+from app.lib import timestamp_forms
+
 CONTENT_TYPE = "application/timestamp-query"
 
 _SHA256 = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
@@ -69,11 +71,13 @@ def check(
 
     `trusted` are roots, and certificates between them and the authority's. Raises `NotStamped`.
     """
+    read = _read(response)
     try:
-        read = decode_timestamp_response(response)
-        _check_granted(read)
-        _verify(read, asked, data, trusted)
+        if asked.nonce is None or read.tst_info.nonce != asked.nonce:
+            raise NotStamped("The nonce in the answer is not the one that was sent.")
+        _verify_imprint(read, data)
         chain = _chain(read, trusted)
+        _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
         moment = read.tst_info.gen_time
     except (VerificationError, ValueError, TypeError) as error:
         raise NotStamped(_plain(error)) from None
@@ -85,9 +89,8 @@ def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) ->
 
     `trusted` as in `check`. Its nonce was checked when it came. Raises `NotStamped`.
     """
+    read = _read(response)
     try:
-        read = decode_timestamp_response(response)
-        _check_granted(read)
         _verify_imprint(read, data)
         _builder(trusted).build().verify_message(read, data)
         return read.tst_info.gen_time
@@ -95,23 +98,17 @@ def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) ->
         raise NotStamped(_plain(error)) from None
 
 
-def _check_granted(read: TimeStampResponse) -> None:
-    """Section 2.4.2: anything but `granted` is not what was asked for."""
+def _read(response: bytes) -> TimeStampResponse:
+    """Read a response that grants a timestamp, whatever that is worth."""
+    try:
+        read = decode_timestamp_response(timestamp_forms.strict(response))
+    except (ValueError, TypeError) as error:
+        raise NotStamped(_unreadable(response, error)) from None
+    # Section 2.4.2: with anything else there is no token.
     if read.status != PKIStatus.GRANTED:
         named = {each.value: each.name.lower() for each in PKIStatus}.get(read.status, "unknown")
         raise NotStamped(f"The authority answered with the status {named}.")
-
-
-def _verify(
-    read: TimeStampResponse,
-    asked: TimeStampRequest,
-    data: bytes,
-    trusted: Sequence[x509.Certificate],
-) -> None:
-    if asked.nonce is None or read.tst_info.nonce != asked.nonce:
-        raise NotStamped("The nonce in the answer is not the one that was sent.")
-    _verify_imprint(read, data)
-    _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
+    return read
 
 
 def _verify_imprint(read: TimeStampResponse, data: bytes) -> None:
@@ -146,7 +143,10 @@ def _chain(
         chain.append(above)
         here = above
     if here not in trusted or here.subject != here.issuer:
-        raise NotStamped("The authority's certificate does not lead to a root that is trusted.")
+        raise NotStamped(
+            f"The authority's certificate leads to {_short(here.issuer.rfc4514_string())}, and the"
+            " roots that are trusted do not include that one."
+        )
     return chain
 
 
@@ -164,7 +164,21 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode("ascii")
 
 
+def _unreadable(response: bytes, error: Exception) -> str:
+    if not response:
+        return "The answer is no timestamp: it is empty."
+    if response.lstrip()[:1] == b"<":
+        return "The answer is no timestamp: it is a page. Is this the authority's own address?"
+    return (
+        f"The answer, {len(response)} bytes, cannot be read as a response (RFC 3161); the parser"
+        f" says: {_short(str(error))}"
+    )
+
+
 def _plain(error: Exception) -> str:
-    """Cut a library's words to what a row and a log line hold."""
-    text = " ".join(str(error).split())[:300]
-    return f"The answer is no timestamp that holds: {text or type(error).__name__}"
+    return f"The answer is no timestamp that holds: {_short(str(error)) or type(error).__name__}"
+
+
+def _short(text: str) -> str:
+    """Cut others' words to what a row and a log line hold."""
+    return " ".join(text.split())[:300]

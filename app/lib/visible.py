@@ -11,7 +11,8 @@ import unicodedata
 # word joiners, fillers, annotations, byte-order marks and tags. What joins letters and emoji stays.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f"
-    "\u202a-\u202e\u2060-\u2069\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 # No script stacks more on one letter; what is stacked higher lies over the lines around it.
 _MARKS_AT_MOST = 4

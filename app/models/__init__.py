@@ -18,6 +18,7 @@ from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
+from app.models.master_keys import MasterKey
 from app.models.records import Bundle, BundleWords, Record, RecordWords
 from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.signing_keys import SigningKey
@@ -56,6 +57,7 @@ __all__ = [
     "LogGeneration",
     "LogLeaf",
     "LogTile",
+    "MasterKey",
     "Record",
     "RecordWords",
     "ShareLink",

@@ -14,8 +14,8 @@ class Digest(Base):
     It lists the findings that name it, and those of the digest that it `repeats`: one of the same
     `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
     `findings` says how many there are, they are still being taken, up to the id `through`.
-    `data_at` is the moment from which on a mail server may have accepted it, and until a minute
-    later (`app.lib.mail.DATA_SECONDS`).
+    `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
+    where no answer was heard, for some minutes (`app.core.digest.claims`).
     """
 
     __tablename__ = "digests"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ from app.clock import rfc3339
 from app.core.anchoring import heads, troubles
 from app.core.log.keeper import Keeper
 from app.database import Database, database_now
+from app.dev.tsa import TimestampAuthority
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
 from app.models import NO_TENANT, Job
+from app.settings import Settings
+from tests.anchoring import put_line, put_stamp
 from tests.api.making import refused
 from tests.api.test_system import serving
 from tests.conftest import Api, FreshTenant
 from tests.secrets import MASTER_KEYS
 from tests.unit.verifying import Answer
 from tests.unit.verifying import answer as answer_of
+from tests.witnesses import Witness
 
 Apis = Callable[..., Api]
 
@@ -80,11 +87,93 @@ def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> Non
     assert found["cosignatures"] == []
 
 
-def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(api: Apis) -> None:
+def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(
+    api: Apis, anchor: Callable[[], None]
+) -> None:
+    first = api().get("/v1/audit?order=asc&limit=1").json["data"][0]
     said = listed(api())["anchoring"]
     assert (said["enabled"], said["disabled_since"]) == (True, None)
-    assert said["anchored_by"] == ["log"]
+    assert (said["anchored_by"], said["anchored_through"]) == ([], None)
+    assert said["unanchored_since"] == first["at"]
+    assert said["detail"] == f"No entry is anchored: unanchored since {first['at']}."
+    anchor()
+    said = listed(api())["anchoring"]
+    assert (said["anchored_by"], said["anchored_through"]) == (["log"], 2)
+    assert (said["unanchored_since"], said["troubles"]) == (None, [])
     assert "log alone" in said["detail"]
+    assert "Set TSA_URL" in said["detail"]
+    switch(api(), on=False)
+    entry = api().get("/v1/audit?limit=1").json["data"][0]
+    said = listed(api())["anchoring"]
+    assert (said["anchored_through"], said["unanchored_since"]) == (2, entry["at"])
+    assert f"unanchored since {entry['at']}" in said["detail"]
+    assert said["detail"].startswith(f"Anchoring is switched off since {entry['at']}.")
+
+
+def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
+    anchor: Callable[[], None],
+    tenant: FreshTenant,
+    settings: Settings,
+    database: Database,
+    admin_engine: Engine,
+    tmp_path: Path,
+) -> None:
+    authority, witness = TimestampAuthority(tmp_path), Witness("one.test")
+    policy = f"witness w {witness.vkey} http://127.0.0.1:1/\nquorum w\n"
+    set_up = replace(
+        settings,
+        tsa_url="http://127.0.0.1:1/",
+        tsa_ca_file=read_certificates(authority.ca_file.read_bytes()),
+        witness_policy=Policy.parse(policy.encode()),
+    )
+    part = f"witness {witness.name}+{witness.vkey.key_hash.hex()}"
+    anchor()
+    with serving(set_up) as made:
+        api = made(tenant.root_key)
+
+        def ready() -> str:
+            return str(api.get("/readyz").json["parts"]["anchored_by"])
+
+        said = listed(api)["anchoring"]
+        assert said["anchored_by"] == ["log"]
+        for missing in ("No timestamp covers", "No quorum of witnesses covers"):
+            assert missing in said["detail"]
+            assert missing in ready()
+        try:
+            with database.across_tenants() as session:
+                since = database_now(session)
+                troubles.begin(session, "timestamps", since, "It hangs at 10.0.0.7.")
+                troubles.begin(session, part, since, "It cosigned another.", alarm=True)
+            said = listed(api)["anchoring"]
+            at = rfc3339(since)
+            found = [(each["part"], each["since"], each["alarm"]) for each in said["troubles"]]
+            assert found == [(part, at, True), ("timestamps", at, False)]
+            assert said["troubles"][0]["detail"].startswith("ALARM: ")
+            assert said["troubles"][1]["detail"] == f"unstamped since {at}"
+            assert "10.0.0.7" not in json.dumps(said), "that is the operator's"
+            put_stamp(admin_engine, authority)
+            assert listed(api)["anchoring"]["anchored_by"] == ["log", "timestamps"]
+            assert "stamped by a timestamp authority (the first " in ready()
+            assert "No quorum of witnesses covers" in ready()
+            put_line(admin_engine, witness)
+            said = listed(api)["anchoring"]
+            assert said["anchored_by"] == ["log", "timestamps", "witnesses"]
+            assert "covers" not in said["detail"]
+            assert "cosigned by a quorum of witnesses (the first " in ready()
+            switch(api, on=False)
+            anchor()
+            said = listed(api)["anchoring"]
+            assert said["anchored_through"] == 2, "what is behind it is vouched for by nobody"
+            assert said["detail"].startswith("Anchoring is switched off since ")
+            switch(api, on=True)
+            anchor()
+            said = listed(api)["anchoring"]
+            assert (said["anchored_through"], said["anchored_by"]) == (4, ["log"])
+        finally:
+            with admin_engine.begin() as connection:
+                for table in ("troubles", "timestamps", "cosignatures"):
+                    name = "anchoring" if table == "troubles" else "checkpoint"
+                    connection.execute(text(f"DELETE FROM {name}_{table}"))
 
 
 def test_it_says_since_when_it_is_switched_off(api: Apis) -> None:

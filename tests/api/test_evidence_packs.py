@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from sqlalchemy import Engine
 from app import ids
 from app.api import waiting
 from app.core import jobs
-from app.core.pack import asking, choosing, store
+from app.core.pack import asking, building, choosing, store
 from app.evidence import pack
+from app.lib.sealing import MasterKeys
+from app.settings import Settings
 from tests.api.making import make_share_link, refused
 from tests.conftest import Answer, Api
+from tests.faults import until
 from tests.packing import (
     AT_ONCE,
     Packer,
@@ -27,8 +31,10 @@ from tests.packing import (
     parts_of,
     path_of,
     record_id,
+    set_up_as,
     stored,
 )
+from tests.secrets import MASTER_KEYS_SETTING
 
 Callers = Callable[..., Api]
 
@@ -124,14 +130,14 @@ def test_ten_at_once_begin_one_job(packer: Packer) -> None:
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
     """Let a worker build while somebody waits for it: at the first look of each."""
     looks: list[Callable[[], bool]] = []
-    looked = waiting._looked  # what is done while a thread is held
+    look = waiting._look  # what is done while a thread is held
 
-    def looking(settled: Callable[[], bool], until: float) -> bool:
+    def looking(settled: Callable[[], bool], until: float) -> None:
         looks.append(settled)
         packer.work()
-        return looked(settled, until)
+        look(settled, until)
 
-    monkeypatch.setattr(waiting, "_looked", looking)
+    monkeypatch.setattr(waiting, "_look", looking)
     return looks
 
 
@@ -144,6 +150,9 @@ def test_a_caller_with_a_key_waits_for_it(packer: Packer, monkeypatch: pytest.Mo
     answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
     assert (answer.status_code, answer.headers["Preference-Applied"]) == (200, "wait=5")
     assert len(looks) == 2
+    answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
+    assert (answer.status_code, len(looks)) == (200, 2)
+    assert "Preference-Applied" not in answer.headers, "there was nothing to wait for"
 
 
 def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +160,8 @@ def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.M
 
     def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
         waits.append(seconds)
-        return settled()
+        assert not settled()
+        return True
 
     monkeypatch.setattr(waiting, "wait_until", wait_until)
     record = packer.record()
@@ -178,19 +188,42 @@ def test_who_waits_in_vain_is_asked_to_come_back(packer: Packer) -> None:
     assert (answer.status_code, answer.headers["Preference-Applied"]) == (202, "wait=1")
 
 
-def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
-    never, done = threading.Event(), threading.Event()
+def test_more_than_a_few_are_not_made_to_wait_and_not_told_that_they_were(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = packer.record()
+    monkeypatch.setattr(waiting, "_room", BoundedSemaphore(1))
+    assert waiting._room.acquire(blocking=False)  # by somebody else's request
+    answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
+    assert "Preference-Applied" not in answer.headers
 
-    def settled() -> bool:
-        never.set()
-        return done.is_set()
+
+def test_a_job_that_waits_for_its_next_try_is_not_waited_for(
+    packer: Packer, admin_engine: Engine
+) -> None:
+    record = packer.record()
+    packer.ask(record)
+    execute(
+        admin_engine,
+        "UPDATE jobs SET status = 'retrying', run_at = clock_timestamp() + interval '5 min'"
+        " WHERE id = :id",
+        id=packer.jobs()[0].id,
+    )
+    answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (202, "60")
+    assert "Preference-Applied" not in answer.headers
+
+
+def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
+    done = threading.Event()
+    settled = done.is_set
 
     with ThreadPoolExecutor(waiting.AT_ONCE) as pool:
-        waits = [pool.submit(waiting.wait_until, settled, 30) for _ in range(waiting.AT_ONCE)]
-        never.wait(10)
-        while waiting._room._value:  # until all of them are in
-            pass
-        assert waiting.wait_until(settled, 30) is False, "no room: at once"
+        waits = [pool.submit(waiting.wait_until, settled, 600) for _ in range(waiting.AT_ONCE)]
+        until(lambda: not waiting._room._value)
+        # No room: at once, and not after ten minutes.
+        assert waiting.wait_until(settled, 600) is False
         done.set()
         assert all(wait.result() for wait in waits)
     assert waiting.wait_until(settled, 30) is True
@@ -341,11 +374,13 @@ def test_a_part_that_was_changed_is_never_given_out(
     record = packer.record()
     data = packer.built(record)
     execute(admin_engine, FLIP, id=record_id(record), number=0)
-    refused(packer.ask(record), 500, "internal-error")
+    answer = packer.ask(record)
+    refused(answer, 503, "evidence-pack-unreadable")
+    assert answer.headers["Retry-After"] == "1"
     assert stored(admin_engine, record) == [], "the next who asks gets a whole one"
     assert packer.built(record) == data
     execute(admin_engine, SWAP, id=record_id(record))
-    refused(packer.ask(record), 500, "internal-error")
+    refused(packer.ask(record), 503, "evidence-pack-unreadable")
     assert packer.built(record) == data
     execute(admin_engine, FLIP, id=record_id(record), number=2)
     parts = parts_of(packer.api().get(path_of(record), buffered=False))
@@ -363,7 +398,65 @@ def test_a_pack_of_another_record_does_not_open(packer: Packer, admin_engine: En
         id=record_id(record),
         other=record_id(other),
     )
-    refused(packer.ask(record), 500, "internal-error")
+    refused(packer.ask(record), 503, "evidence-pack-unreadable")
+
+
+def test_a_pack_is_given_out_also_where_the_keys_that_sign_do_not_open(
+    packer: Packer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a new master key, when the one before was dropped too soon."""
+    record, without = packer.record(), packer.record()
+    old, new = MASTER_KEYS_SETTING, MasterKeys.generate()
+    with set_up_as(packer, settings, master_keys=MasterKeys.parse(f"{new},{old}")) as both:
+        data = both.built(record)
+    with set_up_as(packer, settings, master_keys=MasterKeys.parse(new)) as later:
+        answer = later.ask(record)
+        assert (answer.data, answer.headers["x-service-evidence"]) == (data, "current")
+        monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+        assert later.ask(record).headers["x-service-evidence"] == "outdated"
+        assert later.ask(without).status_code == 202
+        for job in later.work()[-2:]:
+            assert (job.status, job.error) == ("dead", building.NO_KEY)
+        assert "MASTER_KEYS" in building.NO_KEY
+        answer = later.ask(record)
+        assert (answer.data, answer.headers["x-service-evidence"]) == (data, "outdated")
+        refused(later.ask(without), 503, "evidence-pack-failed")
+
+
+def test_a_part_whose_master_key_is_missing_is_kept_for_when_it_is_back(
+    packer: Packer,
+    settings: Settings,
+    admin_engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(store, "PART_BYTES", 20_000)
+    record = packer.record()
+    data = packer.built(record)
+    other = MasterKeys.generate()
+    capsys.readouterr()
+    with set_up_as(packer, settings, master_keys=MasterKeys.parse(other)) as without:
+        answer = without.ask(record)
+        problem = refused(answer, 503, "evidence-pack-unreadable")
+        assert answer.headers["Retry-After"] == "60"
+        assert "master key" in problem["detail"]
+        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        (line,) = [each for each in said if each["event"] == "pack_without_key"]
+        assert (line["level"], line["record"]) == ("error", record["id"])
+    # A process with both, and a part that only the other key sealed, in mid-download.
+    sealed = MasterKeys.parse(other).seal(b"x", "anywhere")
+    execute(admin_engine, PUT, id=record_id(record), number=2, bytes=sealed)
+    parts = parts_of(packer.api().get(path_of(record), buffered=False))
+    assert next(parts) + next(parts) == data[:40_000]
+    assert list(parts) == [], "it ends short of its Content-Length"
+    assert [each[:2] for each in stored(admin_engine, record)] == [(True, False)]
+    assert packer.ask(record, Range="bytes=0-9").data == data[:10]
+
+
+PUT = """
+UPDATE evidence_pack_parts SET bytes = :bytes
+ WHERE number = :number AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
+"""
 
 
 def test_who_may_read_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
@@ -375,6 +468,22 @@ def test_who_may_read_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
     with packer.runtime.database.transaction(packer.tenant.id) as session:
         job = jobs.get(session, packer.tenant.id, ids.parse("job", listed["id"]))
         assert asking.is_settled(session, packer.tenant.id, job.id)
+
+
+def test_the_document_says_what_each_answer_is(client: FlaskClient) -> None:
+    paths = client.get("/openapi.json").json["paths"]  # type: ignore[index]
+    answers = paths["/v1/records/{record_id}/evidence.zip"]["get"]["responses"]
+    assert {status: list(answers[status]["content"]) for status in ("200", "202", "206")} == {
+        "200": ["application/zip"],
+        "202": ["application/json"],
+        "206": ["application/zip"],
+    }
+    assert {"Location", "Retry-After", "Preference-Applied"} <= answers["202"]["headers"].keys()
+    assert {"ETag", "Content-Disposition", "Preference-Applied"} <= answers["200"]["headers"].keys()
+    assert {"ETag", "Content-Range"} <= answers["206"]["headers"].keys()
+    verifier = paths["/verify.py"]["get"]
+    assert verifier["security"] == []
+    assert list(verifier["responses"]["200"]["content"]) == ["text/x-python"]
 
 
 def test_the_verifier_is_served_as_it_is_in_packs(packer: Packer, client: FlaskClient) -> None:

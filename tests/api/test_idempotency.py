@@ -171,7 +171,7 @@ def test_of_many_at_once_one_makes_it_and_the_others_repeat_or_wait(
     start = threading.Barrier(8)
 
     def post(_: int) -> int:
-        start.wait(10)
+        start.wait(60)
         return api().post("/v1/agents", NAMED, **repeating("k")).status_code
 
     with ThreadPoolExecutor(8) as pool:

@@ -39,7 +39,10 @@ def session_of(database: Database, tenant: FreshTenant, principal: str) -> UUID:
         return opened.id
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(TEXT, TEXT, st.none() | st.text(st.characters(exclude_characters="\0")), JSON)
 def test_the_payload_is_canonical_json_whatever_it_holds(
     database: Database,

@@ -5,6 +5,7 @@ By a request, by a job, and daily for all.
 
 import json
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 import structlog
@@ -16,45 +17,19 @@ from app.core.audit.verification import breaks, deadline, recent, unknown_chains
 from app.core.audit.verification import jobs as verification
 from app.core.audit.verification.verifier import Asked
 from app.core.callers import SYSTEM
-from app.core.jobs import Errand, Failed
 from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
 from app.models import Job
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.chains import Place
+from tests.chains import Place, daily_run, done, standing
 from tests.secrets import MASTER_KEYS
 
 
-def done(place: Place, job: Job) -> Job:
-    """Run a job as a worker does; return it as it ended."""
-    while True:
-        with place.world.database.across_tenants() as session:
-            claimed = jobs.claim(session, job.tenant_id, job.id)
-            if claimed is None:
-                return jobs.get(session, job.tenant_id, job.id)
-            step = verification.step(place.verifier, session, job.tenant_id, claimed)
-        said = step.talk() if isinstance(step, Errand) else None
-        with place.world.database.across_tenants() as session:
-            ended = step.record(session, said) if isinstance(step, Errand) else step
-            if isinstance(ended, Failed):
-                jobs.fail(session, claimed, ended.error, for_good=ended.for_good)
-            else:
-                jobs.advance(session, claimed, ended)
-
-
-def daily_run(place: Place) -> dict[str, object]:
-    with place.world.database.across_tenants() as session:
-        job = verification.look(session)
-    ended = done(place, job)
-    assert ended.status == "succeeded", ended.error
-    return dict(json.loads(ended.progress or "{}"))
-
-
-def standing(place: Place) -> str | None:
-    with place.world.database.across_tenants() as session:
-        return breaks.standing(session)
+def answered(place: Place, asked: Asked) -> dict[str, Any] | None:
+    with place.world.database.transaction(place.tenant_id) as session:
+        return verification.answered(session, MASTER_KEYS, place.tenant_id, asked)
 
 
 def test_a_break_is_told_once_and_stands_until_the_chain_verifies_again(place: Place) -> None:
@@ -124,6 +99,34 @@ def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place
     assert daily_run(place)["log"] == "log-damaged"
 
 
+def test_what_was_said_of_the_log_is_healed_by_whoever_finds_it_good(place: Place) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    with place.world.database.across_tenants() as session:
+        breaks.orphan(session, bytes(32), 1, 0)
+    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
+    place.owner(change)
+    with pytest.raises(LogDamaged):
+        place.verify()
+    with pytest.raises(LogDamaged):
+        place.verifier.verify(other, Asked())
+    place.owner(change)
+    assert place.verify(since_anchor=True)
+    assert "tile/entries/000" in (standing(place) or "")
+    assert place.verifier.verify(other, Asked())
+    assert standing(place) == "1 in the log without a tenant", "for that nobody has looked"
+
+
+def test_a_chain_that_is_broken_says_nothing_of_the_log(place: Place) -> None:
+    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
+    place.owner(change)
+    with pytest.raises(LogDamaged):
+        place.verify()
+    place.owner(change)
+    place.owner.rewrite(3, action="other")
+    place.broken()
+    assert "1 broken; not verified" in (standing(place) or "")
+
+
 # Jobs
 
 
@@ -135,16 +138,12 @@ def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) ->
         assert verification.enqueue(session, place.tenant_id, Asked(full=True)).id == job.id
     ended = done(place, job)
     assert ended.status == "succeeded"
-    found = json.loads(ended.progress or "")
-    assert found == json.loads(json.dumps(place.verify())) | {"verified_at": found["verified_at"]}
-    with place.world.database.transaction(place.tenant_id) as session:
-        same = verification.same(session, place.tenant_id, Asked(full=True))
-        assert verification.same(session, place.tenant_id, Asked()) is None
-    assert same is not None
-    assert verification.answered(same) == found
+    found = answered(place, Asked(full=True))
+    assert found is not None
+    assert found == place.verify() | {"verified_at": found["verified_at"]}
+    assert answered(place, Asked()) is None
     place.owner("UPDATE jobs SET finished_at = finished_at - interval '1 minute'")
-    with place.world.database.transaction(place.tenant_id) as session:
-        assert verification.same(session, place.tenant_id, Asked(full=True)) is None
+    assert answered(place, Asked(full=True)) is None
 
 
 def test_whoever_invents_questions_gets_no_more_than_some_at_once(place: Place) -> None:
@@ -179,13 +178,9 @@ def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) ->
         job = verification.enqueue(session, place.tenant_id, asked)
     ended = done(place, job)
     with pytest.raises(AuditChainBroken) as caught:
-        verification.answered(ended)
+        answered(place, asked)
     assert (caught.value.report["seq"], caught.value.report["reason"]) == (9, "missing")
     assert caught.value.report["verified_at"]
-    with place.world.database.transaction(place.tenant_id) as session:
-        same = verification.same(session, place.tenant_id, asked)
-    assert same is not None
-    assert same.id == job.id
     assert ended.status == "dead"
     assert (ended.error or "").startswith(
         "audit-chain-broken: The audit chain is broken at entry 9"
@@ -323,6 +318,40 @@ def test_nobody_says_how_many_chains_are_unknown_before_a_run_has_looked(place: 
     began = daily_run(place)["began"]
     answer = place.verify()
     assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (0, began)
+
+
+FORGET = "DELETE FROM audit_breaks WHERE tenant_id = '00000000-0000-0000-0000-000000000000'"
+POSTPONE = "UPDATE jobs SET progress = replace(progress, :old, :new) WHERE dedupe_key = 'all'"
+NOTHING_FOUND = '{"began":"2026-01-31T12:00:00.000000Z","log":"intact","unknown_chains":0}'
+
+
+def test_what_a_daily_run_found_of_unknown_chains_is_not_the_owner_s_to_change(
+    place: Place,
+) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    drop_tenant(place)
+    began = daily_run(place)["began"]
+    place.owner(FORGET)
+    place.owner(POSTPONE, old='"began":"20', new='"began":"29')
+    answer = place.verifier.verify(other, Asked())
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (1, began)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE jobs SET progress = CAST(:nothing AS text)",
+        """INSERT INTO jobs (tenant_id, id, kind, args, dedupe_key, status, finished_at, progress)
+           SELECT tenant_id, '7fffffff-0000-7000-8000-000000000000', kind, args, dedupe_key, status,
+                  finished_at, progress FROM jobs WHERE kind = 'verify_audit'""",
+    ],
+)
+def test_a_daily_run_that_the_owner_wrote_has_looked_at_nothing(place: Place, attack: str) -> None:
+    began = daily_run(place)["began"]
+    assert place.verify()["unknown_chains_at"] == began
+    place.owner(attack, nothing=NOTHING_FOUND)
+    answer = place.verify()
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (None, None)
 
 
 def test_a_tenant_that_cannot_be_verified_stops_nobody_else_s_verification(place: Place) -> None:

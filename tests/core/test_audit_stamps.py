@@ -15,7 +15,7 @@ from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
 from app.lib import timestamps
-from tests.chains import Place
+from tests.chains import Place, daily_run, standing
 from tests.logs import add_leaves
 from tests.secrets import MASTER_KEYS
 
@@ -179,3 +179,50 @@ def test_a_cosignature_over_another_log_does_not_vouch(vouched: Place, witness: 
     vouched.owner("UPDATE checkpoint_cosignatures SET line = :line", line=witness.line(other))
     with pytest.raises(LogDamaged, match="302"):
         vouched.verify()
+
+
+TIMESTAMP = "UPDATE checkpoint_timestamps SET gen_time = gen_time {} WHERE size = 302"
+LATER, BACK = TIMESTAMP.format("+ interval '1 day'"), TIMESTAMP.format("- interval '1 day'")
+
+
+def test_a_timestamp_that_is_put_right_is_healed_by_the_next_who_looks(vouched: Place) -> None:
+    vouched.owner(LATER)
+    with pytest.raises(LogDamaged):
+        vouched.verify()
+    assert "timestamp over size 302" in (standing(vouched) or "")
+    vouched.owner(BACK)
+    assert vouched.verify(since_anchor=True)
+    assert standing(vouched) is not None, "nobody looked at it"
+    assert vouched.verify()
+    assert standing(vouched) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "repair"),
+    [
+        (LATER, BACK),
+        (
+            "UPDATE checkpoint_cosignatures SET line = '?' || line WHERE size = 302",
+            "UPDATE checkpoint_cosignatures SET line = substr(line, 2) WHERE size = 302",
+        ),
+        (
+            "UPDATE checkpoints SET note = note || '\n' WHERE size = 302",
+            "UPDATE checkpoints SET note = substr(note, 1, length(note) - 1) WHERE size = 302",
+        ),
+    ],
+)
+def test_what_only_a_full_verification_looks_at_is_healed_by_one(
+    vouched: Place, authority: TimestampAuthority, witness: Witness, damage: str, repair: str
+) -> None:
+    newer = stamp_newest(vouched, authority, witness)
+    newer.owner(damage)
+    with pytest.raises(LogDamaged):
+        newer.verify(full=True)
+    assert newer.verify()
+    daily_run(newer)
+    assert standing(newer) is not None
+    newer.owner(repair)
+    assert newer.verify()
+    assert standing(newer) is not None
+    assert newer.verify(full=True)
+    assert standing(newer) is None

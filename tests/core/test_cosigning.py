@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -174,7 +175,7 @@ def test_all_whom_a_tick_asks_are_asked_for_one_checkpoint(
         place.retry()
     assert witnessed.stored() == [(3, "one"), (3, "two")]
     best = _best(place, 0, place.runtime.settings.witness_policy)
-    assert (best.rank, best.published.checkpoint.size) == (Rank.WITNESSED, 3)
+    assert (best.rank, best.published.checkpoint.size) == (Rank.BOTH, 3)
     assert best.timestamp is not None
 
 
@@ -527,6 +528,46 @@ def test_a_quorum_proves_more_than_a_timestamp_and_that_more_than_the_log(
     assert _size(place, 7, policy) == 8
 
 
+def test_a_checkpoint_that_is_stamped_and_cosigned_proves_more_than_one_that_is_either(
+    witnessed: Witnessed, tmp_path: Path
+) -> None:
+    place = witnessed.place
+    policy = witnessed.name("all")
+    tenant = place.tenant()
+    place.anchor()
+    authority = TimestampAuthority(tmp_path / "tsa")
+    with Receiver(http_answer(500)) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        assert place.publish() == 4
+        place.stamp()
+        while any(job.status == "retrying" for job in place.jobs()):
+            place.retry()
+    assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.WITNESSED, 4)
+    (before,) = place.anchors(tenant, policy)
+    assert (before["log_proof"]["tree_size"], before["timestamp"]) == (4, None)
+    place.grow()
+    put_stamp(place.owner, authority, 5)
+    assert _best(place, 0, policy).rank is Rank.WITNESSED, "of two checkpoints"
+    assert _best(place, 4, policy).rank is Rank.TIMESTAMPED
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        for size in (6, 7):
+            assert place.grow() == size
+            place.stamp()
+    found = _best(place, 0, policy)
+    assert (found.rank, found.published.checkpoint.size) == (Rank.BOTH, 6), "the earliest"
+    assert found.timestamp is not None
+    assert len(found.cosignatures) == 2
+    (anchor,) = place.anchors(tenant, policy)
+    assert (anchor["log_proof"]["tree_size"], len(anchor["cosignatures"])) == (6, 2)
+    assert b64decode(anchor["timestamp"]) == found.timestamp.response
+    assert _size(place, 6, policy) == 7
+    place.run("UPDATE checkpoint_timestamps SET response = '\\x00' WHERE size = 6")
+    assert _size(place, 0, policy) == 7, "what does not hold is passed over"
+    place.set(tsa_ca_file=())
+    assert (_best(place, 0, policy).rank, _size(place, 0, policy)) == (Rank.WITNESSED, 4)
+
+
 def _size(place: Place, index: int, policy: Policy | None) -> int:
     return _best(place, index, policy).published.checkpoint.size
 
@@ -569,7 +610,7 @@ def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> N
 def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
     """Each has a job: two workers at once have both."""
     place = witnessed.place
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
 
     def wait_for_the_other(witness: Witness) -> Callable[[Request], Any]:
         def answer(request: Request) -> Any:

@@ -152,7 +152,7 @@ def test_a_process_that_returns_writes_what_is_left(fresh_database: Database) ->
     url = fresh_database.engine.url.render_as_string(hide_password=False)
     child = multiprocessing.get_context("spawn").Process(target=_count_and_return, args=(url,))
     child.start()
-    child.join(30)
+    child.join()
     assert child.exitcode == 0
     assert _figures(fresh_database) == {("b_total", "[]"): 3}
 

@@ -115,7 +115,7 @@ def test_the_bytes_are_fit_for_any_server() -> None:
 
 
 def test_what_cannot_be_seen_is_shown_and_marks_do_not_pile_up() -> None:
-    for hidden in "\u00ad\u034f\u115f\u1160\u180e\u2060\u2064\u3164\uffa0\ufff9\ufffb":
+    for hidden in "\u00ad\u034f\u115f\u1160\u180e\u2060\u2064\u206a\u206f\u3164\uffa0\ufff9\ufffb":
         assert visible.one_line(f"a{hidden}b", 200) == f"a\\u{ord(hidden):04x}b"
     assert visible.one_line("e" + "\u0301" * 150 + "f", 200) == "e" + "\u0301" * 4 + "f"
     assert visible.one_line("שָּׁ e\u0302\u0301", 200) == "שָּׁ e\u0302\u0301"

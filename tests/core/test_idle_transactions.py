@@ -7,6 +7,9 @@ import threading
 from contextlib import suppress
 from uuid import UUID
 
+import pytest
+
+from app import database as database_module
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery import lanes
@@ -14,23 +17,25 @@ from app.core.webhook import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
-from tests.conftest import FreshTenant
-from tests.faults import until
+from tests.conftest import PATIENCE, SET_TENANT, FreshTenant
+from tests.faults import LONG_ENOUGH, until
 
 
 def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
-    database: Database, settings: Settings, tenant: FreshTenant
+    database: Database, settings: Settings, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(database_module, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(database_module, "_SET_TENANT", SET_TENANT)
     webhook = _webhook(database, settings, tenant.id)
     locked, over = threading.Event(), threading.Event()
     silent = threading.Thread(
         target=_fall_silent, args=(database, tenant.id, webhook, locked, over)
     )
     silent.start()
-    assert locked.wait(5)
-    until(lambda: _can_lock(database, tenant.id, webhook), 15)
+    assert locked.wait(LONG_ENOUGH)
+    until(lambda: _can_lock(database, tenant.id, webhook))
     over.set()
-    silent.join(5)
+    silent.join()
 
 
 def _can_lock(database: Database, tenant_id: UUID, webhook: UUID) -> bool:
@@ -58,4 +63,4 @@ def _fall_silent(
     with suppress(Unavailable), database.transaction(tenant_id) as session:
         lanes.look(session, tenant_id, webhook)
         locked.set()
-        over.wait(30)
+        over.wait(2 * LONG_ENOUGH)

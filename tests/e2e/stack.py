@@ -8,23 +8,27 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
 import requests
 
-from app.dev.stack import ROOT, Stack
-from app.dev.store import free_port
-from tests.faults import until
+from app.core import tenants
+from app.database import Database
+from app.dev.stack import Stack
+from app.errors import Unavailable
+from app.settings import Settings, kept_settings
+from tests.faults import LONG_ENOUGH, until
+from tests.ports import own_port
 from tests.receivers import Listener
 
 # A guard, no measure: on a machine that does much else Python alone takes half a minute to start.
 START_SECONDS = 180.0
+# Well above what the service waits for a Redis, a lock or a statement.
+ANSWER_SECONDS = 60.0
 # A plain environment: no setting of this machine or of the test run reaches the service.
 PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
 
@@ -40,7 +44,7 @@ class Caller:
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
         """Send a request and return the answer, whatever it is."""
-        return self._http.request(method, self._base_url + path, timeout=15, **options)
+        return self._http.request(method, self._base_url + path, timeout=ANSWER_SECONDS, **options)
 
     def get(self, path: str, status: int = 200, /, **query: Any) -> Any:
         """GET `path`; return the JSON of an answer of this status."""
@@ -110,7 +114,7 @@ class Hook:
         found: dict[str, Any] = self._caller.get(f"{self.path}/accounting?exact=true")
         return found
 
-    def settled(self, seconds: float = 30.0) -> dict[str, Any]:
+    def settled(self, seconds: float = LONG_ENOUGH) -> dict[str, Any]:
         """Return its accounting once nothing is pending; fail after `seconds`."""
         until(lambda: not _pending(self.books()), seconds)
         return self.books()
@@ -133,19 +137,24 @@ class RunningStack:
         self._tenants = 0
 
     def fresh_tenant(self) -> Caller:
-        """Make a tenant by the operator's command; return a caller with its root key."""
+        """Make a tenant, as the operator's command does; return a caller with its root key."""
         self._tenants += 1
-        made = subprocess.run(
-            [sys.executable, "-m", "app.manage", "tenant", "create", f"tenant {self._tenants}"],
-            cwd=ROOT,
-            env={**PLAIN, "DATA_DIR": str(self._data_dir)},
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            check=True,
-        )
-        key = next(line for line in made.stdout.splitlines() if line.startswith("key: "))
-        return Caller(self.base_url, key.removeprefix("key: "))
+        settings = Settings.from_environ(kept_settings(self._data_dir))
+        made: list[str] = []
+
+        def make() -> bool:
+            database = Database(settings.database_url, application="tests")
+            try:
+                # On a machine that stands still for seconds it is told to come again.
+                with suppress(Unavailable):
+                    name = f"tenant {self._tenants}"
+                    made.append(tenants.create(database, settings.master_keys, name)[1])
+            finally:
+                database.close()
+            return bool(made)
+
+        until(make)
+        return Caller(self.base_url, made[0])
 
     def kill_worker(self) -> None:
         """Kill a worker process, as a machine that runs out of memory does."""
@@ -164,7 +173,7 @@ class RunningStack:
 def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
     """Run a whole stack, with these settings besides, for the length of the `with`."""
     data_dir = folder / "data"
-    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(free_port()), **settings}
+    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(own_port()), **settings}
     stack = Stack(environ, folder / "said")
     stack.start()
     try:

@@ -1,4 +1,4 @@
-"""Nobody waits for a dead neighbour: endpoints that hang delay nobody else by two seconds."""
+"""Nobody waits for a dead neighbour: endpoints that hang delay nobody else."""
 
 import time
 from collections.abc import Iterator
@@ -10,17 +10,19 @@ from tests.e2e.stack import Caller, RunningStack, running
 from tests.e2e.traffic import Neighbour
 from tests.faults import until
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.stacks
 
 # About as many as find room at once by default, whoever else is slow already.
 HANGING = 60
 WAITING_ON_EACH = 200
-DELAY_AT_MOST = 2.0
+# A POST that hangs is waited for 15 seconds, and so is what waits behind one. Here it is tenths of
+# a second, on a machine that does much else some.
+DELAY_AT_MOST = 10.0
 
 # How long a delivery is waited for, so that a failure says how late it was.
-_PATIENCE = 40.0
+_PATIENCE = 120.0
 # From the first POSTs, which nobody knows to hang, to after their end, when all are known to.
-_WATCHED_SECONDS = 25.0
+_WATCHED_SECONDS = 20.0
 _REPLAYED = 60
 _REPLAYS_A_SECOND = 6
 

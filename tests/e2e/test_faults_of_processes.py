@@ -1,6 +1,6 @@
 """Faults in the service's processes: nothing accepted is lost.
 
-Each lasts some seconds, while findings are posted. After each the books close within a minute: the
+Each lasts some seconds, while findings are posted. After each the books close: the
 service's accounting balances and agrees with the rows, every receiver has every number and every
 accepted finding, nothing is left held or running, and the audit chain is whole. What is paid is
 duplicates: `pytest -s` shows how many.
@@ -12,7 +12,7 @@ from tests.e2e.misfortune import House
 from tests.e2e.ordeal import neighbourhood, undergo
 from tests.faults import until
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.stacks
 
 
 def test_workers_killed_every_second(service: House) -> None:
@@ -40,9 +40,9 @@ def test_the_web_killed_in_the_middle_of_requests(service: House) -> None:
 def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:
     """As a host that is cut off: its connections stand, and what they have locked stays locked."""
     with neighbourhood(service) as place, place.traffic() as traffic:
-        until(lambda: len(traffic.accepted) > 100, 30)
+        until(lambda: len(traffic.accepted) > 100)
         with service.worker_frozen().lasting():
-            until(lambda: len(traffic.accepted) > 300, 60)
+            until(lambda: len(traffic.accepted) > 300)
             traffic.end()
             closed = place.close_books(traffic.accepted)
     print(f"\na worker frozen: {closed}")

@@ -15,10 +15,10 @@ from tests.e2e.stack import Caller, RunningStack, running
 from tests.faults import until
 from tests.receivers import OK, Receiver, Request, http_answer
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.stacks
 
 # Leases last 30 s; a row whose worker was killed waits for the end of its own.
-FAULT_SECONDS = 60.0
+FAULT_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_a_bulk_replay_keeps_its_rate_and_can_be_cancelled_and_resumed(caller: C
         assert len(receiver.requests) == done
 
         assert caller.post(f"{path}/resume", status=200)["status"] in ("queued", "running")
-        until(lambda: caller.get(path)["status"] == "succeeded", 30)
+        until(lambda: caller.get(path)["status"] == "succeeded")
         took = time.monotonic() - began
         assert caller.get(path)["progress"] == {"total": count, "done": count, "skipped": 0}
         # The last second's worth may go at once.
@@ -223,7 +223,7 @@ def test_disabling_cancels_what_waits_and_a_replay_brings_what_was_skipped(calle
         wanted = {"status": ["cancelled", "skipped"]}
         job = caller.post(f"{hook.path}/replay", wanted, 202)
         assert job["progress"]["total"] == 4
-        until(lambda: len(set(map(event_id, receiver.requests))) == 4, 30)
+        until(lambda: len(set(map(event_id, receiver.requests))) == 4)
         assert skipped["id"] in {json.loads(each.body)["data"]["id"] for each in receiver.requests}
         assert hook.settled()["replays"]["succeeded"] == 4
 
@@ -260,10 +260,12 @@ def test_a_killed_worker_and_an_emptied_redis_lose_no_event(
     stack: RunningStack, caller: Caller
 ) -> None:
     count = 300
-    slow = threading.Event()
+    killed = threading.Event()
 
     def answer(request: Request) -> bytes:
-        slow.wait(0.03)
+        # Whatever the machine, the worker is killed in the middle of its work.
+        if len(receiver.requests) > count // 6:
+            killed.wait(FAULT_SECONDS)
         return OK
 
     with Receiver(answer) as receiver:
@@ -272,7 +274,8 @@ def test_a_killed_worker_and_an_emptied_redis_lose_no_event(
         until(lambda: len(receiver.requests) > count // 6)
         stack.kill_worker()
         stack.flush_redis()
-        assert len(receiver.requests) < count, "the worker was killed too late to show anything"
+        assert len(receiver.requests) < count
+        killed.set()
         until(lambda: len(set(map(event_id, receiver.requests))) == count, FAULT_SECONDS)
         books = hook.settled(FAULT_SECONDS)
         assert books["balanced"]

@@ -7,16 +7,16 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.stack import RunningStack, running
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 from tests.receivers import OK, Receiver, Request, http_answer
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.stacks
 
 TOKEN = "t0ken"
 GROWING = ("_total", "_count", "_bucket", "_sum")
-# A process writes what it has counted every five seconds; a lease lasts thirty.
-WRITTEN_SECONDS = 15.0
-LEASE_SECONDS = 60.0
+# Guards: a process writes what it has counted every five seconds; a lease lasts thirty.
+WRITTEN_SECONDS = 90.0
+LEASE_SECONDS = 180.0
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -38,7 +38,9 @@ class Scraper:
     def _scrape(self) -> dict[Sample, float]:
         # A connection for each: so either web process may answer.
         answer = requests.get(
-            f"{self._base_url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=15
+            f"{self._base_url}/metrics",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=LONG_ENOUGH,
         )
         assert answer.status_code == 200, answer.text
         now = {

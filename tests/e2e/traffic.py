@@ -20,6 +20,7 @@ from uuid import uuid4
 import requests
 
 from tests.e2e.stack import Caller
+from tests.faults import LONG_ENOUGH
 from tests.receivers import OK, Listener, Request, http_answer, read_request
 
 _STALL_SECONDS = 20.0
@@ -184,7 +185,7 @@ class Traffic:
         """Post no more, and wait until all that was posted is accepted."""
         self._over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(LONG_ENOUGH)
         assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
         assert self.refusals == []
 

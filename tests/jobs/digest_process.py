@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import random
+import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from sqlalchemy import text
@@ -17,24 +19,41 @@ from jobs import send_digests
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 
+# Two share the one conversation of a process: one sends, one finds it taken.
+_WORKER_THREADS = 2
 _DUE = text("""
 SELECT tenant_id, id FROM jobs WHERE kind = 'digest' AND finished_at IS NULL
    AND run_at <= clock_timestamp() AND (locked_until IS NULL OR locked_until < clock_timestamp())
- LIMIT 200
+ LIMIT 50
 """)
 
 
-def live(environ: Mapping[str, str], smtp_port: int, role: str) -> None:
+def live(environ: Mapping[str, str], smtp_port: int, role: str, data_seconds: float) -> None:
     """Tick as a clock, or work as a worker, for as long as somebody is there."""
-    parent = os.getppid()
     server = MailServer("127.0.0.1", smtp_port, Tls.NEVER)
     opened = Runtime.open(Settings.from_environ(environ), threads=4)
-    here = dataclasses.replace(
-        opened, mailer=Smtp(server, "x.test", data_seconds=2.0, break_seconds=0)
-    )
+    mailer = Smtp(server, "x.test", data_seconds=data_seconds, break_seconds=0)
+    here = dataclasses.replace(opened, mailer=mailer)
+    if role == "clock":
+        _repeat(lambda: _tick(here))
+    else:
+        threading.excepthook = _end
+        for _ in range(_WORKER_THREADS):
+            threading.Thread(target=_repeat, args=(lambda: _work(here),)).start()
+
+
+def _end(failed: threading.ExceptHookArgs) -> None:
+    """Let a thread that fails be the end of its process, which is seen."""
+    sys.excepthook(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback)
+    os._exit(1)
+
+
+def _repeat(do: Callable[[], bool]) -> None:
+    """Do it again and again."""
+    parent = os.getppid()
     while os.getppid() == parent:
         try:
-            busy = _tick(here) if role == "clock" else _work(here)
+            busy = do()
         except Unavailable:
             # Two of them met at a row: the next look finds it as it is then.
             busy = True

@@ -5,6 +5,7 @@ other column holds a copy of one, so that is as good as waiting.
 """
 
 import dataclasses
+import quopri
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from app import ids
 from app.core import agents, findings, sessions, tenant_settings, tenants
 from app.core.callers import Caller, Role
 from app.core.findings import NewFinding
-from app.lib.mail import GoAhead, Mailer, Write
+from app.lib.mail import DATA_SECONDS, GoAhead, Mailer, Write
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
@@ -39,8 +40,11 @@ class Mortal:
     """A mailer whose process dies on the way: `before` the go-ahead, `between`, or `after` all."""
 
     def __init__(self, mailer: Mailer) -> None:
-        self._mailer = mailer
+        self.mailer = mailer
         self.dies: str | None = None
+
+    def ready(self) -> bool:
+        return self.mailer.ready()
 
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         dies, self.dies = self.dies, None
@@ -53,7 +57,7 @@ class Mortal:
                 raise Killed
             return answer
 
-        self._mailer.deliver(write, asked)
+        self.mailer.deliver(write, asked)
         if dies == "after":
             raise Killed
 
@@ -100,15 +104,20 @@ class Desk:
         self.settings = settings
         self.postbox = postbox
         self.hours = 0.0
-        server = MailServer("127.0.0.1", postbox.port, Tls.NEVER)
-        self.mortal = Mortal(Smtp(server, "records.test", data_seconds=0.5, break_seconds=0))
+        self.mortal = Mortal(self._mailer())
         opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
         self.runtime = dataclasses.replace(opened, mailer=self.mortal)
         # Another process has a mailer of its own.
-        self.elsewhere = dataclasses.replace(
-            opened, mailer=Smtp(server, "records.test", data_seconds=0.5, break_seconds=0)
-        )
+        self.elsewhere = dataclasses.replace(opened, mailer=self._mailer())
         self.owner: Engine = create_engine(settings.database_admin_url)
+
+    def _mailer(self, data_seconds: float = DATA_SECONDS) -> Smtp:
+        server = MailServer("127.0.0.1", self.postbox.port, Tls.NEVER)
+        return Smtp(server, "records.test", data_seconds=data_seconds, break_seconds=0)
+
+    def lose_patience(self) -> None:
+        """Wait for an answer for seconds, and not for a minute."""
+        self.mortal.mailer = self._mailer(5.0)
 
     def close(self) -> None:
         self.runtime.close()
@@ -159,8 +168,16 @@ _MOMENTS = {
 
 
 def listed(*mails: Mail) -> set[str]:
-    """Return the ids of the findings that mails list."""
-    return {found for mail in mails for found in _FINDING.findall(mail.part("plain"))}
+    """Return the ids of the findings that mails list, in their plain text.
+
+    Read from the bytes: parsing a mail costs more than making it.
+    """
+    texts = (mail.content.partition(b"Content-Type: text/html")[0] for mail in mails)
+    return {
+        found
+        for each in texts
+        for found in _FINDING.findall(quopri.decodestring(each).decode("utf-8", "replace"))
+    }
 
 
 @contextmanager

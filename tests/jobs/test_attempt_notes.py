@@ -24,7 +24,7 @@ from app.settings import Settings
 from jobs.lane_run import LaneRun
 from jobs.runtime import Runtime
 from tests.conftest import FreshTenant
-from tests.faults import until
+from tests.faults import LONG_ENOUGH, until
 from tests.receivers import OK, Receiver, Request, http_answer
 
 SECRET = "s3cret"
@@ -258,7 +258,7 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
 
     def hold(_: Request) -> bytes:
         inside.set()
-        release.wait(10)
+        release.wait(LONG_ENOUGH)
         return OK
 
     with Receiver(hold) as receiver:
@@ -266,7 +266,7 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
         world.emit()
         first = threading.Thread(target=world.turn, args=(webhook,))
         first.start()
-        inside.wait(10)
+        inside.wait(LONG_ENOUGH)
         world.turn(webhook)
         places = [world.runtime.room.enter(Standing.UNKNOWN) for _ in range(3)]
         world.turn(webhook)

@@ -1,7 +1,7 @@
 """The worker's machinery: Dramatiq's own Worker on our broker, and a Valkey that misbehaves."""
 
 import json
-import statistics
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,9 +19,12 @@ from app.errors import Unavailable
 from app.queue import ACTORS, Bell
 from jobs.broker import PRIORITIES, BellBroker
 from jobs.middleware import Lifetime
-from tests.faults import OwnValkey, until
+from tests.faults import LONG_ENOUGH, OwnValkey, until
 
 TENANT = str(uuid4())
+
+# What is heard or found by itself takes a second or two; who does neither looks after twenty.
+BEFORE_UNBIDDEN = 15.0
 
 
 @dataclass
@@ -88,42 +91,32 @@ def test_messages_that_waited_for_a_worker_are_done(own_valkey: OwnValkey) -> No
     seen = Seen()
     Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(1_000)])
     with working(own_valkey, run_job=seen.note):
-        until(lambda: len(seen.calls) >= 1_000, 20)
+        until(lambda: len(seen.calls) >= 1_000)
 
     assert {job for _, job in seen.calls} == {str(n) for n in range(1_000)}
     assert len(seen.calls) == 1_000
     assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
 
 
-@pytest.mark.serial
-def test_an_idle_worker_hears_the_bell_within_milliseconds_and_asks_hardly_ever(
-    own_valkey: OwnValkey, capsys: pytest.CaptureFixture[str]
+def test_an_idle_worker_hears_each_ring_and_asks_hardly_ever_unbidden(
+    own_valkey: OwnValkey,
 ) -> None:
-    taken_at: list[float] = []
-
-    def deliver(*_ids: str) -> None:
-        taken_at.append(time.monotonic())
-
+    seen = Seen()
     bell = Bell(own_valkey.url)
-    with working(own_valkey, deliver=deliver, run_job=print, sweep=print):
-        bell.ring("deliver", (TENANT, "first"))
-        until(lambda: taken_at)
-        asked, began = evalsha_calls(own_valkey), time.monotonic()
-        until(lambda: time.monotonic() - began > 3)
-        rate = (evalsha_calls(own_valkey) - asked) / (time.monotonic() - began)
-        waits = []
+    with working(own_valkey, deliver=seen.note, run_job=print, sweep=print):
+        until(lambda: own_valkey.client.pubsub_numsub("bell")[0][1])
+        began = time.monotonic()
         for n in range(100):
-            taken_at.clear()
-            rung_at = time.monotonic()
             bell.ring("deliver", (TENANT, str(n)))
-            until(lambda: taken_at)
-            waits.append(taken_at[0] - rung_at)
+            until(lambda n=n: len(seen.calls) > n)  # type: ignore[misc]
+        # Milliseconds each; who heard none would look every twenty seconds, or every second.
+        assert time.monotonic() - began < 60
+        asked, began = evalsha_calls(own_valkey), time.monotonic()
+        until(lambda: time.monotonic() - began > 2)
+        asked, seconds = evalsha_calls(own_valkey) - asked, time.monotonic() - began
 
-    with capsys.disabled():
-        median = statistics.median(waits) * 1000
-        print(f"\nbell to actor: p50 {median:.1f} ms; idle: {rate:.1f} EVALSHA/s a process")
-    assert rate < 4
-    assert statistics.median(waits) < 0.25
+    # Usually none; a machine that is slow leaves time for fewer. Who polls asks a hundred times.
+    assert asked / seconds < 4
 
 
 def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey) -> None:
@@ -135,7 +128,7 @@ def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey)
         unheard = _message(options={"redis_message_id": "unheard"})
         own_valkey.client.hset("dramatiq:jobs.msgs", "unheard", unheard)
         own_valkey.client.rpush("dramatiq:jobs", "unheard")
-        until(lambda: seen.calls, 5)
+        until(lambda: seen.calls, BEFORE_UNBIDDEN)
 
 
 def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> None:
@@ -145,7 +138,7 @@ def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> No
         until(lambda: seen.calls)
         own_valkey.client.flushall()
         Bell(own_valkey.url).ring("run_job", (TENANT, "after"))
-        until(lambda: len(seen.calls) == 2)
+        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["as it was", "empty"])
@@ -155,20 +148,20 @@ def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: 
     with working(own_valkey, run_job=seen.note):
         bell.ring("run_job", (TENANT, "before"))
         until(lambda: seen.calls)
-        with own_valkey.away(emptied=emptied):
-            began = time.monotonic()
-            until(lambda: time.monotonic() - began > 1.5)
+        with structlog.testing.capture_logs() as lines, own_valkey.away(emptied=emptied):
+            # The worker looks once more when the bell falls silent.
+            until(lambda: {"bell_not_heard", "queue_away"} <= {line["event"] for line in lines})
         bell.ring("run_job", (TENANT, "after"))
-        assert until(lambda: len(seen.calls) == 2) < 5
+        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
 
 
 def test_a_worker_may_start_before_redis_does(own_valkey: OwnValkey) -> None:
     seen = Seen()
     with ExitStack() as running:
         with own_valkey.away():
+            lines = running.enter_context(structlog.testing.capture_logs())
             running.enter_context(working(own_valkey, run_job=seen.note))
-            began = time.monotonic()
-            until(lambda: time.monotonic() - began > 1)
+            until(lambda: any(line["event"] == "queue_away" for line in lines))
         Bell(own_valkey.url).ring("run_job", (TENANT, "job"))
         until(lambda: seen.calls)
 
@@ -181,7 +174,7 @@ def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
 
     def run_job(tenant: str, job: str) -> None:
         if job.startswith("held"):
-            together.wait(10)
+            together.wait(LONG_ENOUGH)
         seen.note(tenant, job)
 
     bell = Bell(own_valkey.url)
@@ -191,9 +184,9 @@ def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
         until(lambda: together.n_waiting == 2)
         until(lambda: own_valkey.client.llen("dramatiq:jobs") == 0)
         with own_valkey.frozen():
-            together.wait(10)
+            together.wait(LONG_ENOUGH)
             # Four messages, two threads, and a Redis that takes no acknowledgement.
-            until(lambda: len(seen.calls) == 4, 6)
+            until(lambda: len(seen.calls) == 4)
         until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
         bell.ring("run_job", (TENANT, "afterwards"))
         until(lambda: len(seen.calls) == 5)
@@ -201,7 +194,10 @@ def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
     assert len(set(seen.calls)) == 5
 
 
-def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(own_valkey: OwnValkey) -> None:
+def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     seen = Seen()
     rubbish = {
         "a": b"not JSON",
@@ -227,7 +223,9 @@ def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(own_valkey: OwnVal
     own_valkey.client.rpush("dramatiq:jobs", "no such message", *rubbish)
     with working(own_valkey, threads=1, run_job=seen.note):
         Bell(own_valkey.url).ring("run_job", (TENANT, "good"))
-        assert until(lambda: (TENANT, "good") in seen.calls) < 2
+        until(lambda: (TENANT, "good") in seen.calls)
+    # Dramatiq begins a consumer that an error has ended anew, after a pause.
+    assert "Restarting consumer" not in caplog.text
 
 
 def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
@@ -293,13 +291,13 @@ def test_a_worker_that_stops_gives_back_what_it_did_not_begin(own_valkey: OwnVal
 
     def run_job(tenant: str, job: str) -> None:
         if job == "0":
-            began.wait(10)
+            began.wait(LONG_ENOUGH)
         seen.note(tenant, job)
         until(lambda: len(seen.calls) > 0 and worker.workers[0].running is False)
 
     Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(20)])
     with working(own_valkey, threads=1, run_job=run_job) as worker:
-        began.wait(10)
+        began.wait(LONG_ENOUGH)
 
     assert [job for _, job in seen.calls] == ["0"]
     assert own_valkey.client.llen("dramatiq:jobs") == 19
@@ -312,8 +310,8 @@ def test_ticks_go_before_jobs_and_jobs_before_deliveries(own_valkey: OwnValkey) 
 
     def run_job(*arguments: str) -> None:
         if arguments[1] == "first":
-            began.wait(10)
-            ends.wait(10)
+            began.wait(LONG_ENOUGH)
+            ends.wait(LONG_ENOUGH)
         seen.note("run_job")
 
     with working(
@@ -323,13 +321,13 @@ def test_ticks_go_before_jobs_and_jobs_before_deliveries(own_valkey: OwnValkey) 
         deliver=lambda *_: seen.note("deliver"),
         sweep=lambda: seen.note("sweep"),
     ) as worker:
-        began.wait(10)
+        began.wait(LONG_ENOUGH)
         bell = Bell(own_valkey.url)
         bell.ring_many("deliver", [(TENANT, str(n)) for n in range(2)])
         bell.ring_many("run_job", [(TENANT, str(n)) for n in range(1)])
         bell.ring("sweep", ())
         until(lambda: worker.work_queue.qsize() == 4)
-        ends.wait(10)
+        ends.wait(LONG_ENOUGH)
         until(lambda: len(seen.calls) == 5)
 
     assert [name for (name,) in seen.calls] == ["run_job", "sweep", "run_job", "deliver", "deliver"]

@@ -28,7 +28,7 @@ from app.lib.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
 from jobs import prune_history
-from tests.anchoring import put_stamp
+from tests.anchoring import put_line, put_stamp
 from tests.api.making import refused
 from tests.core.expiring import Expirer
 from tests.packing import Packer, execute, files_in, packer, record_id, set_up_as, stored
@@ -161,6 +161,36 @@ def test_a_pack_is_made_anew_once_there_is_better_evidence(
     put_stamp(admin_engine, authority)
     assert packer.ask(record).data == answer.data
     assert len(packer.jobs()) == 2
+
+
+def test_a_witnessed_pack_is_made_anew_once_its_record_is_stamped_as_well(
+    packer: Packer, settings: Settings, admin_engine: Engine, authority: TimestampAuthority
+) -> None:
+    roots = read_certificates(authority.ca_file.read_bytes())
+    witness = Witness("one.test")
+    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
+    with set_up_as(packer, settings, tsa_ca_file=roots, witness_policy=policy) as both:
+        record = both.record()
+        put_line(admin_engine, witness)
+        before = both.built(record)
+        assert "checkpoint.tsr" not in files_in(before)
+        both.record()
+        put_stamp(admin_engine, authority)
+        assert both.ask(record).headers["x-service-evidence"] == "current", "of another checkpoint"
+        put_line(admin_engine, witness)
+        answer = both.ask(record)
+        assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")
+        both.work()
+        files = files_in(both.ask(record).data)
+        assert "checkpoint.tsr" in files
+        assert len(json.loads(files["anchor.json"])["cosignatures"]) == 1
+        both.record()
+        put_stamp(admin_engine, authority)
+        put_line(admin_engine, witness)
+        assert files_in(both.ask(record).data) == files, "and stays"
+        delete = "DELETE FROM evidence_packs WHERE record_id = :id"
+        execute(admin_engine, delete, id=record_id(record))
+        assert files_in(both.built(record)) == files
 
 
 def test_a_pack_is_made_anew_when_other_authorities_are_trusted(

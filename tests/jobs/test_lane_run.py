@@ -20,7 +20,7 @@ from jobs.lane_run import TURN_SECONDS, LaneRun
 from jobs.room import Place
 from jobs.runtime import Runtime
 from tests.conftest import FreshTenant
-from tests.faults import OwnValkey, until
+from tests.faults import LONG_ENOUGH, OwnValkey, until
 from tests.receivers import OK, Receiver, Request
 
 
@@ -34,7 +34,7 @@ def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
             over.set()
             locked = threading.Event()
             threading.Thread(target=_lock_webhooks, args=(admin_engine, locked)).start()
-            locked.wait(5)
+            locked.wait(LONG_ENOUGH)
             # Long enough for the worker to look at its webhook again before the next POST.
             threading.Event().wait(1)
         return OK

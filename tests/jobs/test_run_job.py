@@ -109,6 +109,46 @@ def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
     assert found != "twice"
 
 
+def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
+    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database.transaction(tenant.id) as session:
+        first, second = (jobs.enqueue(session, tenant.id, kind=KIND, args={}) for _ in range(2))
+    seen: list[str | None] = []
+
+    def then() -> jobs.Name:
+        with database.transaction(tenant.id) as session:
+            seen.append(jobs.get(session, tenant.id, first.id).cursor)
+        return tenant.id, second.id
+
+    def step(_: Session, __: UUID, job: Job) -> Step:
+        if job.id == first.id:
+            return Step("waits", {}, timedelta(hours=1), then)
+        return Step(None, {})
+
+    monkeypatch.setitem(kinds.KINDS, KIND, lambda _: step)
+    work_on(runtime, tenant.id, first.id)
+    with database.transaction(tenant.id) as session:
+        assert jobs.get(session, tenant.id, second.id).status == "succeeded"
+    assert seen == ["waits"], "asked once, after the commit"
+
+
+def test_what_was_taken_over_makes_way_for_nobody(
+    run: Callable[[kinds.Work], Job], admin_engine: Engine
+) -> None:
+    asked: list[None] = []
+
+    def then() -> None:
+        asked.append(None)
+
+    def talk() -> None:
+        with admin_engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET claim_no = claim_no + 1"))
+
+    run(lambda *_: Errand(talk, lambda *_: Step(None, {}, then=then)))
+    assert asked == []
+
+
 def test_the_lease_is_renewed_while_an_errand_runs(
     database: Database, tenant: FreshTenant, admin_engine: Engine
 ) -> None:

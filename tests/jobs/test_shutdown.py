@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.queue import Bell
-from tests.faults import OwnValkey, until
+from tests.faults import LONG_ENOUGH, OwnValkey, until
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def worker(own_valkey: OwnValkey, tmp_path: Path) -> Iterator["subprocess.Popen[
             start_new_session=True,
         )
         # Each of the two processes gives Dramatiq a sign of life once its threads run.
-        until(lambda: own_valkey.client.zcard("dramatiq:__heartbeats__") == 2, 30)
+        until(lambda: own_valkey.client.zcard("dramatiq:__heartbeats__") == 2)
         yield process
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -73,7 +73,7 @@ def test_what_runs_is_finished_and_told_and_nothing_new_begun(
 
     stop(worker.pid)
 
-    assert worker.wait(15) == 0, (tmp_path / "worker.log").read_text()
+    assert worker.wait(LONG_ENOUGH) == 0, (tmp_path / "worker.log").read_text()
     assert sorted(valkey.lrange("finished", 0, -1)) == [f"job {n} told".encode() for n in range(3)]
     bell.ring("run_job", ("later",))
     assert valkey.llen("begun") == 3

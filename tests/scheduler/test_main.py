@@ -6,21 +6,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from dramatiq import Message
 
 from app.lib.sealing import MasterKeys
 from app.queue import ACTORS, Bell
 from scheduler.timetable import TIMETABLE
-from tests.faults import OwnValkey, until
+from tests.faults import LONG_ENOUGH, OwnValkey, until
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 SCHEDULED = "rq:scheduler:scheduled_jobs"
+LOCK = "rq:scheduler_lock"
 ENTRIES = ", ".join(sorted(TIMETABLE))
 # A clock that finds nothing rings every entry once.
 AT_FIRST = sum(ACTORS[entry.actor] == "tick" for entry in TIMETABLE.values())
+# It takes a second at most, two with a frozen Redis. Who is deaf is killed by most runners after
+# ten; rq-scheduler by itself, waiting for Redis, would never end.
+MAY_TAKE_TO_STOP = 10.0
 
 
 def environment(redis_url: str, **more: str) -> dict[str, str]:
@@ -64,7 +70,7 @@ def now(redis_url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         env=environment(redis_url),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LONG_ENOUGH,
         check=False,
     )
 
@@ -74,50 +80,47 @@ def ticks(valkey: OwnValkey) -> int:
     return int(valkey.client.llen("dramatiq:tick"))
 
 
-def tick_anew(valkey: OwnValkey, seconds: float = 15) -> float:
-    """Wait for one more tick than there is, and return how long it took."""
+def tick_anew(valkey: OwnValkey) -> None:
+    """Wait for one more tick than there is."""
     valkey.client.delete("dramatiq:tick", "dramatiq:tick.msgs")
-    return until(lambda: ticks(valkey), seconds)
+    until(lambda: ticks(valkey))
 
 
-@pytest.mark.serial
+def swept_at(valkey: OwnValkey) -> list[int]:
+    """Return the second of each `sweep` that was rung, in order."""
+    ids = valkey.client.lrange("dramatiq:tick", 0, -1)
+    messages = [Message.decode(valkey.client.hget("dramatiq:tick.msgs", each)) for each in ids]
+    return [each.message_timestamp // 1000 for each in messages if each.actor_name == "sweep"]
+
+
+def said(log: Path, event: str) -> int:
+    """Count how often the clock has said this."""
+    return log.read_text().count(f'"{event}"')
+
+
 def test_a_clock_ticks_each_second_and_shows_that_it_lives(
     own_valkey: OwnValkey, start: Start
 ) -> None:
     start()
     until(lambda: ticks(own_valkey) >= AT_FIRST)
-    before, began = ticks(own_valkey), time.monotonic()
-    until(lambda: time.monotonic() - began > 3)
 
-    assert 2 <= ticks(own_valkey) - before <= 4
+    # However late it is woken now and then: some tick comes a second after the one before.
+    until(lambda: any(b - a == 1 for a, b in pairwise(swept_at(own_valkey))))
     assert Bell(own_valkey.url).presence() == {"worker": False, "scheduler": True}
 
 
-@pytest.mark.serial
 def test_two_clocks_tick_as_one(own_valkey: OwnValkey, start: Start) -> None:
     start()
     start()
-    until(lambda: ticks(own_valkey) >= AT_FIRST)
-    before, began = ticks(own_valkey), time.monotonic()
-    until(lambda: time.monotonic() - began > 4)
+    until(lambda: len(swept_at(own_valkey)) >= 6)
 
-    assert 3 <= ticks(own_valkey) - before <= 5
-
-
-def test_when_the_holder_is_killed_the_other_goes_on_within_eleven_seconds(
-    own_valkey: OwnValkey, start: Start
-) -> None:
-    holder = start()
-    until(lambda: ticks(own_valkey))
-    start()
-
-    holder.kill()
-    holder.wait()
-
-    assert tick_anew(own_valkey) < 13
+    swept = swept_at(own_valkey)
+    # A tick that was due at the end of a second may be written in the next; two clocks that both
+    # rang would have come to half as many seconds.
+    assert len(set(swept)) >= len(swept) - 1
 
 
-def test_when_the_holder_stops_the_other_goes_on_at_once(
+def test_when_the_holder_is_killed_the_other_goes_on_once_its_lock_ends(
     own_valkey: OwnValkey, start: Start
 ) -> None:
     holder = start()
@@ -125,76 +128,91 @@ def test_when_the_holder_stops_the_other_goes_on_at_once(
     start()
     until(lambda: len(own_valkey.client.client_list()) >= 3)
 
-    holder.terminate()
+    holder.kill()
     holder.wait()
+    # Eleven seconds at most; nobody else can keep it, so it may as well end now.
+    assert 0 <= own_valkey.client.ttl(LOCK) <= 11
+    own_valkey.client.pexpire(LOCK, 1)
 
-    assert tick_anew(own_valkey) < 3
+    tick_anew(own_valkey)
 
 
-def test_an_emptied_redis_ticks_again_within_seconds(own_valkey: OwnValkey, start: Start) -> None:
+def test_when_the_holder_stops_the_other_goes_on_at_once(
+    own_valkey: OwnValkey, start: Start
+) -> None:
+    holder = start()
+    until(lambda: ticks(own_valkey))
+    name = own_valkey.client.get(LOCK)
+    start()
+    until(lambda: len(own_valkey.client.client_list()) >= 3)
+
+    holder.terminate()
+    assert holder.wait(LONG_ENOUGH) == 0
+
+    # Nobody has to wait for the eleven seconds that it would have lasted.
+    assert own_valkey.client.get(LOCK) != name
+    tick_anew(own_valkey)
+
+
+def test_an_emptied_redis_ticks_again(own_valkey: OwnValkey, start: Start) -> None:
     start()
     until(lambda: ticks(own_valkey))
 
     own_valkey.client.flushall()
 
-    assert until(lambda: ticks(own_valkey)) < 3
+    until(lambda: ticks(own_valkey))
 
 
 def test_a_clock_lives_through_a_redis_that_goes_and_freezes(
-    own_valkey: OwnValkey, start: Start
+    own_valkey: OwnValkey, start: Start, tmp_path: Path
 ) -> None:
+    log = tmp_path / "clock.log"
     clock = start()
     until(lambda: ticks(own_valkey))
     with own_valkey.away(emptied=True):
-        began = time.monotonic()
-        until(lambda: time.monotonic() - began > 2)
-    assert tick_anew(own_valkey) < 5
+        until(lambda: said(log, "redis_away"))
+    tick_anew(own_valkey)
+    until(lambda: said(log, "redis_back") == said(log, "redis_away"))
+    before = said(log, "redis_away")
     with own_valkey.frozen():
-        began = time.monotonic()
-        until(lambda: time.monotonic() - began > 2)
-    assert tick_anew(own_valkey) < 5
+        until(lambda: said(log, "redis_away") > before)
+    tick_anew(own_valkey)
 
     assert clock.poll() is None
 
 
-def test_a_clock_may_start_before_redis_does(own_valkey: OwnValkey, start: Start) -> None:
+def test_a_clock_may_start_before_redis_does(
+    own_valkey: OwnValkey, start: Start, tmp_path: Path
+) -> None:
     with own_valkey.away():
         clock = start()
-        began = time.monotonic()
-        until(lambda: time.monotonic() - began > 2)
+        until(lambda: said(tmp_path / "clock.log", "redis_away"))
         assert clock.poll() is None
 
     until(lambda: ticks(own_valkey))
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
-def test_a_clock_stops_within_a_second_and_gives_its_lock_back(
+def test_a_clock_stops_when_told_and_gives_its_lock_back(
     own_valkey: OwnValkey, start: Start, signal_number: int
 ) -> None:
     clock = start()
     until(lambda: ticks(own_valkey))
 
-    began = time.monotonic()
     clock.send_signal(signal_number)
 
-    assert clock.wait(5) == 0
-    assert time.monotonic() - began < 1
-    assert not own_valkey.client.exists("rq:scheduler_lock")
+    assert clock.wait(MAY_TAKE_TO_STOP) == 0
+    assert not own_valkey.client.exists(LOCK)
 
 
-@pytest.mark.serial
-def test_a_clock_stops_within_a_second_or_so_of_a_frozen_redis(
+def test_a_clock_stops_when_told_though_redis_is_frozen(
     own_valkey: OwnValkey, start: Start
 ) -> None:
     clock = start()
     until(lambda: ticks(own_valkey))
     with own_valkey.frozen():
-        began = time.monotonic()
         clock.terminate()
-        assert clock.wait(5) == 0
-
-    assert time.monotonic() - began < 2
+        assert clock.wait(MAY_TAKE_TO_STOP) == 0
 
 
 def test_the_hosts_time_zone_changes_nothing(own_valkey: OwnValkey, start: Start) -> None:

@@ -12,11 +12,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+from tests.certificates import BEGIN, END, ROOT, PrivateKey, digest_of, issue, private_key
+
 KINDS = ("rsa", "p256", "p384")
-BEGIN, END = datetime(2020, 1, 1, tzinfo=UTC), datetime(2060, 1, 1, tzinfo=UTC)
 
 _CONFIG = """
 [tsa]
@@ -31,46 +31,6 @@ ess_cert_id_alg = {naming}
 """
 
 
-def private_key(kind: str) -> PrivateKey:
-    if kind.startswith("rsa"):
-        return rsa.generate_private_key(65537, int(kind[3:] or 2048))
-    curves = {"p256": ec.SECP256R1(), "p384": ec.SECP384R1(), "p521": ec.SECP521R1()}
-    return ec.generate_private_key(curves[kind])
-
-
-def name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def digest_of(key: PrivateKey) -> hashes.SHA256 | hashes.SHA384:
-    return hashes.SHA384() if key.key_size == 384 else hashes.SHA256()
-
-
-def issue(
-    subject: str,
-    key: PrivateKey,
-    issuer: "tuple[x509.Certificate, PrivateKey] | None",
-    extensions: Sequence[tuple[x509.ExtensionType, bool]],
-    *,
-    begin: datetime = BEGIN,
-    end: datetime = END,
-) -> x509.Certificate:
-    """Issue a certificate; a root signs itself."""
-    signer = key if issuer is None else issuer[1]
-    builder = x509.CertificateBuilder(
-        issuer_name=name(subject) if issuer is None else issuer[0].subject,
-        subject_name=name(subject),
-        public_key=key.public_key(),
-        serial_number=x509.random_serial_number(),
-        not_valid_before=begin,
-        not_valid_after=end,
-    )
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical=critical)
-    return builder.sign(signer, digest_of(signer))
-
-
-ROOT = [(x509.BasicConstraints(ca=True, path_length=None), True)]
 TIMESTAMPING = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), True)
 
 

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from app.lib.breaker import Breaker
-from tests.faults import until
+from tests.faults import Hands
 
 
 def test_nothing_is_held_back_while_all_goes_well() -> None:
@@ -13,24 +13,29 @@ def test_nothing_is_held_back_while_all_goes_well() -> None:
 
 
 def test_after_a_failure_callers_are_held_back_until_the_period_is_over() -> None:
-    breaker = Breaker(0.1)
+    clock = Hands()
+    breaker = Breaker(60, clock)
     breaker.failed()
 
     assert not breaker.admits()
-    assert until(breaker.admits) >= 0.05
+    clock.forward(59)
+    assert not breaker.admits()
+    clock.forward(2)
+    assert breaker.admits()
 
 
 def test_one_of_many_callers_is_let_through_to_look() -> None:
-    breaker = Breaker(0.05)
+    clock = Hands()
+    breaker = Breaker(60, clock)
     breaker.failed()
-    until(breaker.admits)
+    clock.forward(61)
 
     with ThreadPoolExecutor(16) as threads:
         admitted = [
             future.result() for future in [threads.submit(breaker.admits) for _ in range(16)]
         ]
 
-    assert not any(admitted)
+    assert sorted(admitted) == [False] * 15 + [True]
 
 
 def test_a_success_lets_everybody_through_again() -> None:
@@ -39,6 +44,21 @@ def test_a_success_lets_everybody_through_again() -> None:
     breaker.succeeded()
 
     assert breaker.admits()
+
+
+def test_asking_whether_it_is_open_takes_nobody_s_turn() -> None:
+    breaker = Breaker(0)
+    assert not breaker.is_open()
+    breaker.failed()
+
+    assert not breaker.is_open()
+    assert breaker.admits()
+
+    patient = Breaker(60)
+    patient.failed()
+    assert patient.is_open()
+    patient.succeeded()
+    assert not patient.is_open()
 
 
 def test_only_the_first_failure_and_the_first_success_are_news() -> None:

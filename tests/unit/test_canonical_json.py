@@ -59,8 +59,18 @@ def is_read_back(value: Any) -> bool:
 
 @many(2000)
 @given(documents)
-def test_documents_are_written_byte_for_byte_as_the_reference_writes_them(value: Any) -> None:
-    assert dumps(value) == rfc8785.dumps(value)
+def test_documents_are_written_as_the_reference_writes_them_and_read_back(value: Any) -> None:
+    written = dumps(value)
+    assert written == rfc8785.dumps(value)
+    try:
+        accepted = parse(json.dumps(value).encode())
+    except NotIJSON:
+        assert not is_read_back(value)
+        return
+    assert is_read_back(value)
+    assert parse(dumps(accepted)) == value
+    assert parse(written) == value
+    assert dumps(parse(written)) == written
 
 
 @many(5500)
@@ -275,26 +285,6 @@ def test_128_levels_are_not_too_deep_however_many_there_are() -> None:
     assert parse(b"[" + tower + b"," + tower + b"]") == json.loads(f"[{tower.decode()}]") * 2
 
 
-@many(700)
-@given(documents.filter(is_read_back))
-def test_what_was_written_is_read_back_and_written_again_the_same(value: Any) -> None:
-    written = dumps(value)
-    assert parse(written) == value
-    assert dumps(parse(written)) == written
-
-
-@many(700)
-@given(documents)
-def test_whatever_is_accepted_is_accepted_again_in_its_canonical_form(value: Any) -> None:
-    try:
-        accepted = parse(json.dumps(value).encode())
-    except NotIJSON:
-        assert not is_read_back(value)
-    else:
-        assert is_read_back(value)
-        assert parse(dumps(accepted)) == value
-
-
 FRAGMENTS = [
     "[",
     "]",
@@ -393,8 +383,9 @@ COSTLY = {
 def test_a_mebibyte_costs_no_more_than_its_length(raw: bytes) -> None:
     started = time.process_time()
     refusal_of(raw)
-    # Quadratic work on a mebibyte takes minutes; in proportion it takes under half a second.
-    assert time.process_time() - started < 5
+    # Quadratic work on a mebibyte takes minutes; in proportion it takes half a second at most, and
+    # on a slow machine that does much else some.
+    assert time.process_time() - started < 30
 
 
 def test_a_caller_without_stack_is_not_blamed_on_the_document() -> None:

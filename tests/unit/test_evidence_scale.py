@@ -47,8 +47,8 @@ def peak(write: Write, bundle: Bundle) -> int:
 def test_work_grows_as_the_steps_do(name: str) -> None:
     few = min(seconds(WRITERS[name], record(FEW)) for _ in range(2))
     many = seconds(WRITERS[name], record(MANY))
-    # Quadratic would be a hundred times as long.
-    assert many < 3 * (MANY / FEW) * few
+    # Of the process's own time: ten times as long; quadratic would be a hundred times.
+    assert many < 5 * (MANY / FEW) * few
 
 
 @pytest.mark.slow

@@ -19,16 +19,16 @@ def test_a_third_waits_until_somebody_leaves() -> None:
     def hold() -> None:
         with heavy.room_for(heavy.LARGE + 1):
             inside.release()
-            leave.wait(10)
+            leave.wait(60)
 
     threads = [threading.Thread(target=hold) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(heavy.AT_ONCE):
-        assert inside.acquire(timeout=5)
+        assert inside.acquire(timeout=60)
     assert not inside.acquire(blocking=False)
     leave.set()
-    assert inside.acquire(timeout=5)
+    assert inside.acquire(timeout=60)
     for thread in threads:
         thread.join()
 

@@ -15,7 +15,7 @@ MOMENT = datetime(2026, 11, 21, 12, 0, 0, 123000, tzinfo=UTC)
 def test_an_id_is_a_version_7_uuid_that_carries_its_time() -> None:
     identifier = ids.new()
     assert (identifier.version, identifier.variant) == (7, "specified in RFC 4122")
-    assert abs(ids.made_at(identifier) - datetime.now(UTC)) < timedelta(seconds=5)
+    assert abs(ids.made_at(identifier) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 def test_ids_made_in_a_row_sort_in_that_order_but_for_the_finest_ticks() -> None:

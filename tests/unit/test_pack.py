@@ -96,7 +96,25 @@ def test_without_others_a_pack_says_that_the_log_stands_alone() -> None:
     assert json.loads(files["anchor.json"])["anchored_by"] == "the service's own log alone"
     assert b"Anchored by: the service's own log alone.\n" in files["README.txt"]
     assert b"openssl ts" not in files["README.txt"]
+    assert b"is in this pack, so nothing here bounds them" in files["README.txt"]
     assert b"CA.pem" not in files["README.txt"]
+
+
+def test_what_bounds_the_time_is_said_as_it_is() -> None:
+    def said(evidence: pack.Evidence) -> str:
+        readme = unpacked(b"".join(pack.write(evidence)))["README.txt"].decode()
+        item = readme.partition("- When it happened.")[2].partition("\n- ")[0]
+        return " ".join(item.split())
+
+    witnessed = packs.evidence(witnesses=[9])
+    assert said(packs.evidence()).endswith("so nothing here bounds them.")
+    assert "nothing here" not in said(witnessed)
+    assert said(witnessed).endswith(
+        "No timestamp by an authority is in this pack. Each cosignature has a time: when its "
+        "witness says that it saw this checkpoint."
+    )
+    stamped = said(replace(witnessed, timestamp=TIMESTAMP))
+    assert stamped.endswith("shows only that the log had this leaf by 2026-02-01T10:00:00.500000Z.")
 
 
 def test_the_checkpoint_has_the_logs_signature_only_and_the_proof_has_all() -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
 
 OLD = base64.b64encode(bytes(range(32, 64))).decode()
 NEW = base64.b64encode(bytes(range(32))).decode()
@@ -77,18 +77,32 @@ def test_an_unknown_key_is_named_by_its_id_and_not_shown() -> None:
     assert OLD not in str(refusal.value)
 
 
-def test_after_a_rotation_old_seals_open_and_wait_to_be_sealed_again() -> None:
+def test_after_a_rotation_old_seals_open_and_are_sealed_anew() -> None:
     sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
     rotated = MasterKeys.parse(f"{NEW},{OLD}")
-    assert not rotated.is_current(sealed)
-    again = rotated.seal(rotated.open(sealed, ROW), ROW)
-    assert rotated.is_current(again)
+    again = rotated.reseal(sealed, ROW)
+    assert [key_of(each) for each in (again, sealed)] == list(rotated.ids)
+    assert again.startswith(rotated.header)
     assert MasterKeys.parse(NEW).open(again, ROW) == b"secret"
 
 
-def test_bytes_that_were_never_sealed_are_not_current() -> None:
-    assert not MasterKeys.parse(NEW).is_current(b"")
-    assert not MasterKeys.parse(NEW).is_current(b"\x01")
+def test_what_does_not_open_is_not_sealed_anew() -> None:
+    sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
+    for keys, identity in ((NEW, ROW), (f"{NEW},{OLD}", "webhooks/ten_1/whk_2/secret")):
+        with pytest.raises(CannotOpen):
+            MasterKeys.parse(keys).reseal(sealed, identity)
+
+
+def test_the_key_is_named_in_the_first_bytes_and_no_two_seals_begin_alike() -> None:
+    keys = MasterKeys.parse(NEW)
+    seals = [keys.seal(b"secret", ROW) for _ in range(100)]
+    assert {key_of(each[:KEY_NAMED_IN]) for each in seals} == set(keys.ids)
+    assert len({each[:ALIKE_IN_NONE] for each in seals}) == 100
+
+
+@pytest.mark.parametrize("never", [b"", b"\x01", b"\x01abc", b"\x02abcdefgh"])
+def test_bytes_that_were_never_sealed_name_no_key(never: bytes) -> None:
+    assert key_of(never) is None
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from app.evidence import pack, verify
 from app.evidence.pack import Timestamp
+from tests.certificates import ROOT, issue, private_key
 from tests.unit import authorities, packs
-from tests.unit.authorities import ROOT, TIMESTAMPING, Authority, authority, issue
+from tests.unit.authorities import TIMESTAMPING, Authority, authority
 from tests.unit.verifying import Answer, answer
 
 MOMENT = datetime(2026, 2, 1, 12, 0, 0, tzinfo=UTC)
@@ -158,10 +159,10 @@ def test_a_timestamp_with_something_else_in_it(
 
 
 def test_the_signer_may_be_named_by_its_key_and_stand_in_the_chain_alone(tmp_path: Path) -> None:
-    key = authorities.private_key("p256")
+    key = private_key("p256")
     named = x509.SubjectKeyIdentifier(b"k" * 20)
     root = issue("root", key, None, ROOT)
-    signer_key = authorities.private_key("p256")
+    signer_key = private_key("p256")
     signer = issue("signer", signer_key, (root, key), [TIMESTAMPING, (named, False)])
     by = Authority(signer_key, signer, (signer, root))
     other = {"key_identifier": b"k" * 20, "signer_version": 3, "held": False}
@@ -237,7 +238,7 @@ def test_the_certificates_must_be_for_this(
 def with_middle(
     extensions: Any = ROOT, *, middle_signs: bool = True
 ) -> tuple[Authority, x509.Certificate]:
-    keys = [authorities.private_key("p256") for _ in range(3)]
+    keys = [private_key("p256") for _ in range(3)]
     root = issue("root", keys[0], None, [(x509.BasicConstraints(ca=True, path_length=1), True)])
     middle = issue("middle", keys[1], (root, keys[0]), extensions)
     above = (middle, keys[1 if middle_signs else 0])
@@ -267,7 +268,7 @@ def test_a_chain_leads_through_those_in_between_to_the_root_given(
 
 def test_a_chain_is_found_among_certificates_of_one_name(tmp_path: Path) -> None:
     """As after a cross-certification: one name and key, and only one way up is trusted."""
-    keys = [authorities.private_key("p256") for _ in range(4)]
+    keys = [private_key("p256") for _ in range(4)]
     roots = [issue(f"root {number}", keys[number], None, ROOT) for number in (0, 1)]
     middles = [issue("middle", keys[2], (roots[number], keys[number]), ROOT) for number in (0, 1)]
     signer = issue("signer", keys[3], (middles[0], keys[2]), [TIMESTAMPING])

@@ -2,5 +2,6 @@
 
 The heads of chains go into the log (`heads.py`); the log's checkpoints are stamped by a timestamp
 authority (`stamping.py`) and cosigned by witnesses (`cosigning.py`); `evidence.py` chooses what
-proves most, and `troubles.py` says what does not happen, and since when.
+proves most, `troubles.py` says what does not happen, and since when, and `vouching.py` puts into
+words what is really there.
 """

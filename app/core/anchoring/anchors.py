@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.anchoring.evidence import Chooser, Evidence
+from app.core.anchoring.evidence import Chooser, Evidence, Voucher
 from app.core.audit import salts
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
@@ -39,6 +39,29 @@ def count(session: Session, tenant_id: UUID, through: int) -> int:
         AuditAnchor.tenant_id == tenant_id, AuditAnchor.seq <= through
     )
     return session.execute(found).scalar_one()
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The newest entry whose head is in the published log, and who vouches for that by evidence.
+
+    `through` is None, and nobody vouches, before the first. `unanchored_since` is the time of the
+    first entry behind it; None if there is none.
+    """
+
+    through: int | None
+    vouchers: tuple[Voucher, ...]
+    unanchored_since: datetime | None
+
+
+# Newest first: those that wait for the log are few.
+_PLACED = """
+SELECT a.seq, l.leaf_index FROM audit_anchors AS a
+  JOIN log_leaves AS l ON l.leaf_hash = a.leaf_hash
+ WHERE a.tenant_id = %s AND l.generation = %s AND l.leaf_index < %s
+ ORDER BY a.seq DESC LIMIT 1
+"""
+_AT = "SELECT at FROM audit_entries WHERE tenant_id = %s AND seq = %s"
 
 
 class AnchorReader:
@@ -74,6 +97,19 @@ class AnchorReader:
         found = rows(self._session, self._tenant_id, before, limit)
         self._prepare([each.leaf_hash for each in found])
         return found
+
+    def covered(self) -> Covered:
+        """Return how far the chain is anchored, and who vouches for the newest head that is."""
+        seq: int | None = None
+        vouchers: tuple[Voucher, ...] = ()
+        if self._last is not None and self._chooser is not None:
+            log = (self._last.generation.number, self._last.checkpoint.size)
+            row = cursor(self._session).execute(_PLACED, (self._tenant_id, *log)).fetchone()
+            if row is not None:
+                seq, vouchers = row[0], self._chooser.vouchers(row[1])
+        beyond = (self._tenant_id, (seq or 0) + 1)
+        next_entry = cursor(self._session).execute(_AT, beyond).fetchone()
+        return Covered(seq, vouchers, None if next_entry is None else next_entry[0])
 
     def represent(self, anchor: AuditAnchor) -> dict[str, Any]:
         """Return an anchor as it is answered (docs/formats.md), pending ones without a proof.
@@ -128,20 +164,26 @@ _PENDING: dict[str, Any] = {
 }
 
 # Canonical JSON: the names in their order, and every quotation mark inside a string escaped.
-_DISABLED = """
-SELECT at FROM audit_entries
+_SAID = """
+SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at FROM audit_entries
  WHERE tenant_id = %s AND action = 'settings.update'
-   AND position('"anchoring_enabled":{"new":false,"old":true}'::bytea IN body) > 0
+   AND position('"anchoring_enabled":{"new":'::bytea IN body) > 0
  ORDER BY seq DESC LIMIT 1
 """
+_FIRST = 1
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether a tenant's chain is anchored; if not, since when, where its chain says so."""
+    """Whether a tenant's chain is anchored; if not, since when, where its chain says so.
+
+    `said` is what the chain says itself, in entry `said_by`: by its first it is anchored.
+    """
 
     enabled: bool
     disabled_since: datetime | None
+    said: bool
+    said_by: int
 
 
 def standing(session: Session, tenant_id: UUID) -> Standing:
@@ -152,7 +194,6 @@ def standing(session: Session, tenant_id: UUID) -> Standing:
     enabled = session.execute(
         select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
     ).scalar_one()
-    if enabled:
-        return Standing(enabled=True, disabled_since=None)
-    row = cursor(session).execute(_DISABLED, (tenant_id,)).fetchone()
-    return Standing(enabled=False, disabled_since=None if row is None else row[0])
+    row = cursor(session).execute(_SAID, (tenant_id,)).fetchone()
+    said_by, said, at = row or (_FIRST, True, None)
+    return Standing(enabled, None if enabled or said else at, said, said_by)

@@ -1,9 +1,9 @@
 """The best evidence for a leaf: which checkpoint that covers it proves most, and what it carries.
 
-Witnesses in a quorum prove more than a timestamp, which proves more than the log alone; of equals
-the earliest, since it proves the leaf to be oldest. Proof, timestamp and cosignatures that are
-given out together are of one checkpoint. Rows are hints: whoever writes to the database can add
-some, so what they say is checked before it counts.
+A quorum of witnesses and a timestamp prove more than either, witnesses more than a timestamp, and
+that more than the log alone; of equals the earliest, since it proves the leaf to be oldest. Proof,
+timestamp and cosignatures that are given out together are of one checkpoint. Rows are hints:
+whoever writes to the database can add some, so what they say is checked before it counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,19 +15,22 @@ from sqlalchemy.orm import Session
 
 from app.core.anchoring import quorum
 from app.core.anchoring.first_holding import FirstHolding
-from app.core.anchoring.shelf import Shelf, Timestamp
+from app.core.anchoring.shelf import Held, Shelf, Timestamp
+from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.policy import Policy
+from app.ledger.notes import Malformed
+from app.ledger.policy import NONE, Policy
 
 
 class Rank(IntEnum):
-    """What vouches for a checkpoint, the best last."""
+    """What vouches for a checkpoint, the best last; one bit each, for stamp and witnesses."""
 
     LOG = 0
     TIMESTAMPED = 1
     WITNESSED = 2
+    BOTH = TIMESTAMPED | WITNESSED
 
 
 class Voucher(StrEnum):
@@ -36,28 +39,6 @@ class Voucher(StrEnum):
     LOG = "log"
     TIMESTAMPS = "timestamps"
     WITNESSES = "witnesses"
-
-
-_SAID = {
-    (Voucher.LOG,): "The service's own log alone: nobody outside vouches for it. Set TSA_URL or"
-    " WITNESS_POLICY, or keep checkpoints yourself.",
-    (Voucher.LOG, Voucher.TIMESTAMPS): "The service's own log, stamped by a timestamp authority.",
-    (Voucher.LOG, Voucher.WITNESSES): "The service's own log, cosigned by witnesses.",
-    tuple(Voucher): "The service's own log, stamped by a timestamp authority and cosigned by"
-    " witnesses.",
-}
-
-
-def vouchers(*, timestamps: bool, policy: Policy | None) -> tuple[Voucher, ...]:
-    """Return who vouches for the log of this installation as it is set up now."""
-    asked = policy is not None and any(each.url is not None for each in policy.witnesses)
-    wanted = {Voucher.LOG: True, Voucher.TIMESTAMPS: timestamps, Voucher.WITNESSES: asked}
-    return tuple(each for each, is_there in wanted.items() if is_there)
-
-
-def said_of(those: tuple[Voucher, ...]) -> str:
-    """Say in a sentence who vouches."""
-    return _SAID[those]
 
 
 @dataclass(frozen=True)
@@ -79,10 +60,26 @@ _STAMPED = "SELECT size FROM checkpoint_timestamps AS c WHERE {range}"
 _COSIGNED = (
     "SELECT size FROM checkpoint_cosignatures AS c WHERE {range} GROUP BY size HAVING {having}"
 )
-_RANGE = "c.generation = %s AND c.size > asked.lower AND c.size <= asked.upper"
+# From the first stamp on: what was cosigned before there was an authority is not walked through.
+_BOTH = """
+SELECT c.size FROM checkpoint_cosignatures AS c
+  JOIN checkpoint_timestamps AS t ON t.generation = c.generation AND t.size = c.size
+ WHERE {range}
+   AND c.size >= (SELECT min(first.size) FROM checkpoint_timestamps AS first
+                   WHERE first.generation = asked.generation AND first.size > asked.lower)
+ GROUP BY c.size HAVING {having}
+"""
+# Of what does not hold there is no end to be looked through.
+_MOST_LOOKED_AT = 3
+_NEWEST = """
+SELECT size FROM {table} WHERE generation = %s AND size <= %s
+ GROUP BY size ORDER BY size DESC LIMIT %s
+"""
+_RANGE = "c.generation = asked.generation AND c.size > asked.lower AND c.size <= asked.upper"
 _FIRST = """
 SELECT asked.lower, found.size
-  FROM unnest(%s::bigint[], %s::bigint[]) AS asked (lower, upper)
+  FROM (SELECT %s::bigint AS generation, lower, upper
+          FROM unnest(%s::bigint[], %s::bigint[]) AS ranges (lower, upper)) AS asked
  CROSS JOIN LATERAL ({candidates} ORDER BY size LIMIT 1) AS found
 """
 
@@ -112,8 +109,12 @@ class Chooser:
         self._searches: list[tuple[Rank, FirstHolding]] = []
         wanted = quorum.condition(policy)
         if wanted is not None:
-            query = _COSIGNED.format(range=_RANGE, having=wanted.sql)
-            self._search(Rank.WITNESSED, query, self._is_witnessed, wanted.values)
+            both, cosigned = (
+                each.format(range=_RANGE, having=wanted.sql) for each in (_BOTH, _COSIGNED)
+            )
+            if trusted:
+                self._search(Rank.BOTH, both, self._is_both, wanted.values)
+            self._search(Rank.WITNESSED, cosigned, self._is_witnessed, wanted.values)
         stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
         self._search(stamped, _STAMPED.format(range=_RANGE), self._is_stamped)
         self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
@@ -135,6 +136,16 @@ class Chooser:
                 return Evidence(held.published, rank, held.timestamp, held.lines)
         raise LogPending("No published checkpoint covers this leaf yet.")
 
+    def vouchers(self, index: int) -> tuple[Voucher, ...]:
+        """Return who vouches for a leaf that a checkpoint covers, each by some checkpoint."""
+        found = Rank.LOG
+        for rank, search in self._searches:
+            if rank | found != found:
+                search.prepare([index])
+                if search.beyond(index) is not None:
+                    found = Rank(found | rank)
+        return _vouchers(found)
+
     def _search(
         self,
         rank: Rank,
@@ -146,7 +157,7 @@ class Chooser:
         number = self._last.generation.number
 
         def find(ranges: Mapping[int, int]) -> dict[int, int]:
-            asked = (list(ranges), list(ranges.values()), number, *values)
+            asked = (number, list(ranges), list(ranges.values()), *values)
             found: dict[int, int] = dict(cursor(self._session).execute(query, asked).fetchall())
             self._shelf.load(found.values())
             return found
@@ -160,12 +171,75 @@ class Chooser:
         held = self._shelf.get(size)
         return held is not None and held.timestamp is not None
 
+    def _is_both(self, size: int) -> bool:
+        return self._is_stamped(size) and self._is_witnessed(size)
+
     def _is_witnessed(self, size: int) -> bool:
-        """Whether the stored lines that make a quorum are what witnesses signed."""
-        held, policy = self._shelf.get(size), self._policy
-        if held is None or policy is None:
-            return False
+        held = self._shelf.get(size)
+        return held is not None and _is_witnessed(held, self._policy)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many leaves of a log are stamped, and how many a quorum has cosigned; 0 for none."""
+
+    stamped: int
+    witnessed: int
+
+
+def reach(
+    session: Session,
+    last: Published,
+    policy: Policy | None,
+    trusted: Sequence[Certificate] = (),
+) -> Reach:
+    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew."""
+    shelf = Shelf(session, last.generation, trusted)
+    found = {}
+    for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
+        values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
+        rows = cursor(session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
+        found[table] = [row[0] for row in rows]
+        shelf.load(found[table])
+    stamped, cosigned = (
+        [(size, held) for size in sizes if (held := shelf.get(size)) is not None]
+        for sizes in found.values()
+    )
+    return Reach(
+        next((size for size, held in stamped if trusted and held.timestamp is not None), 0),
+        next((size for size, held in cosigned if _is_witnessed(held, policy)), 0),
+    )
+
+
+def rank_of(
+    session: Session,
+    number: int,
+    size: int,
+    policy: Policy | None,
+    trusted: Sequence[Certificate] = (),
+) -> Rank:
+    """Return what vouches for one checkpoint of any log, also one that ended: held anew."""
+    generation = generations.numbered(session, number)
+    held = None if generation is None else Shelf(session, generation, trusted).get(size)
+    if held is None:
+        return Rank.LOG
+    stamped = Rank.TIMESTAMPED if trusted and held.timestamp is not None else Rank.LOG
+    return Rank(stamped | (Rank.WITNESSED if _is_witnessed(held, policy) else Rank.LOG))
+
+
+def _is_witnessed(held: Held, policy: Policy | None) -> bool:
+    """Whether the stored lines that make a quorum are what witnesses signed."""
+    if policy is None or policy.quorum == NONE:
+        return False
+    try:
         return quorum.is_met(policy, held.published.note, held.lines)
+    except Malformed:
+        return False
+
+
+def _vouchers(rank: Rank) -> tuple[Voucher, ...]:
+    others = {Voucher.TIMESTAMPS: Rank.TIMESTAMPED, Voucher.WITNESSES: Rank.WITNESSED}
+    return (Voucher.LOG, *(each for each, bit in others.items() if rank & bit))
 
 
 def best(

@@ -45,7 +45,7 @@ class Salt(NamedTuple):
 def new(master_keys: MasterKeys, tenant_id: UUID) -> Salt:
     """Return a fresh salt with its seal."""
     salt = secrets.token_bytes(SALT_BYTES)
-    return Salt(salt, master_keys.seal(salt, _identity(tenant_id)))
+    return Salt(salt, master_keys.seal(salt, identity(tenant_id)))
 
 
 def fault(
@@ -55,7 +55,7 @@ def fault(
     if salt is None or seal is None:
         return "a salt without its seal" if seal is None else "a seal without its salt"
     try:
-        opened = master_keys.open(seal, _identity(tenant_id))
+        opened = master_keys.open(seal, identity(tenant_id))
     except CannotOpen as error:
         return f"a seal that does not open: {error}"
     return None if opened == salt else "the seal of another salt"
@@ -103,5 +103,6 @@ def complete(database: Database, master_keys: MasterKeys) -> int:
             done += len(tenants)
 
 
-def _identity(tenant_id: UUID) -> str:
+def identity(tenant_id: UUID) -> str:
+    """Name the place of a chain's salt, for which it is sealed."""
     return f"tenants/{tenant_id}/chain_salt"

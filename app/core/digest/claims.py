@@ -14,15 +14,19 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
+from app.core.jobs import Name
 from app.database import cursor
 from app.lib.mail import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
+# The cursor of a job that found others sending.
+BUSY = "busy"
 AT_ONCE = 1000
-# A mail is accepted, if at all, before `sent_at`; of one whose answer was lost `DATA_SECONDS` after
-# its `data_at`, and a minute later by a server that had it all by then and was slow to say so.
-_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=1)
+# A mail is accepted, if at all, before `sent_at`; one whose answer was lost left within
+# `DATA_SECONDS` of its `data_at`, and the server may then think about it for ten minutes (RFC 5321
+# section 4.5.3.2.6) before it takes it.
+_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=10)
 ACCEPTED_BY = "greatest(data_at, coalesce(sent_at, data_at + %(unheard)s))"
 # The digests that keep others of their tenant back; the first half is for the index.
 KEEPS_BACK = f"""
@@ -73,6 +77,15 @@ UPDATE digests SET data_at = clock_timestamp(),
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
 """
 
+# The same of its job: none waits for longer than a day, and no lease is longer than half a minute.
+_WAITS_TOO_LONG = """
+UPDATE jobs SET run_at = least(run_at, clock_timestamp()), ring_at = NULL,
+       locked_until = CASE WHEN locked_until IS NOT NULL THEN clock_timestamp() + %s END
+ WHERE kind = %s AND finished_at IS NULL
+   AND (run_at > clock_timestamp() + interval '25 hours'
+        OR locked_until > clock_timestamp() + interval '1 hour')
+"""
+
 _FORGOTTEN = """
 SELECT d.tenant_id, d.id FROM digests AS d
  WHERE d.status IN ('pending', 'sending')
@@ -80,6 +93,18 @@ SELECT d.tenant_id, d.id FROM digests AS d
                     WHERE j.tenant_id = d.tenant_id AND j.kind = %s AND j.dedupe_key = d.id::text
                       AND j.finished_at IS NULL)
  ORDER BY random() LIMIT %s
+"""
+
+
+# Those whose time has come are rung; of the others, the one whose time comes next.
+_NEXT = """
+UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
+ WHERE (tenant_id, id) = (
+    SELECT tenant_id, id FROM jobs
+     WHERE finished_at IS NULL AND locked_until IS NULL AND kind = %s AND cursor = %s
+       AND run_at > (SELECT clock_timestamp())
+     ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING tenant_id, id
 """
 
 
@@ -121,9 +146,20 @@ def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
     return [(row[0], row[1]) for row in found]
 
 
-def follow_the_clock(session: Session) -> int:
-    """Count what was sent at a moment that has not come yet from now; return how many there were.
+def next_waiting(session: Session) -> Name | None:
+    """Make one of the digests that found others sending due now; return its job.
+
+    In a session that sees all tenants. Two who ask at once get two.
+    """
+    row = cursor(session).execute(_NEXT, (KIND, BUSY)).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def follow_the_clock(session: Session) -> None:
+    """Count from now what was sent, or waits, as of a moment that is too far ahead.
 
     So a clock that was wrong for a while keeps nobody waiting for longer than a day.
     """
-    return cursor(session).execute(_SET_BACK).rowcount
+    cur = cursor(session)
+    cur.execute(_SET_BACK)
+    cur.execute(_WAITS_TOO_LONG, (jobs.LEASE, KIND))

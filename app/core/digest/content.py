@@ -6,7 +6,7 @@ bounded, however long and however many titles and rules are.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -177,6 +177,6 @@ def _origin(url: str) -> str:
 
 def _what(row: Mapping[str, Any]) -> str:
     if row["status"] == "enabled":
-        return f"failing since {row['failing_since']:%Y-%m-%d %H:%M} UTC"
+        return f"failing since {row['failing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     reasons = {"gone": "its receiver answered 410 Gone", "failing": "it had only failed for days"}
     return f"disabled, because {reasons.get(row['disabled_reason'], row['disabled_reason'])}"

@@ -14,7 +14,7 @@ next digest, a day later at the earliest, lists the same again.
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from app.core import jobs
 from app.core.digest import claims, content, message, taking, tokens
 from app.core.digest.links import Links
 from app.core.digest.tokens import Subscription
-from app.core.jobs import Errand, Step
+from app.core.jobs import Errand, Name, Step
 from app.database import after_commit, cursor
 from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.lib.sealing import MasterKeys
@@ -38,8 +38,9 @@ from app.models import Digest, Job, Tenant
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
-# While others send theirs: not all of those that wait come back at once.
-_BUSY_SECONDS = (5.0, 30.0)
+# While others send theirs: who is ready before calls the next. This is for what nobody calls, and
+# not all of it comes back at once.
+_BUSY_SECONDS = (30.0, 90.0)
 
 _log = structlog.get_logger(__name__)
 
@@ -48,17 +49,19 @@ _log = structlog.get_logger(__name__)
 class Outcome:
     """What an attempt came to: the digest's next status, and why, where there is a why.
 
-    `pending` without one: nobody refused anything, and the next attempt comes after `wait`.
+    `pending` without one: nobody refused anything. `busy`: nothing was begun.
     """
 
     status: str
     why: str | None = None
-    wait: timedelta = _AGAIN_SOON
+    busy: bool = False
 
 
 @dataclass(frozen=True)
 class Sender:
     """What sending needs of the process: the door to the mail server, and short transactions.
+
+    Those of `transaction` see one tenant, those of `across_tenants` all.
 
     `stopping` says that the process is to end soon: nothing that may take a while is begun.
     `count` is told what came of each attempt, and of digests that end without one.
@@ -66,6 +69,7 @@ class Sender:
 
     mailer: Mailer
     transaction: Callable[[UUID], AbstractContextManager[Session]]
+    across_tenants: Callable[[], AbstractContextManager[Session]]
     master_keys: MasterKeys
     links: Links
     address: str
@@ -89,6 +93,8 @@ class Sender:
             return _done(digest)
         if digest.findings is None:
             taken = taking.take(session, digest, job.cursor)
+            if taken == taking.TAKEN and not self.mailer.ready():
+                return _busy(digest)
             return Step(taken, _progress(digest))
         wait = _until_free(session, digest)
         if wait is not None:
@@ -96,6 +102,13 @@ class Sender:
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
         return _Attempt(self, job, digest, tenant.name, address).errand()
+
+    def next_waiting(self) -> Name | None:
+        """Return the job of a digest that found others sending, now that somebody is ready."""
+        if not self.mailer.ready():
+            return None
+        with self.across_tenants() as session:
+            return claims.next_waiting(session)
 
     def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
         """Write an outcome to the digest's row, and count it."""
@@ -137,8 +150,7 @@ class _Attempt:
             _log.info("digest_withdrawn", digest=ids.text("dig", self._digest.id), why=self._no)
             return Outcome("pending")
         except Busy:
-            seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
-            return Outcome("pending", wait=timedelta(seconds=seconds))
+            return Outcome("pending", busy=True)
         return Outcome("sent")
 
     def _letter(self) -> Letter:
@@ -177,8 +189,13 @@ class _Attempt:
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
+        if outcome.busy:
+            return _busy(digest)
+        return replace(self._ended(session, digest, outcome), then=self._sender.next_waiting)
+
+    def _ended(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
         if outcome.status == "pending" and outcome.why is None:
-            return Step("given back", _progress(digest), outcome.wait)
+            return Step("given back", _progress(digest), _AGAIN_SOON)
         if outcome.status == "pending":
             return self._refused(session, digest, outcome)
         self._sender.conclude(session, digest, outcome)
@@ -267,6 +284,12 @@ def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
 
 def _done(digest: Digest) -> Step:
     return Step(None, _progress(digest))
+
+
+def _busy(digest: Digest) -> Step:
+    """Wait to be called by who is sending now; if nobody calls, look again."""
+    seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
+    return Step(claims.BUSY, _progress(digest), timedelta(seconds=seconds))
 
 
 def _progress(digest: Digest) -> dict[str, Any]:

@@ -22,6 +22,8 @@ WITH next AS MATERIALIZED (
 )
 SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
 """
+# The cursor of a job whose digest has all its findings.
+TAKEN = "taken"
 _TAKING = "taking:"
 _NOTHING_YET = UUID(int=0)
 _COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
@@ -51,7 +53,7 @@ def take(session: Session, digest: Digest, after: str | None) -> str:
     assert row is not None  # noqa: S101  # a count always has a row
     cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
     session.refresh(digest)
-    return "taken"
+    return TAKEN
 
 
 def _last_taken(cursor_of_job: str | None) -> UUID:

@@ -113,7 +113,7 @@ def appoint(
     master_keys: MasterKeys, number: int, origin: str, key_id: str, old: Checkpoint
 ) -> bytes:
     """Return the seal of a successor: generation `number`, of the log that ended at `old`."""
-    return master_keys.seal(_said(origin, key_id, old), _identity(number))
+    return master_keys.seal(_said(origin, key_id, old), identity(number))
 
 
 def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
@@ -125,7 +125,7 @@ def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
     if number == FIRST and old is None:
         return
     try:
-        said = master_keys.open(generation.appointment or b"", _identity(number))
+        said = master_keys.open(generation.appointment or b"", identity(number))
     except CannotOpen:
         said = b""
     if old is None or said != _said(generation.origin, generation.key_id, old):
@@ -139,7 +139,8 @@ def _said(origin: str, key_id: str, old: Checkpoint) -> bytes:
     return f"{origin}\n{key_id}\n{old.text}".encode()
 
 
-def _identity(number: int) -> str:
+def identity(number: int) -> str:
+    """Name the place of an appointment, for which it is sealed."""
     return f"log_generations/{number}/appointment"
 
 

@@ -108,7 +108,7 @@ def _is_current(session: Session, settings: Settings, record: Record, pack: Stor
     except (LogPending, NotFound):
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True
-    return choosing.is_current(pack, wanted.source)
+    return choosing.is_current(session, settings, pack, wanted.source)
 
 
 def _job(session: Session, tenant_id: UUID, key: str) -> Job | None:

@@ -18,6 +18,7 @@ from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
 
+import structlog
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -30,15 +31,22 @@ from app.database import Database
 from app.errors import LogPending, NotFound
 from app.evidence import pack
 from app.evidence.pack import Evidence
+from app.lib.sealing import KeyMissing
 from app.models import Job, Record
 from app.settings import Settings
 
 KIND = "evidence_pack"
+NO_KEY = (
+    "MASTER_KEYS lacks the key that sealed this record's bundle, or the one that sealed what signs"
+    " packs. The operator has to put it back; then this job can be retried."
+)
 
 # What is read of a large bundle takes a hundred times the memory of a small one: few at once.
 LARGE = 1024 * 1024
 LARGE_AT_ONCE = 2
 _room = BoundedSemaphore(LARGE_AT_ONCE)
+
+_log = structlog.get_logger(__name__)
 
 _A_MOMENT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -108,9 +116,15 @@ class Builder:
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and choosing.is_current(stored, chosen.source):
+        if stored is not None and choosing.is_current(
+            session, self._settings, stored, chosen.source
+        ):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
-        evidence = choosing.evidence_of(session, self._settings, record, chosen)
+        try:
+            evidence = choosing.evidence_of(session, self._settings, record, chosen)
+        except KeyMissing as error:
+            _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
+            raise JobFailed(NO_KEY) from None
         if evidence is None:
             return _ended(record.id, _Ended.EXPIRED)
         build = _Build(self._database, self._settings, job, record.id, chosen, evidence)

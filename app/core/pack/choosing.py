@@ -4,6 +4,9 @@ A pack is as good as what others say of the checkpoint in it. One whose evidence
 that can be had stays, however the log grows; it is made anew once better evidence is there, after
 the key that signs packs was rotated, by another release, and when it counts other witnesses or
 timestamp authorities.
+
+A pack of a log that ended cannot be made again: its record has its place in the successor now. It
+stays as it is, whatever else has changed, until the successor's evidence is as good.
 """
 
 from dataclasses import dataclass
@@ -25,7 +28,6 @@ from app.evidence import pack
 from app.evidence.pack import Evidence, Timestamp
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
-from app.lib.signing import SigningKey
 from app.models import Record
 from app.settings import VERSION, Settings
 
@@ -36,12 +38,11 @@ class Choice:
 
     index: int
     anchor: anchoring.Evidence
-    pack_key: SigningKey
     source: Source
 
 
 def choose(session: Session, settings: Settings, record: Record) -> Choice:
-    """Return what a pack of the record would be made from now.
+    """Return what a pack of the record would be made from now; nothing sealed is opened for it.
 
     Raises `LogPending` while no published checkpoint covers its leaf.
     """
@@ -50,25 +51,30 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
         raise LogPending("The log has published nothing yet.")
     index = proofs.index_of(session, last, records.leaf_hash(record.bundle_sha256))
     found = anchoring.best(session, last, index, settings.witness_policy, settings.tsa_ca_file)
-    key = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE)
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
         found.rank,
-        key.public.id,
+        signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
         recipe(settings),
     )
-    return Choice(index, found, key, source)
+    return Choice(index, found, source)
 
 
-def is_current(stored: Stored, wanted: Source) -> bool:
+def is_current(session: Session, settings: Settings, stored: Stored, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
-    return (have.generation, have.key_id, have.recipe) == (
-        wanted.generation,
-        wanted.key_id,
-        wanted.recipe,
-    ) and have.rank >= wanted.rank
+    if have.generation != wanted.generation:
+        return _rank_still(session, settings, have) > wanted.rank
+    made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
+    return made_alike and have.rank >= wanted.rank
+
+
+def _rank_still(session: Session, settings: Settings, have: Source) -> int:
+    """Return what still vouches for a pack, of that which is in it."""
+    place = (have.generation, have.checkpoint_size)
+    now = anchoring.rank_of(session, *place, settings.witness_policy, settings.tsa_ca_file)
+    return have.rank & now
 
 
 def recipe(settings: Settings) -> str:
@@ -99,7 +105,10 @@ def _witnesses(policy: Policy | None) -> bytes:
 def evidence_of(
     session: Session, settings: Settings, record: Record, chosen: Choice
 ) -> Evidence | None:
-    """Return all that goes into the pack; None when the bundle is due or gone."""
+    """Return all that goes into the pack; None when the bundle is due or gone.
+
+    Raises `app.lib.sealing.CannotOpen` when the bundle or the key that signs packs does not open.
+    """
     raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
     if raw is None:
         return None
@@ -110,7 +119,7 @@ def evidence_of(
         bundle=raw,
         signature=record.signature,
         public_key=signing_keys.public_key(session, record.key_id),
-        pack_key=chosen.pack_key,
+        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
         base_url=settings.base_url,
         release=VERSION,
         log_key=publication.verifier_key(session, published.generation),

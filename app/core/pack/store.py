@@ -142,7 +142,7 @@ def add_part(
     Each part but the last has PART_BYTES. Call it with the bundle held.
     """
     tenant_id, _, pack_id = place
-    sealed = master_keys.seal(content, _identity(*place, number))
+    sealed = master_keys.seal(content, identity(*place, number))
     cur = cursor(session)
     cur.execute(_PART, (tenant_id, pack_id, number, sealed))
     cur.execute(_GROW, (len(content), tenant_id, pack_id))
@@ -162,13 +162,13 @@ def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size
 
 
 def read_part(tx: Tx, master_keys: MasterKeys, pack: Stored, number: int) -> bytes:
-    """Return one part's bytes. Raises `Vanished`, and `app.lib.sealing.CannotOpen`."""
+    """Return one part's bytes. Raises `Vanished`, `app.lib.sealing.CannotOpen` and `KeyMissing`."""
     wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
     if row is None:
         raise Vanished
     return master_keys.open(
-        bytes(row[0]), _identity(pack.tenant_id, pack.record_id, pack.id, number)
+        bytes(row[0]), identity(pack.tenant_id, pack.record_id, pack.id, number)
     )
 
 
@@ -185,5 +185,6 @@ def forget_left_over(session: Session) -> int:
     return cursor(session).execute(_FORGET, (MOST_AT_ONCE,)).rowcount
 
 
-def _identity(tenant_id: UUID, record_id: UUID, pack_id: UUID, number: int) -> str:
+def identity(tenant_id: UUID, record_id: UUID, pack_id: UUID, number: int) -> str:
+    """Name the place of a part, for which it is sealed."""
     return f"evidence_packs/{tenant_id}/{record_id}/{pack_id}/{number}"

@@ -38,7 +38,7 @@ def store(
     digest: bytes,
 ) -> None:
     """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
-    sealed = master_keys.seal(content, _identity(tenant_id, record_id))
+    sealed = master_keys.seal(content, identity(tenant_id, record_id))
     cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
 
 
@@ -60,7 +60,7 @@ def read(
     Raises `app.lib.sealing.CannotOpen` when what is stored is not what was.
     """
     row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
-    return None if row is None else master_keys.open(row[0], _identity(tenant_id, record_id))
+    return None if row is None else master_keys.open(row[0], identity(tenant_id, record_id))
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
@@ -68,5 +68,6 @@ def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int
     return cursor(session).execute(_DELETE, (tenant_id, record_ids)).rowcount
 
 
-def _identity(tenant_id: UUID, record_id: UUID) -> str:
+def identity(tenant_id: UUID, record_id: UUID) -> str:
+    """Name the place of a bundle, for which it is sealed."""
     return f"bundles/{tenant_id}/{record_id}"

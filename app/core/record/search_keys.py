@@ -18,7 +18,7 @@ def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
     sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
     if sealed is None:
         # Of two at once the second waits for the first's row, and then finds its key there.
-        fresh = master_keys.seal(secrets.token_bytes(32), _identity(tenant_id))
+        fresh = master_keys.seal(secrets.token_bytes(32), identity(tenant_id))
         cur.execute(_MAKE, (fresh, tenant_id))
         sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
     if sealed is None:
@@ -28,12 +28,13 @@ def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
 
 @lru_cache(maxsize=4096)
 def _opened(master_keys: MasterKeys, tenant_id: UUID, sealed: bytes) -> Lexemes:
-    return Lexemes(master_keys.open(sealed, _identity(tenant_id)))
+    return Lexemes(master_keys.open(sealed, identity(tenant_id)))
 
 
 def _read(row: tuple[bytes | None] | None) -> bytes | None:
     return None if row is None else row[0]
 
 
-def _identity(tenant_id: UUID) -> str:
+def identity(tenant_id: UUID) -> str:
+    """Name the place of a search key, for which it is sealed."""
     return f"tenants/{tenant_id}/search_key"

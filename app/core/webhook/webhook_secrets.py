@@ -30,7 +30,7 @@ def seal(
         {"secret": secret.text, "until": None if secret.until is None else rfc3339(secret.until)}
         for secret in secrets
     ]
-    return master_keys.seal(json.dumps(plain).encode(), _identity(tenant_id, webhook_id))
+    return master_keys.seal(json.dumps(plain).encode(), identity(tenant_id, webhook_id))
 
 
 def open_sealed(
@@ -40,7 +40,7 @@ def open_sealed(
 
     Raises `app.lib.sealing.CannotOpen` when the bytes are not this webhook's or the key is unknown.
     """
-    opened = json.loads(master_keys.open(sealed, _identity(tenant_id, webhook_id)))
+    opened = json.loads(master_keys.open(sealed, identity(tenant_id, webhook_id)))
     secrets = [
         Secret(each["secret"], each["until"] and datetime.fromisoformat(each["until"]))
         for each in opened
@@ -69,5 +69,6 @@ def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedel
     return [newest, *(replace(old, until=old.until or at + overlap) for old in secrets)]
 
 
-def _identity(tenant_id: UUID, webhook_id: UUID) -> str:
+def identity(tenant_id: UUID, webhook_id: UUID) -> str:
+    """Name the place of a webhook's secrets, for which they are sealed."""
     return f"webhooks/{tenant_id}/{webhook_id}/secrets"

@@ -120,7 +120,7 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> bytes:
         authority_option="" if stamp is None else " --tsa-ca CA.pem",
         authority_line="" if stamp is None else _AUTHORITY_LINE,
         timestamp_commands="" if stamp is None else _timestamp_commands(stamp),
-        when=_when(stamp),
+        when=_when(stamp, len(evidence.cosignatures)),
         who=_who(len(evidence.cosignatures)),
     )
     return text.encode("utf-8")
@@ -134,7 +134,12 @@ def _timestamp_commands(stamp: Timestamp) -> str:
     return _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
 
 
-def _when(stamp: Timestamp | None) -> str:
+def _when(stamp: Timestamp | None, cosignatures: int) -> str:
+    if stamp is None and cosignatures:
+        return (
+            "No\n  timestamp by an authority is in this pack. Each cosignature has a time: when its"
+            "\n  witness says that it saw this checkpoint."
+        )
     if stamp is None:
         return "No\n  timestamp by others is in this pack, so nothing here bounds them."
     return (

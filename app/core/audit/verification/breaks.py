@@ -17,7 +17,7 @@ from app.core.audit.verification import unknown_chains
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.database import Database, Tx, cursor
-from app.errors import AuditChainBroken, LogHalted, Unavailable
+from app.errors import AuditChainBroken, LogHalted, OlderStampDamaged, Unavailable
 from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)
@@ -40,7 +40,12 @@ RETURNING now.detected_at, before.healed_at IS NOT NULL
 """
 _HEAL = """
 UPDATE audit_breaks SET healed_at = clock_timestamp()
- WHERE tenant_id = %s AND healed_at IS NULL AND seen_at < %s
+ WHERE tenant_id = %s AND healed_at IS NULL AND seen_at < %s AND (subject <> 'log' OR seq = 0)
+"""
+_HEAL_LOG = f"""
+UPDATE audit_breaks SET healed_at = clock_timestamp()
+ WHERE tenant_id = '{NO_TENANT}' AND subject = 'log' AND healed_at IS NULL AND seen_at < %s
+   AND (seq = 0 OR %s)
 """
 _STANDING = """
 SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
@@ -81,7 +86,9 @@ def tell(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
 def halted(database: Database, error: LogHalted) -> None:
     """Say loudly that the log does not hold, and remember it as the service's own trouble."""
     _log.critical("log_not_verified", problem=error.slug, detail=error.detail)
-    report = {"seq": 0, "reason": error.slug, "expected": "", "found": error.detail}
+    # Numbered by who looks there, and so can say that it is mended: everybody, or only `full`.
+    seq = int(isinstance(error, OlderStampDamaged))
+    report = {"seq": seq, "reason": error.slug, "expected": "", "found": error.detail}
     try:
         with database.transaction(NO_TENANT) as session:
             _remember(session, NO_TENANT, LOG, report)
@@ -98,8 +105,16 @@ def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
 
 
 def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
-    """Close what nobody has seen since a verification began, at `before`, that found all well."""
+    """Close what nobody has seen since a verification began, at `before`, that found all well.
+
+    `NO_TENANT` is the one that looked for all that is the service's own, in the newest stamps only.
+    """
     cursor(session).execute(_HEAL, (tenant_id, before))
+
+
+def heal_log(session: Session, before: datetime, *, full: bool) -> None:
+    """Close what was said of the log, in the same way; with `full` also of older stamps."""
+    cursor(session).execute(_HEAL_LOG.encode(), (before, full))
 
 
 def count_open(tx: Tx) -> int:

@@ -27,6 +27,7 @@ from app.core.audit.verification.whole import LogReading
 from app.core.jobs import Errand, Failed, Step
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
+from app.lib.sealing import MasterKeys
 from app.models import NO_TENANT, Job, Tenant
 
 _log = structlog.get_logger(__name__)
@@ -41,7 +42,10 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
     """Read the log first, then verify tenants in the order of their ids, some a step."""
     if job.cursor is None:
         began = database_now(session)
-        return Errand(lambda: _read_log(verifier), lambda then, said: _after_log(then, began, said))
+        return Errand(
+            lambda: _read_log(verifier),
+            lambda then, said: _after_log(then, verifier.master_keys, job, began, said),
+        )
     progress = json.loads(job.progress or "{}")
     after = UUID(hex=job.cursor)
     wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
@@ -79,6 +83,8 @@ def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broke
 
 def _after_log(
     session: Session,
+    master_keys: MasterKeys,
+    job: Job,
     began: datetime,
     said: tuple[dict[str, Any], Leaves | None, _Broken] | LogHalted,
 ) -> Step | Failed:
@@ -93,8 +99,9 @@ def _after_log(
     if heads is not None:
         _tell_of_log(session, heads, broken)
     breaks.heal(session, NO_TENANT, began)
-    unknown = 0 if heads is None else len(heads.unknown)
-    progress |= {"log": "intact", **counts, "unknown_chains": unknown, "broken": len(broken)}
+    unknown = () if heads is None else tuple(heads.unknown)
+    progress |= {"log": "intact", **counts, "unknown_chains": len(unknown), "broken": len(broken)}
+    progress |= unknown_chains.seal_found(master_keys, job, unknown, began)
     return Step(_BEFORE_ALL.hex, progress)
 
 

@@ -1,34 +1,47 @@
 """The job `verify_audit`: a tenant's chain when it takes long, and every chain once a day."""
 
-import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select, update
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core import jobs
 from app.core.audit import view
 from app.core.audit.verification import breaks, daily
+from app.core.audit.verification.sealed_answers import Question, seal, unseal
 from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.jobs import Errand, Failed, Step
 from app.database import database_now
 from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
+from app.lib.sealing import MasterKeys
 from app.models import NO_TENANT, Job
 
 KIND = "verify_audit"
 
-# What a job that found a break shows as its `status`.
+# The `status` of what a job found that is no good answer.
 _BROKEN = {"broken": AuditChainBroken, "contradicted": KeptHeadContradicted}
 _AT_ONCE = 2
 _YOUNG = timedelta(minutes=1)
+# Some may be planted to stand before the one that counts.
+_LOOKED_AT = 10
+# A job that is due is at work within seconds; who finds it waiting for so long asks for another.
+_STUCK = timedelta(minutes=10)
 
 _Said = dict[str, Any] | AuditChainBroken | LogHalted
+
+_NOW = func.clock_timestamp()
+# Nothing here lets one wait for longer than its next try, or holds it for longer than a lease.
+_MOVES = and_(
+    func.greatest(Job.run_at, Job.locked_until) > _NOW - _STUCK,
+    Job.run_at <= _NOW + timedelta(seconds=jobs.RETRY_WAITS[-1]),
+    func.coalesce(Job.locked_until, _NOW) <= _NOW + jobs.LEASE,
+)
 
 
 def asked(args: Mapping[str, Any]) -> Asked:
@@ -53,45 +66,70 @@ def _args(what: Asked) -> dict[str, Any]:
     return args
 
 
+def _question(tenant_id: UUID, job_id: UUID, what: Asked) -> Question:
+    return Question(tenant_id, job_id, _key(what))
+
+
+def _key(what: Asked) -> str:
+    return canonical_json.dumps(_args(what)).decode()
+
+
 def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     """Have a job verify what somebody would wait too long for; the same is asked once.
 
-    Raises `Busy` beyond some different questions at once: whoever has a key may invent any number.
+    A job that does not move holds up nobody: another takes its place. Raises `Busy` beyond some
+    different questions at once: whoever has a key may invent any number.
     """
-    args = _args(what)
-    key = canonical_json.dumps(args).decode()
     # Two who ask at once: the second waits here, and then counts the first one's job.
     jobs.take_turns(session, f"{tenant_id}:{KIND}")
-    others = select(func.count()).where(
-        Job.tenant_id == tenant_id,
-        Job.kind == KIND,
-        Job.finished_at.is_(None),
-        Job.dedupe_key != key,
+    unfinished = (Job.tenant_id == tenant_id, Job.kind == KIND, Job.finished_at.is_(None))
+    session.execute(
+        update(Job)
+        .where(*unfinished, _MOVES.is_not(True))
+        .values(
+            status="dead",
+            error="It did not move when it should have: another may be asked for.",
+            run_at=_NOW,
+            locked_until=None,
+            ring_at=None,
+            finished_at=_NOW,
+        )
+        .execution_options(synchronize_session=False)
     )
+    key = _key(what)
+    others = select(func.count()).where(*unfinished, Job.dedupe_key != key)
     if session.execute(others).scalar_one() >= _AT_ONCE:
         raise Busy("Other verifications of this chain are not done yet; try again when they are.")
-    return jobs.enqueue(session, tenant_id, kind=KIND, args=args, dedupe_key=key)
+    return jobs.enqueue(session, tenant_id, kind=KIND, args=_args(what), dedupe_key=key)
 
 
-def same(session: Session, tenant_id: UUID, what: Asked) -> Job | None:
-    """Return the job that was asked the same and is open, or found something a minute ago at most.
+def answered(
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, what: Asked
+) -> dict[str, Any] | None:
+    """Return what a job found that was asked the same, and sealed a minute ago at most.
 
-    What it found says `answered`.
+    None without one. Raises `AuditChainBroken` where that is what it found.
     """
-    key = canonical_json.dumps(_args(what)).decode()
-    wanted = select(Job).where(Job.tenant_id == tenant_id, Job.kind == KIND, Job.dedupe_key == key)
-    found = session.scalar(wanted.where(Job.finished_at.is_(None)))
-    if found is not None:
-        return found
-    young = Job.finished_at > func.clock_timestamp() - _YOUNG
-    last = session.scalar(wanted.where(young).order_by(Job.finished_at.desc()).limit(1))
-    # The log is the operator's to put right: what it said then is asked anew.
-    return last if last is not None and last.progress is not None else None
+    now = database_now(session)
+    rows = session.execute(
+        select(Job.id, Job.progress)
+        .where(
+            Job.tenant_id == tenant_id,
+            Job.kind == KIND,
+            Job.dedupe_key == _key(what),
+            Job.finished_at.between(now - _YOUNG, now),
+        )
+        .order_by(Job.finished_at.desc())
+        .limit(_LOOKED_AT)
+    )
+    for job_id, progress in rows:
+        said = unseal(master_keys, _question(tenant_id, job_id, what), progress)
+        if said is not None and said.is_young(now, _YOUNG):
+            return _answer(said.found)
+    return None
 
 
-def answered(job: Job) -> dict[str, Any]:
-    """Return what a finished job found, as it is answered. Raises `AuditChainBroken`."""
-    found = dict(json.loads(job.progress or "{}"))
+def _answer(found: dict[str, Any]) -> dict[str, Any]:
     if found["status"] not in _BROKEN:
         return found
     kind = _BROKEN[found["status"]]
@@ -111,8 +149,10 @@ def step(
     if tenant_id == NO_TENANT:
         return daily.step(verifier, session, job)
     what = asked(jobs.args_of(job))
+    question = _question(tenant_id, job.id, what)
     return Errand(
-        lambda: _verify(verifier, tenant_id, what), lambda then, said: _record(then, job, said)
+        lambda: _verify(verifier, tenant_id, what),
+        lambda then, said: _record(then, verifier.master_keys, job, question, said),
     )
 
 
@@ -123,19 +163,26 @@ def _verify(verifier: Verifier, tenant_id: UUID, what: Asked) -> _Said:
         return error
 
 
-def _record(session: Session, job: Job, said: _Said) -> Step | Failed:
+def _record(
+    session: Session, master_keys: MasterKeys, job: Job, question: Question, said: _Said
+) -> Step | Failed:
+    now = database_now(session)
     if isinstance(said, dict):
-        return Step(None, said)
+        return Step(None, seal(master_keys, question, said, now))
+    # The log is the operator's to put right: what it said is asked anew each time.
     if isinstance(said, AuditChainBroken):
-        report = {
-            name: value if isinstance(value, int) else breaks.readable(value)
-            for name, value in said.report.items()
-        }
-        moment = rfc3339(database_now(session))
-        status = "contradicted" if isinstance(said, KeptHeadContradicted) else "broken"
-        jobs.renew(session, job, {**report, "status": status, "verified_at": moment})
+        jobs.renew(session, job, seal(master_keys, question, _found(said, now), now))
     # What was found stays found; only a store that did not answer may do so next time.
     return Failed(
         f"{said.slug}: {breaks.readable(said.detail)}",
         for_good=not isinstance(said, LogHeadUnavailable),
     )
+
+
+def _found(error: AuditChainBroken, now: datetime) -> dict[str, Any]:
+    report = {
+        name: value if isinstance(value, int) else breaks.readable(value)
+        for name, value in error.report.items()
+    }
+    status = "contradicted" if isinstance(error, KeptHeadContradicted) else "broken"
+    return {**report, "status": status, "verified_at": rfc3339(now)}

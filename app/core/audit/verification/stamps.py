@@ -5,7 +5,8 @@ must come out of the log's leaves again, which shows that the log at that size g
 now. Only the newest of each kind, or all of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from app.core.audit.verification import published_log
 from app.core.audit.verification.deadline import Deadline
 from app.core.log.generations import Generation
 from app.database import cursor
-from app.errors import LogDamaged
+from app.errors import LogDamaged, OlderStampDamaged
 from app.ledger.notes import Malformed, Note, Signature, Unverified
 from app.ledger.policy import Policy
 from app.lib import timestamps
@@ -99,19 +100,26 @@ class Stamps:
         roots: Mapping[int, bytes],
         deadline: Deadline,
     ) -> None:
-        """Verify what is of this log. Raises `LogDamaged` for what does not hold."""
+        """Verify what is of this log.
+
+        Raises `LogDamaged` for what does not hold, `OlderStampDamaged` where only `full` looks.
+        """
+        stamped, cosigned = (max(of, default=None) for of in (self._stamped, self._cosigned))
         for size in sorted(self.sizes(generation.number)):
             deadline.check()
             place = (generation.number, size)
             row = cursor(session).execute(_NOTE, place).fetchone()
             note = b"" if row is None or row[0] is None else bytes(row[0])
-            found = published_log.read(session, master_keys, generation, size, note)
-            if roots.get(size) != found.root:
-                raise LogDamaged(f"The log of now did not grow out of that published at {size}.")
+            with _older_unless(place in (stamped, cosigned)):
+                found = published_log.read(session, master_keys, generation, size, note)
+                if roots.get(size) != found.root:
+                    raise LogDamaged(f"The log did not grow out of what was published at {size}.")
             if place in self._stamped:
-                self._check_stamp(session, place, note)
+                with _older_unless(place == stamped):
+                    self._check_stamp(session, place, note)
             if place in self._cosigned:
-                self._check_lines(session, place, Note.parse(note))
+                with _older_unless(place == cosigned):
+                    self._check_lines(session, place, Note.parse(note))
 
     def _check_stamp(self, session: Session, place: Place, note: bytes) -> None:
         row = cursor(session).execute(_STAMP, place).fetchone()
@@ -173,6 +181,16 @@ class Stamps:
             "newest_timestamp": newest,
             "cosignatures": self.cosignatures,
         }
+
+
+@contextmanager
+def _older_unless(newest: bool) -> Iterator[None]:
+    try:
+        yield
+    except LogDamaged as error:
+        if newest:
+            raise
+        raise OlderStampDamaged(error.detail) from None
 
 
 def _covers(stated: Place | None, leaf: Place) -> bool:

@@ -1,21 +1,26 @@
 """Chains that the log knows and no tenant has: counted, and acknowledged if that is on purpose.
 
-Only the daily run looks for them. An acknowledgement is sealed: who has the database alone could
-otherwise rename a chain and acknowledge its old name.
+Only the daily run looks for them. What it found is sealed, and an acknowledgement too: who has the
+database alone could otherwise rename a chain, and say that its old name is known or was not found.
 """
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import structlog
 from sqlalchemy.orm import Session
 
+from app.clock import rfc3339
 from app.core import jobs
+from app.core.audit.verification import sealed_answers
+from app.core.audit.verification.sealed_answers import Question
 from app.database import cursor
 from app.errors import NotFound
 from app.lib.sealing import CannotOpen, MasterKeys
-from app.models import NO_TENANT
+from app.models import NO_TENANT, Job
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +44,8 @@ ON CONFLICT (chain) DO UPDATE SET seal = excluded.seal, at = clock_timestamp()
 class Unknown:
     """How many chains are open, and when the daily run that looked for them began.
 
-    `looked_at` is None while no run has read the log; then `count` is what earlier ones left open.
+    `looked_at` is None while there is no run of ours that has read the log; then `count` is what is
+    remembered of earlier ones.
     """
 
     count: int
@@ -54,13 +60,25 @@ class Unknown:
         }
 
 
-def standing(session: Session) -> Unknown:
+def seal_found(
+    master_keys: MasterKeys, job: Job, chains: Iterable[bytes], began: datetime
+) -> dict[str, str]:
+    """Return what the daily run's job keeps of it, that it began then and found these chains."""
+    found = {"chains": [chain.hex() for chain in chains], "began": rfc3339(began)}
+    return sealed_answers.seal(master_keys, _question(job.id), found, began)
+
+
+def standing(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
-    count = cursor(session).execute(_OPEN.encode()).fetchone()
     run = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
-    progress = json.loads(run.progress) if run is not None and run.progress else {}
-    looked = progress["began"] if "unknown_chains" in progress else None
-    return Unknown(0 if count is None else count[0], looked)
+    said = run and sealed_answers.unseal(master_keys, _question(run.id), run.progress)
+    if not said:
+        count = cursor(session).execute(_OPEN.encode()).fetchone()
+        return Unknown(0 if count is None else count[0], None)
+    chains = {bytes.fromhex(chain) for chain in said.found["chains"]}
+    if chains:
+        chains -= acknowledged(session, master_keys)
+    return Unknown(len(chains), said.found["began"])
 
 
 def acknowledged(session: Session, master_keys: MasterKeys) -> frozenset[bytes]:
@@ -73,16 +91,21 @@ def acknowledge(session: Session, master_keys: MasterKeys, chain: bytes) -> None
     """Close an unknown chain for good. Raises `NotFound` if none of this name is open."""
     if not cursor(session).execute(_CLOSE.encode(), (chain.hex(),)).rowcount:
         raise NotFound("No chain of this name is open: the line audit_chain_without_tenant has it.")
-    cursor(session).execute(_KEEP, (chain, master_keys.seal(chain, _identity(chain))))
+    cursor(session).execute(_KEEP, (chain, master_keys.seal(chain, identity(chain))))
     _log.warning("unknown_chain_acknowledged", chain=chain.hex())
 
 
 def _holds(master_keys: MasterKeys, chain: bytes, seal: bytes) -> bool:
     try:
-        return master_keys.open(bytes(seal), _identity(bytes(chain))) == bytes(chain)
+        return master_keys.open(bytes(seal), identity(bytes(chain))) == bytes(chain)
     except CannotOpen:
         return False
 
 
-def _identity(chain: bytes) -> str:
+def _question(job_id: UUID) -> Question:
+    return Question(NO_TENANT, job_id, "chains without a tenant")
+
+
+def identity(chain: bytes) -> str:
+    """Name the place of an acknowledgement, for which it is sealed."""
     return f"acknowledged_chains/{chain.hex()}"

@@ -16,6 +16,7 @@ from app.core.audit.verification import (
     breaks,
     published_log,
     recent,
+    settings,
     stored_chain,
     unknown_chains,
     whole,
@@ -82,7 +83,10 @@ class Verifier:
             breaks.halted(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = unknown_chains.standing(session)
+            unknown = unknown_chains.standing(session, self.master_keys)
+            # Whoever reads the whole log says so of it, for everybody.
+            if report["log"] is not None and not asked.since_anchor:
+                breaks.heal_log(session, began, full=asked.full)
         # A chain that no tenant has may be this one's, from before somebody gave it another name.
         if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
@@ -101,6 +105,7 @@ class Verifier:
                 salts.chain_name(session, self.master_keys, tenant_id)
                 end = stored_chain.end(session, tenant_id)
                 stored_chain.check(session, tenant_id, end, Deadline(None))
+                settings.check(session, tenant_id)
         except AuditChainBroken as error:
             breaks.found(self.database, tenant_id, error)
             raise
@@ -123,6 +128,7 @@ class Verifier:
             stamps = Stamps.read(session, self.trust, number, full=asked.full)
             reading = LogReading(session, self.master_keys, outside, stamps, deadline)
             seen = Seen(last, stamps, *whole.check(reading, tenant_id, name, last, end))
+        settings.check(session, tenant_id)
         return answers.report(session, tenant_id, name, end, seen, outside)
 
 

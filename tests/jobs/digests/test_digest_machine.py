@@ -1,7 +1,5 @@
 """Whatever happens in whatever order: never two mails in 24 hours, and no finding in none."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,16 +11,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Engine
 
 from app.core.digest import content
 from app.settings import Settings
-from tests.conftest import made_database
 from tests.jobs.digesting import Desk, Tenant, desk_at, killed, listed
 from tests.mail import Mood, Postbox, serving
 
-# Hours after it was told DATA, at which a slow server takes a mail.
-_LATE = 59 / 3600
+# Hours after it was told DATA, at which a slow server takes a mail, and says so; and at which one
+# takes it that nobody waits for any more.
+_LATE, _LATER = 59 / 3600, 10 / 60
 # What the other moods come to is what one of these does.
 _MOODS = [Mood.TAKE, Mood.GONE_AFTER_DOT, Mood.GONE_BEFORE_DOT, Mood.NO_RECIPIENT, Mood.NO_CONTENT]
 # One rule for all: Hypothesis leaves some rules out of most runs, and a mail takes four of them.
@@ -31,10 +28,11 @@ _DEEDS: list[tuple[str, object]] = [
     *[("send", mood) for mood in (*_MOODS, Mood.TAKE)],
     *[("work", mood) for mood in _MOODS],
     *[("crash", moment) for moment in ("before", "between", "after")],
-    *[("wait", hours) for hours in (0.1, 0.3, 0.3, 1.1, 1.1, 12.0, 23.0, 24.1, 24.1)],
+    *[("wait", hours) for hours in (0.1, 0.3, 0.3, 1.1, 1.1, 12.0, 23.0, 24.2, 24.2)],
     *[("set_address", who) for who in ("dana@example.com", "erin@example.com", None)],
-    *[("take_late", None)] * 2,
-    ("wait", 24 - _LATE / 2),
+    *[("take_late", (Mood.TAKE, _LATE))] * 2,
+    ("take_late", (Mood.GONE_AFTER_DOT, _LATER)),
+    *[("wait", 24 - late / 2) for late in (_LATE, _LATER)],
     ("tick", None),
 ]
 
@@ -88,10 +86,11 @@ class Digests(RuleBasedStateMachine):
         self.desk.tick()
         self.work(mood)
 
-    def take_late(self, _: None) -> None:
-        """Send to a server that takes the mail, and says so, nearly a minute after DATA."""
-        self.desk.postbox.at_content = lambda: self.desk.wait(_LATE)
-        self.send(Mood.TAKE)
+    def take_late(self, how: tuple[Mood, float]) -> None:
+        """Send to a server that takes the mail so many hours after DATA."""
+        mood, hours = how
+        self.desk.postbox.at_content = lambda: self.desk.wait(hours)
+        self.send(mood)
         self.desk.postbox.at_content = lambda: None
 
     def crash(self, moment: str) -> None:
@@ -124,18 +123,12 @@ class Digests(RuleBasedStateMachine):
         """Let the world be well for some days: by then every finding has been listed."""
         self.desk.postbox.taken(Mood.TAKE)
         for _ in range(4):
-            self.desk.wait(24.1)
+            self.desk.wait(24.2)
             self.desk.send()
             self.look()
             self.never_two_in_a_day()
         assert self.expected <= self.heard, "a finding that no mail lists"
         self.tenant.set_address(None)
-
-
-@pytest.fixture(scope="module")
-def own_settings(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
-    with made_database(settings, admin_engine) as own:
-        yield replace(own, digest_settle_seconds=900.0)
 
 
 @pytest.mark.slow

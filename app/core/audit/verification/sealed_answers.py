@@ -1,0 +1,65 @@
+"""What a job found, sealed in its row until somebody asks for it.
+
+Whoever owns the database writes to rows of jobs as to any other. So nothing in such a row is given
+as the answer of a verification, but what opens under MASTER_KEYS for this tenant, this job and this
+very question, and says itself when it was sealed. An answer that nobody asks for while it is young
+is of no use any more, and stays under the key it came under.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from app.clock import rfc3339
+from app.lib import canonical_json
+from app.lib.sealing import CannotOpen, MasterKeys
+
+_MEMBER = "sealed"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one job was asked: by whom (`NO_TENANT`: by the service), and in canonical JSON."""
+
+    tenant_id: UUID
+    job_id: UUID
+    text: str
+
+    @property
+    def identity(self) -> str:
+        """What its answer is sealed for."""
+        return f"jobs/{self.tenant_id}/{self.job_id}/verification/{self.text}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found, and when it was sealed."""
+
+    found: dict[str, Any]
+    at: datetime
+
+    def is_young(self, now: datetime, most: timedelta) -> bool:
+        """Say whether it is at most so old; what comes from the future is not."""
+        return self.at <= now < self.at + most
+
+
+def seal(
+    master_keys: MasterKeys, question: Question, found: Mapping[str, Any], now: datetime
+) -> dict[str, str]:
+    """Return what a job's `progress` holds of an answer; `found` is JSON, `now` the database's."""
+    said = canonical_json.dumps({"at": rfc3339(now), "found": dict(found)})
+    return {_MEMBER: b64encode(master_keys.seal(said, question.identity)).decode()}
+
+
+def unseal(master_keys: MasterKeys, question: Question, progress: str | None) -> Answer | None:
+    """Return what was sealed for this question; None for whatever else a `progress` holds."""
+    try:
+        sealed = b64decode(json.loads(progress or "{}")[_MEMBER], validate=True)
+        said = json.loads(master_keys.open(sealed, question.identity))
+    except (ValueError, TypeError, KeyError, RecursionError, CannotOpen):
+        return None
+    return Answer(said["found"], datetime.fromisoformat(said["at"]))

@@ -1,0 +1,29 @@
+"""What a tenant's row says, held against what its chain says of it.
+
+Whoever owns the database could stop the anchoring of a chain in `tenants`, and nothing would ever
+hold what they then write at its end. Nobody else can without an entry: so what counts is the last
+`settings.update` that speaks of it, and the row must say the same.
+"""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.anchoring import anchors
+from app.core.audit import view
+
+
+def check(session: Session, tenant_id: UUID) -> None:
+    """Hold the settings against a chain that was found good.
+
+    Raises `AuditChainBroken` at the entry that says otherwise.
+    """
+    now = anchors.standing(session, tenant_id)
+    if now.enabled != now.said:
+        expected = f"anchoring_enabled {_json(now.said)}, as the chain says"
+        found = f"{_json(now.enabled)} in tenants"
+        raise view.broken(now.said_by, "other_setting", expected, found)
+
+
+def _json(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,77 @@
+"""A timestamp response as a strict reader takes it: what authorities may write and DER forbids.
+
+A response is BER (RFC 5652 section 5.1), so its certificates and revocation lists may stand in any
+order, and OpenSSL leaves them as they come; and its status may be `grantedWithMods`, with the same
+token (RFC 3161 section 2.4.2). None of that is signed. The library that we read with takes only
+sets in the order of DER, and `granted` alone.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_INTEGER = 0x02
+# In SignedData (RFC 5652 section 5.1): certificates and crls, both implicitly tagged sets.
+_UNSIGNED_SETS = (0xA0, 0xA1)
+_GRANTED, _GRANTED_WITH_MODS = b"\x00", b"\x01"
+
+
+class _Element(NamedTuple):
+    """A tag, and where in the bytes the element begins, its content begins, and both end."""
+
+    tag: int
+    begin: int
+    content: int
+    end: int
+
+
+class _Unreadable(Exception):
+    """Not the DER of a response."""
+
+
+def strict(response: bytes) -> bytes:
+    """Return a response (DER) with ordered sets and `granted`; as it is if it cannot be read.
+
+    For parsing alone: what is kept and given out is the response as it came. No length changes.
+    """
+    made = bytearray(response)
+    try:
+        (whole,) = _elements(response, 0, len(response))
+        status, token = _inside(response, whole)
+        _grant(made, _inside(response, status)[0])
+        _, explicit = _inside(response, token)
+        (signed,) = _inside(response, explicit)
+        for each in _inside(response, signed):
+            if each.tag in _UNSIGNED_SETS:
+                _order(made, _inside(response, each))
+    except (_Unreadable, ValueError, IndexError):
+        return response
+    return bytes(made)
+
+
+def _grant(made: bytearray, status: _Element) -> None:
+    place = slice(status.content, status.end)
+    if status.tag == _INTEGER and made[place] == _GRANTED_WITH_MODS:
+        made[place] = _GRANTED
+
+
+def _order(made: bytearray, members: list[_Element]) -> None:
+    """Put the members of a set in the order of their bytes (X.690 section 11.6)."""
+    if members:
+        ordered = sorted(bytes(made[each.begin : each.end]) for each in members)
+        made[members[0].begin : members[-1].end] = b"".join(ordered)
+
+
+def _inside(data: bytes, element: _Element) -> list[_Element]:
+    return list(_elements(data, element.content, element.end))
+
+
+def _elements(data: bytes, begin: int, end: int) -> Iterator[_Element]:
+    while begin < end:
+        content, size = begin + 2, data[begin + 1]
+        if size >= 0x80:
+            content += size - 0x80
+            size = int.from_bytes(data[begin + 2 : content], "big")
+        if content + size > end:
+            raise _Unreadable
+        yield _Element(data[begin], begin, content, content + size)
+        begin = content + size

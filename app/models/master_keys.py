@@ -1,0 +1,22 @@
+"""Master keys, by their public ids: those that may have sealed what is in the database."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, CreatedAt
+
+
+class MasterKey(Base):
+    """A key that some process had in its MASTER_KEYS; the key itself is never here.
+
+    `in_front_at` is when a process last said that it seals under it, `emptied_at` when nothing was
+    found under it: from then on nobody misses it.
+    """
+
+    __tablename__ = "master_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    seen_at: Mapped[CreatedAt]
+    in_front_at: Mapped[datetime | None]
+    emptied_at: Mapped[datetime | None]

@@ -1,0 +1,17 @@
+"""The tick that says which master keys this worker has, and cries out for those that it lacks."""
+
+import structlog
+
+from app.core.sealed import usage
+from jobs.runtime import runtime
+
+_log = structlog.get_logger(__name__)
+
+
+def check_master_keys() -> None:
+    """Hold MASTER_KEYS against the keys that are in use."""
+    here = runtime()
+    with here.database.across_tenants() as session:
+        missing = usage.check(session, here.settings.master_keys)
+    if missing:
+        _log.critical("master_key_missing", missing=missing, detail=usage.say_missing(missing))

@@ -1,0 +1,48 @@
+"""A service of its own for each file of digests' tests, and a mail server."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+
+from app.settings import Settings
+from tests.conftest import made_database
+from tests.jobs.digesting import Desk, Tenant, desk_at
+from tests.mail import Mood, Postbox, serving
+
+
+@pytest.fixture(scope="module")
+def own_settings(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
+    with made_database(settings, admin_engine) as own:
+        yield replace(own, digest_settle_seconds=900.0)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postbox]:
+    with serving() as postbox:
+        yield postbox
+
+
+@pytest.fixture
+def postbox(server: Postbox) -> Postbox:
+    server.taken(Mood.TAKE)
+    server.mails.clear()
+    server.at_recipient = server.at_content = server.at_refusal = lambda: None
+    return server
+
+
+@pytest.fixture
+def desk(own_settings: Settings, postbox: Postbox) -> Iterator[Desk]:
+    with desk_at(own_settings, postbox) as desk:
+        yield desk
+        # Nothing of one test is due in the next.
+        desk.run("UPDATE tenants SET notification_email = NULL")
+        desk.run("DELETE FROM digests; DELETE FROM jobs; DELETE FROM findings")
+
+
+@pytest.fixture
+def tenant(desk: Desk) -> Tenant:
+    made = Tenant(desk)
+    made.set_address()
+    return made

@@ -1,0 +1,78 @@
+"""Who is due, and that one of many claims it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sqlalchemy import text
+from structlog.testing import capture_logs
+
+from app.core.digest import claims
+from tests.jobs.digesting import Desk, Tenant, listed
+
+
+def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
+    tenant.find()
+    desk.wait(1)
+    start = Barrier(6)
+
+    def tick(_: int) -> None:
+        start.wait()
+        desk.tick()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(tick, range(6)))
+    desk.tick()
+    assert tenant.statuses() == ["pending"]
+    assert len(desk.due_jobs()) == 1
+    desk.work()
+    desk.tick()
+    assert tenant.statuses() == ["sent"]
+
+
+def test_a_digest_whose_job_has_died_gets_another(desk: Desk, tenant: Tenant) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.tick()
+    desk.run(
+        "UPDATE jobs SET status = 'dead', finished_at = clock_timestamp() WHERE tenant_id = :id",
+        id=tenant.id,
+    )
+    assert listed(*desk.send()) == found
+
+
+def test_a_thousand_at_once_and_the_rest_a_minute_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "AT_ONCE", 2)
+    many = [Tenant(desk) for _ in range(3)]
+    for each in many:
+        each.set_address()
+        each.find()
+    desk.wait(1)
+    assert len(desk.send()) == 2
+    assert len(desk.send()) == 1
+
+
+def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> None:
+    stuck, *others = [Tenant(desk) for _ in range(4)]
+    for each in (stuck, *others):
+        each.set_address()
+        each.find()
+    desk.wait(1)
+    row = text("SELECT FROM tenants WHERE id = :id FOR NO KEY UPDATE")
+    key = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
+    with desk.owner.begin() as somebody:
+        somebody.execute(row, {"id": stuck.id})
+        with capture_logs() as said:
+            desk.tick()
+        assert said == [], "whoever waits for the lock gives up in the end, and says so"
+    assert [each.statuses() for each in (stuck, *others)] == [[], *[["pending"]] * 3]
+    desk.tick()
+    (open_one,) = stuck.digests()
+    desk.run("DELETE FROM jobs")
+    desk.run("DELETE FROM digests WHERE tenant_id <> :id", id=stuck.id)
+    with desk.owner.begin() as somebody:
+        somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
+        desk.tick()
+    assert [each.statuses() for each in others] == [["pending"]] * 3

@@ -1,0 +1,198 @@
+"""Mail servers that refuse, hang up, hang, or answer too late."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from app import metrics
+from app.core import gauges
+from app.lib.smtp import Smtp
+from app.lib.smtp_url import MailServer, Tls
+from jobs.run_job import work_on
+from tests.jobs.digesting import Desk, Tenant, listed
+from tests.mail import REFUSED, Mood
+
+
+@pytest.mark.parametrize("mood", sorted(REFUSED, key=str))
+def test_what_was_refused_is_tried_again_as_the_same_digest(
+    desk: Desk, tenant: Tenant, mood: Mood
+) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(mood)
+    for refusals in range(1, 9):
+        assert desk.send() == []
+        (digest,) = tenant.digests()
+        assert (digest["status"], digest["refusals"]) == ("pending", refusals)
+        assert digest["error"]
+        assert digest["data_at"] is None
+        assert desk.due_jobs() == [], "it waits before it tries again"
+        desk.wait(1.1)
+    desk.postbox.taken(Mood.TAKE)
+    (mail,) = desk.send()
+    assert listed(mail) == found
+    assert tenant.statuses() == ["sent"]
+
+
+@pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT, Mood.SLOW])
+def test_what_may_have_arrived_is_listed_again_a_day_later_with_a_note(
+    desk: Desk, tenant: Tenant, mood: Mood
+) -> None:
+    lost = tenant.find(2)
+    desk.wait(1)
+    if mood is Mood.SLOW:
+        desk.lose_patience()
+    desk.postbox.taken(mood)
+    desk.send()
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.taken(Mood.TAKE)
+    new = tenant.find()
+    desk.wait(23.9)
+    assert desk.send() == []
+    desk.wait(0.3)
+    (mail,) = desk.send()
+    assert listed(mail) == lost | new
+    text_part, html = mail.part("plain"), mail.part("html")
+    assert "answer was lost" in text_part
+    assert text_part.count("(again)") == 3, "the note, and each of two"
+    assert html.count("(listed again)") == 2
+    assert mail.parsed["Subject"] == "1 new finding (3 high)"
+    assert tenant.statuses() == ["uncertain", "sent"]
+    desk.wait(48)
+    assert desk.send() == []
+
+
+def test_a_mail_lost_with_nothing_new_since_is_listed_again_too(desk: Desk, tenant: Tenant) -> None:
+    lost = tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(Mood.GONE_BEFORE_DOT)
+    for _ in range(3):
+        desk.send()
+        desk.wait(24.2)
+    desk.postbox.taken(Mood.TAKE)
+    (mail,) = desk.send()
+    assert listed(mail) == lost
+    assert mail.parsed["Subject"] == "1 finding, listed again (1 high)"
+    assert tenant.statuses() == ["uncertain"] * 3 + ["sent"]
+
+
+def test_what_was_uncertain_is_not_repeated_once_the_address_was_cleared(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    desk.send()
+    tenant.set_address(None)
+    tenant.set_address()
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(48)
+    assert desk.send() == []
+
+
+def test_a_server_that_hangs_holds_one_thread_and_all_others_go_on(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
+        here = replace(desk.runtime, mailer=Smtp(server, "records.test", opening_seconds=600.0))
+        for _ in range(8):
+            tenant = Tenant(desk)
+            tenant.set_address()
+            tenant.find()
+        desk.wait(1)
+        desk.tick()
+        due = desk.due_jobs()
+        with ThreadPoolExecutor(1) as held, ThreadPoolExecutor(1) as free:
+            hangs = held.submit(work_on, here, *due[0])
+            connection, _ = silent.accept()
+            for job in due[1:]:
+                free.submit(work_on, here, *job).result()
+            assert not hangs.done()
+            connection.close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert desk.due_jobs() == []
+    with desk.owner.connect() as connection_to:
+        refusals = "SELECT refusals FROM digests ORDER BY refusals"
+        assert list(connection_to.execute(text(refusals)).scalars()) == [0] * 7 + [1]
+    desk.wait(0.1)
+    desk.work()
+    assert len(desk.postbox.mails) == 8
+
+
+def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
+    desk: Desk, tenant: Tenant
+) -> None:
+    def counted() -> dict[str, float]:
+        outcomes = ("sent", "refused", "uncertain", "cancelled")
+        return {each: desk.runtime.tally.value(metrics.DIGESTS, each) for each in outcomes}
+
+    def oldest() -> float:
+        with desk.runtime.database.across_tenants() as session:
+            return gauges.read(session).oldest_digest
+
+    tenant.find()
+    desk.wait(1)
+    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.send()
+    desk.wait(2)
+    assert 7200 <= oldest() < 7300
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    desk.send()
+    assert oldest() == 0
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(24.2)
+    desk.send()
+    tenant.find()
+    desk.wait(24.2)
+    desk.tick()
+    tenant.set_address(None)
+    desk.work()
+    assert counted() == {"sent": 1, "refused": 1, "uncertain": 1, "cancelled": 1}
+
+
+def test_whoever_has_sent_a_mail_goes_on_with_those_that_waited_for_their_turn(desk: Desk) -> None:
+    for _ in range(5):
+        tenant = Tenant(desk)
+        tenant.set_address()
+        tenant.find()
+    desk.wait(1)
+    desk.tick()
+    first, *others = desk.due_jobs()
+
+    def meanwhile() -> None:
+        desk.postbox.at_recipient = lambda: None
+        for job in others:
+            work_on(desk.runtime, *job)
+        assert desk.due_jobs() == [], "they do not ask again and again"
+
+    desk.postbox.at_recipient = meanwhile
+    work_on(desk.runtime, *first)
+    assert len(desk.postbox.mails) == 5
+    assert desk.due_jobs() == []
+
+
+def test_a_server_that_is_away_is_not_tried_with_one_after_another(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        server = MailServer("127.0.0.1", closed.getsockname()[1], Tls.NEVER)
+    here = replace(desk.runtime, mailer=Smtp(server, "records.test"))
+    tenants = [Tenant(desk) for _ in range(3)]
+    for tenant in tenants:
+        tenant.set_address()
+        tenant.find()
+    desk.wait(1)
+    desk.tick()
+    desk.run(
+        "UPDATE jobs SET cursor = 'busy', run_at = run_at + interval '1 minute'"
+        " WHERE tenant_id <> :id",
+        id=tenants[0].id,
+    )
+    ((_, job_id),) = desk.due_jobs()
+    work_on(here, tenants[0].id, job_id)
+    assert [each.digests()[0]["refusals"] for each in tenants] == [1, 0, 0]
+    desk.wait(0.1)
+    desk.work()
+    assert len(desk.postbox.mails) == 3

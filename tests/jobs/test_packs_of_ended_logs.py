@@ -1,0 +1,172 @@
+"""Evidence packs after `log succeed`: what others said of the log that ended is not thrown away."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from app.core import signing_keys, tenants
+from app.core.log import succession
+from app.core.pack import choosing
+from app.core.signing_keys import Purpose
+from app.dev.tsa import KeyType, TimestampAuthority
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
+from app.settings import Settings
+from tests.anchoring import put_line, put_stamp
+from tests.api.test_system import serving
+from tests.conftest import FreshTenant
+from tests.logs import new_world
+from tests.packing import Packer, execute, files_in, opened_runtime, set_up_as, stored
+from tests.secrets import MASTER_KEYS
+from tests.unit.verifying import answer as verified
+from tests.witnesses import Witness
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
+
+
+@pytest.fixture(scope="module")
+def witness() -> Witness:
+    return Witness("one.test")
+
+
+@pytest.fixture(scope="module")
+def trusting(log_settings: Settings, authority: TimestampAuthority, witness: Witness) -> Settings:
+    """Return settings that trust both."""
+    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
+    roots = read_certificates(authority.ca_file.read_bytes())
+    return replace(log_settings, tsa_ca_file=roots, witness_policy=policy)
+
+
+@pytest.fixture
+def own(trusting: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[Packer]:
+    """Return a packer with a log that nobody else writes to."""
+    with (
+        new_world(trusting, log_owner, tmp_path) as world,
+        serving(trusting) as api,
+        opened_runtime(trusting) as runtime,
+    ):
+        tenant = FreshTenant(*tenants.create(world.database, MASTER_KEYS, "the test's tenant"))
+        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.keeper())
+
+
+def succeed(own: Packer) -> None:
+    succession.succeed(own.log, MASTER_KEYS, force=True)
+    own.log.run()
+
+
+def anchor_of(pack: bytes) -> Any:
+    return json.loads(files_in(pack)["anchor.json"])
+
+
+def test_a_pack_stays_while_the_log_that_ended_is_vouched_for_better(
+    own: Packer,
+    log_owner: Engine,
+    authority: TimestampAuthority,
+    witness: Witness,
+    tmp_path: Path,
+) -> None:
+    record = own.record()
+    response = put_stamp(log_owner, authority)
+    put_line(log_owner, witness)
+    before = own.built(record)
+    (old,) = [key for key in own.api().get("/.well-known/jwks.json").json["keys"] if "vkey" in key]
+    succeed(own)
+    answer = own.ask(record)
+    assert (answer.data, answer.headers["x-service-evidence"]) == (before, "current")
+    own.record()
+    put_stamp(log_owner, authority)
+    answer = own.ask(record)
+    assert (answer.data, answer.headers["x-service-evidence"]) == (before, "current")
+    assert len(own.jobs()) == 1, "nothing is built in vain"
+
+    # It is checked with the key of the log that ended, which is still published.
+    keys = {
+        key["vkey"] for key in own.api().get("/.well-known/jwks.json").json["keys"] if "vkey" in key
+    }
+    assert anchor_of(before)["vkey"] == old["vkey"] in keys
+    assert own.api().get("/v1/log/key").text.strip() != old["vkey"]
+    (tmp_path / "pack.zip").write_bytes(before)
+    (tmp_path / "key.pem").write_bytes(files_in(before)["pack-key.pem"])
+    (tmp_path / "policy").write_text(f"log {old['vkey']}\nwitness w {witness.vkey}\nquorum w\n")
+    options = ("--key", tmp_path / "key.pem", "--policy", tmp_path / "policy", "--strict")
+    found = verified(tmp_path / "pack.zip", *options, "--tsa-ca", authority.ca_file)
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    assert files_in(before)["checkpoint.tsr"] == response
+
+    own.record()
+    put_stamp(log_owner, authority)
+    put_line(log_owner, witness)
+    assert own.ask(record).headers["x-service-evidence"] == "outdated", "the successor's is as good"
+    own.work()
+    after = own.ask(record)
+    assert after.headers["x-service-evidence"] == "current"
+    assert anchor_of(after.data)["vkey"] != old["vkey"]
+    assert anchor_of(after.data)["timestamp"] is not None
+
+
+def test_a_pack_that_nobody_else_vouched_for_is_made_anew_in_the_successor(own: Packer) -> None:
+    record = own.record()
+    before = own.built(record)
+    succeed(own)
+    assert own.ask(record).headers["x-service-evidence"] == "outdated"
+    own.work()
+    after = own.ask(record).data
+    assert anchor_of(after)["vkey"] != anchor_of(before)["vkey"]
+
+
+def test_it_stays_after_a_rotation_and_a_release_since_it_cannot_be_made_again(
+    own: Packer,
+    log_owner: Engine,
+    authority: TimestampAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    before = own.built(record)
+    succeed(own)
+    monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+    with own.runtime.database.across_tenants() as session:
+        signing_keys.replace(session, MASTER_KEYS, Purpose.BUNDLE)
+    answer = own.ask(record)
+    assert (answer.data, answer.headers["x-service-evidence"]) == (before, "current")
+
+
+@pytest.mark.parametrize("lost", ["trust", "stamp"])
+def test_what_does_not_vouch_for_it_any_more_keeps_no_pack(
+    own: Packer,
+    trusting: Settings,
+    log_owner: Engine,
+    authority: TimestampAuthority,
+    lost: str,
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    own.built(record)
+    succeed(own)
+    if lost == "stamp":
+        execute(log_owner, "UPDATE checkpoint_timestamps SET response = '\\x00'")
+    with set_up_as(
+        own, trusting, tsa_ca_file=() if lost == "trust" else trusting.tsa_ca_file
+    ) as other:
+        assert other.ask(record).headers["x-service-evidence"] == "outdated"
+        other.work()
+        assert "checkpoint.tsr" not in files_in(other.ask(record).data)
+    assert [each[:2] for each in stored(log_owner, record)] == [(True, True), (True, False)]
+
+
+def test_a_stamp_that_came_after_the_pack_was_made_does_not_keep_it(
+    own: Packer, log_owner: Engine, authority: TimestampAuthority
+) -> None:
+    record = own.record()
+    own.built(record)
+    put_stamp(log_owner, authority)
+    succeed(own)
+    assert own.ask(record).headers["x-service-evidence"] == "outdated"
