@@ -92,4 +92,5 @@ def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) 
         successor = jobs.open_job(session, tenant_id, job.kind, job.dedupe_key)
         if successor is not None:
             raise NotResumable(f"{ids.text('job', successor.id)} does the same, and is open.")
+    job.claims_lost = 0
     return jobs.queue_again(session, job)
