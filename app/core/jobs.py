@@ -37,6 +37,11 @@ RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
 LOST_WAITS = (0.0, 30.0, 120.0, 600.0)
 # From so many on it may be the job that kills its workers.
 SUSPECT = 2
+# What a clock asks for waits for its next try at most; a digest, a day after the one before.
+LONGEST_RETRY = timedelta(seconds=RETRY_WAITS[-1])
+LONGEST_WAIT = timedelta(hours=25)
+# The database's clock may be set back by some seconds.
+_SLACK = timedelta(minutes=1)
 
 _NOW = func.clock_timestamp()
 # Of one that is due again: a worker leased it, and wrote no outcome.
@@ -103,13 +108,13 @@ def enqueue(
     """Add a job and ring it after the commit; None as tenant means the service's own.
 
     With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
-    another.
+    another; one that is stuck goes on at once.
     """
     owner = tenant_id or NO_TENANT
     if dedupe_key is not None:
         found = open_job(session, owner, kind, dedupe_key)
         if found is not None:
-            return found
+            return _freed(session, found)
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -138,16 +143,21 @@ def recur(
     """Queue the service's own job of this kind and key: always the same row, as it is while open.
 
     So what a clock asks for day and night leaves one row that says how it went last. With
-    `after_failure` one that waits for its next try begins anew, with these `args`. How often its
+    `after_failure` one that waits for its next try begins anew, with these `args`. So does one that
+    is stuck, whoever wrote that: no row keeps the clock's own jobs from going on. How often its
     worker died in a row stays: it gets somewhere, or is tried once each time the clock asks.
     """
-    found = last_of(session, kind=kind, dedupe_key=dedupe_key)
+    found = open_job(session, NO_TENANT, kind, dedupe_key)
+    found = found or last_of(session, kind=kind, dedupe_key=dedupe_key)
     if found is None:
         return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
     job = locked(session, NO_TENANT, found.id)
     waits = after_failure and job.status == "retrying"
-    if job.finished_at is None and not waits:
+    stuck = is_stuck(session, job, LONGEST_RETRY)
+    if job.finished_at is None and not waits and not stuck:
         return job
+    if stuck:
+        _fence(session, job)
     job.args = canonical_json.dumps(args).decode()
     job.cursor = job.progress = None
     return queue_again(session, job)
@@ -185,6 +195,20 @@ def let_go(session: Session, claimed: Collection[Job]) -> None:
         .where(tuple_(Job.tenant_id, Job.id, Job.claim_no).in_(claims), Job.status == "running")
         .values(status="queued")
         .execution_options(synchronize_session=False)
+    )
+
+
+def is_stuck(session: Session, job: Job, longest: timedelta = LONGEST_WAIT) -> bool:
+    """Say whether an open job is put off beyond what anything here does.
+
+    It waits for longer than `longest`, is leased for longer than a lease is, or was rung at a
+    moment that has not come: somebody wrote to its row, or set the database's clock back.
+    """
+    now = database_now(session)
+    return job.finished_at is None and (
+        job.run_at > now + longest + _SLACK
+        or (job.locked_until or now) > now + LEASE + _SLACK
+        or (job.ring_at or now) > now + _SLACK
     )
 
 
@@ -372,10 +396,29 @@ def _is_apart(session: Session, job: Job) -> bool:
     others = exists().where(
         Job.finished_at.is_(None),
         Job.claims_lost >= SUSPECT,
-        Job.locked_until > _NOW,
+        # What is leased for longer than a lease is keeps nobody waiting: no worker wrote that.
+        Job.locked_until.between(_NOW, _NOW + LEASE),
         Job.id != job.id,
     )
     return not session.scalar(select(others))
+
+
+def _freed(session: Session, job: Job) -> Job:
+    """Let an open job go on at once, from its cursor, if it is stuck."""
+    if not is_stuck(session, job):
+        return job
+    job = locked(session, job.tenant_id, job.id)
+    if not is_stuck(session, job):
+        return job
+    _fence(session, job)
+    return queue_again(session, job)
+
+
+def _fence(session: Session, job: Job) -> None:
+    """Take a stuck job from whoever may hold it, and say so."""
+    job.claim_no += 1
+    facts = {"job": str(job.id), "kind": job.kind, "run_at": job.run_at.isoformat()}
+    after_commit(session, lambda: _log.error("job_was_stuck", **facts))
 
 
 def _write(session: Session, job: Job, **values: Any) -> bool:

@@ -1,4 +1,4 @@
-"""How often a job's worker died with it."""
+"""How often a job's worker died with it, and what is known under a seal alone."""
 
 from alembic import op
 
@@ -13,7 +13,16 @@ SET LOCAL lock_timeout = '2s';
 ALTER TABLE jobs ADD COLUMN IF NOT EXISTS claims_lost bigint NOT NULL DEFAULT 0;
 """
 
+# When every chain was verified last, as only who holds MASTER_KEYS can say it.
+NOTES = """
+CREATE TABLE IF NOT EXISTS sealed_notes (
+    name   text PRIMARY KEY,
+    sealed bytea NOT NULL
+);
+"""
+
 
 def upgrade() -> None:
-    """The release before neither counts nor resets it."""
-    op.execute(LOST)
+    """The release before neither counts nor resets, and knows of no notes."""
+    for statements in (LOST, NOTES):
+        op.execute(statements)

@@ -42,6 +42,7 @@ WITHOUT_TENANT = (
     "anchoring_troubles",
     "acknowledged_chains",
     "master_keys",
+    "sealed_notes",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
