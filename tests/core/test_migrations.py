@@ -216,6 +216,43 @@ def test_findings_are_written_while_their_index_is_built(
     engine.dispose()
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "DROP INDEX jobs_of_kind, jobs_finished",
+        # An earlier run was killed, and left indexes that are none.
+        """
+        UPDATE pg_index SET indisvalid = false
+         WHERE indexrelid IN ('jobs_of_kind'::regclass, 'jobs_finished'::regclass)
+        """,
+    ],
+)
+def test_the_indexes_of_jobs_are_built_by_the_next_run_of_a_release_that_was_killed(
+    fresh_database: Database, settings: Settings, before: str
+) -> None:
+    name = fresh_database.engine.url.database
+    admin = settings.database_admin_url.rpartition("/")[0] + f"/{name}"
+    engine = create_engine(admin)
+    (before_it,) = (
+        script.down_revision
+        for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()
+        if script.path.endswith("_lost_and_old_jobs.py")
+    )
+    with engine.begin() as connection:
+        connection.exec_driver_sql(before)
+        connection.execute(text("UPDATE alembic_version SET version_num = :v"), {"v": before_it})
+    migrations.migrate(admin, app_url=settings.database_url)
+    with engine.connect() as connection:
+        valid = connection.scalars(
+            text("""
+            SELECT indisvalid FROM pg_index
+             WHERE indexrelid IN ('jobs_of_kind'::regclass, 'jobs_finished'::regclass)
+            """)
+        ).all()
+    assert valid == [True, True]
+    engine.dispose()
+
+
 def _waits(engine: Engine) -> bool:
     """Say whether a statement about an index waits for somebody."""
     query = text("""
