@@ -1,16 +1,23 @@
-"""The tick that has the heads of audit chains anchored, by a durable job, where some are due."""
+"""The tick that has the heads of audit chains anchored, by a durable job, where some are due.
+
+It also makes up for a daily verification that was missed, or came to nothing.
+"""
 
 from app.core.anchoring import heads, watching
+from app.core.audit.verification import jobs as verification
+from app.core.audit.verification import runs
 from jobs.runtime import Runtime, runtime
 
 
 def anchor_audit() -> None:
-    """Look how the last run went, then at every tenant's chain."""
+    """Look whether the log takes in what it got, then at every tenant's chain."""
     look(runtime())
 
 
 def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
     with here.database.across_tenants() as session:
-        watching.watch(session)
+        watching.watch_log(session)
         heads.look(session)
+        if runs.watch(session, here.settings.master_keys):
+            verification.look(session)

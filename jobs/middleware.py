@@ -120,9 +120,18 @@ class SignOfLife(Middleware):
 class Lifetime(Middleware):
     """Opens what a worker process needs before its first message, and closes it after the last."""
 
-    def __init__(self, start: Callable[[int], None], stop: Callable[[], None]) -> None:
-        """`start` gets the number of the worker's threads; `stop` runs once all have ended."""
+    def __init__(
+        self,
+        start: Callable[[int], None],
+        stop: Callable[[], None],
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`start` gets the number of the worker's threads; `stop` runs once all have ended.
+
+        `told` runs when the process was told to stop, while its threads finish what they do.
+        """
         self._start = start
+        self._told = told
         self._stop = stop
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
@@ -132,6 +141,10 @@ class Lifetime(Middleware):
         except Exception as error:
             _log.critical("worker_cannot_start", error=kind(error), at=where(error))
             raise SystemExit(1) from error
+
+    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Pass on that the process was told to stop; `shutting_down` says so by now."""
+        self._told()
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         """Close everything."""

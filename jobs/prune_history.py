@@ -1,9 +1,13 @@
 """The daily tick that makes room for what comes and drops what is older than the history kept."""
 
+from collections.abc import Callable
+from functools import partial
+
 import structlog
+from sqlalchemy.orm import Session
 
 from app import clock
-from app.core import history, idempotency
+from app.core import history, idempotency, job_history
 from app.core.history import Partition
 from app.core.pack import store
 from app.core.record import openings
@@ -29,19 +33,41 @@ def prune_history() -> None:
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + openings.forget_old(session)
     packs = _forget_packs(here.database)
+    jobs = _forget_jobs(here.database)
     _log.info(
-        "history_pruned", made=made, dropped=dropped, kept=kept, forgotten=forgotten, packs=packs
+        "history_pruned",
+        made=made,
+        dropped=dropped,
+        kept=kept,
+        forgotten=forgotten,
+        packs=packs,
+        jobs=jobs,
     )
 
 
 def _forget_packs(database: Database) -> int:
     """Delete what is left of builds that died and of packs that were replaced; return how many."""
+    return _in_batches(database, store.MOST_AT_ONCE, store.forget_left_over)
+
+
+def _forget_jobs(database: Database) -> int:
+    """Delete the jobs that ended before what is left of history begins; return how many."""
+    with database.across_tenants() as session:
+        begins_at = history.begins_at(session)
+    if begins_at is None:
+        return 0
+    forget = partial(job_history.forget_old, before=begins_at)
+    return _in_batches(database, job_history.AT_ONCE, forget)
+
+
+def _in_batches(database: Database, at_once: int, forget: Callable[[Session], int]) -> int:
+    """Delete in a transaction for each batch, until one is not full; return how many went."""
     total = 0
     while True:
         with database.across_tenants() as session:
-            gone = store.forget_left_over(session)
+            gone = forget(session)
         total += gone
-        if gone < store.MOST_AT_ONCE:
+        if gone < at_once:
             return total
 
 

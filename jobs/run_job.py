@@ -46,13 +46,14 @@ def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
 
 def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     """Do one step if one is due; return which job to look at next."""
-    with here.database.transaction(tenant_id) as session:
+    with here.database.across_tenants() as session:
         job = durable.claim(session, tenant_id, job_id)
     if job is None:
         return None
     result = "failed"
     try:
-        following = _step(here, tenant_id, job)
+        with here.held.holding(job):
+            following = _step(here, tenant_id, job)
         result = "done"
         return following
     except Unavailable:

@@ -1,4 +1,4 @@
-"""What one worker process holds: its database, bell, flusher, room, log keeper, mailer, counters.
+"""What one worker process holds: database, bell, flusher, room, jobs, log keeper, mailer, counters.
 
 Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
 """
@@ -19,6 +19,7 @@ from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
 from jobs.flusher import Flusher
+from jobs.held import Held
 from jobs.room import Room
 
 _FLUSH_AT_STOP_SECONDS = 5.0
@@ -36,6 +37,7 @@ class Runtime:
     authorities: Outbound
     flusher: Flusher
     room: Room
+    held: Held
     log: Keeper
     mailer: Mailer
     tally: Tally
@@ -70,6 +72,7 @@ class Runtime:
             authorities,
             flusher,
             Room(threads),
+            Held(database),
             log,
             _mailer(settings),
             tally,
@@ -112,6 +115,12 @@ def runtime() -> Runtime:
     if _Process.runtime is None:
         raise RuntimeError("no worker runs in this process")
     return _Process.runtime
+
+
+def let_go() -> None:
+    """Say of the jobs at work in this process that it was told to stop."""
+    if _Process.runtime is not None:
+        _Process.runtime.held.let_go()
 
 
 def stop() -> None:

@@ -1,4 +1,7 @@
-"""The tick that has the log's newest checkpoint stamped and cosigned, by durable jobs."""
+"""The tick that has the log's newest checkpoint stamped and cosigned, by durable jobs.
+
+It comes a minute after the one that has heads anchored, and looks whether they were.
+"""
 
 from app.core.anchoring import cosigning, stamping, tick, troubles, watching
 from jobs.runtime import Runtime, runtime
@@ -15,6 +18,7 @@ def look(here: Runtime) -> None:
     parts = [*watching.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:
         last = tick.chosen(session)
+        watching.watch_heads(session)
         watching.watch_quorum(session, policy)
         if here.settings.tsa_url is not None:
             parts.append(stamping.PART)

@@ -34,7 +34,11 @@ broker = BellBroker(
     _settings.redis_url,
     [
         MessageCount(_tally),
-        Lifetime(lambda threads: runtime.start(_settings, threads, _tally), runtime.stop),
+        Lifetime(
+            lambda threads: runtime.start(_settings, threads, _tally),
+            runtime.stop,
+            runtime.let_go,
+        ),
     ],
 )
 dramatiq.set_broker(broker)

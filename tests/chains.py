@@ -232,6 +232,7 @@ _TABLES = (
     "deliveries",
     "jobs",
     "acknowledged_chains",
+    "sealed_notes",
 )
 
 

@@ -31,11 +31,13 @@ def text(
     parts: Mapping[str, bool],
     figures: Iterable[tuple[str, str, float]] | None,
     gauges: Gauges | None,
+    unverified: float | None,
 ) -> bytes:
     """Write everything: which parts are up, and, with the database, counters and gauges.
 
-    `figures` are those of `app.counters.read`. Figures of another release, which this one does not
-    know or labels otherwise, are left out.
+    `unverified` are the seconds since all audit chains were verified. `figures` are those of
+    `app.counters.read`; figures of another release, which this one does not know or labels
+    otherwise, are left out.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Written(_parts(parts)))
@@ -43,6 +45,8 @@ def text(
         registry.register(_Written(_counted(figures)))
     if gauges is not None:
         registry.register(_Written(_gauges(gauges)))
+    if unverified is not None:
+        registry.register(_Written([_unverified(unverified)]))
     return generate_latest(registry)
 
 
@@ -105,6 +109,11 @@ def _histogram(histogram: Histogram, buckets: _Rows, sums: _Rows) -> Metric:
             upto[-1] = ("+Inf", upto[-1][1])
             family.add_metric(key, upto, total.get(key, 0.0))
     return family
+
+
+def _unverified(seconds: float) -> Metric:
+    said = "Since when no run has verified all audit chains."
+    return GaugeMetricFamily(f"{_PREFIX}_audit_unverified_seconds", said, seconds)
 
 
 def _gauges(now: Gauges) -> Iterator[Metric]:

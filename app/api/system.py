@@ -17,10 +17,11 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
 from app.core.anchoring import evidence, troubles, vouching
-from app.core.audit.verification import breaks
+from app.core.audit.verification import breaks, runs
 from app.core.gauges import Gauges
 from app.core.log import generations, publication, status
 from app.core.sealed import usage
+from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.ledger.notes import Malformed
 from app.models import NO_TENANT
@@ -67,7 +68,8 @@ def readyz() -> Response:
     them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
-    `audit` is when an audit chain was found broken, and is not verified again since.
+    `audit` is when an audit chain was found broken, and is not verified again since, or when the
+    daily verification of all chains has not ended well for more than a day.
     """
     database = _database_state()
     parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
@@ -107,9 +109,9 @@ def _metrics() -> bytes:
     states = {"database": _database_state(), **_others()}
     parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
     if not parts["database"]:
-        return exposition.text(parts, None, None)
+        return exposition.text(parts, None, None, None)
     services().counters.write()
-    return exposition.text(parts, _figures(), _gauges())
+    return exposition.text(parts, _figures(), _gauges(), _unverified_since())
 
 
 def _figures() -> list[tuple[str, str, float]] | None:
@@ -121,6 +123,13 @@ def _figures() -> list[tuple[str, str, float]] | None:
 def _gauges() -> Gauges | None:
     with suppress(Unavailable), services().database.across_tenants() as session:
         return gauges.read(session)
+    return None
+
+
+def _unverified_since() -> float | None:
+    with suppress(Unavailable), services().database.across_tenants() as session:
+        since = runs.unverified_since(session, services().settings.master_keys)
+        return 0.0 if since is None else (database_now(session) - since).total_seconds()
     return None
 
 
@@ -172,12 +181,14 @@ _UNKNOWN = {"anchoring": "unknown", "anchored_by": "unknown"}
 
 
 def _audit(database: str) -> str:
-    """Say what verifying the audit chains has found."""
+    """Say what verifying the audit chains has found, and since when nobody did."""
     if database != "up":
         return "unknown"
     try:
         with services().database.across_tenants() as session:
-            return breaks.standing(session) or "up"
+            overdue = runs.standing(session, services().settings.master_keys)
+            found = [breaks.standing(session), overdue]
+            return "; ".join(filter(None, found)) or "up"
     except Unavailable:
         return "unknown"
 

@@ -84,6 +84,12 @@ def outlived(session: Session, now: datetime, history_days: int) -> list[Partiti
     return [partition for partition in partitions if partition.upper <= limit]
 
 
+def begins_at(session: Session) -> datetime | None:
+    """Return the moment from which on history is kept; None where there is no partition."""
+    found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
+    return min((ids.made_at(_partition(*each).lower) for each in found), default=None)
+
+
 def drop(session: Session, partition: Partition) -> bool:
     """Drop a partition unless something in it is still open; return whether it went.
 

@@ -5,21 +5,26 @@ worked on in steps. Each step commits its effect and the job's new `cursor` toge
 is killed goes on where it was. What takes long or leaves the service is an errand: it runs between
 two transactions, with the lease renewed meanwhile. A job that fails is tried again with growing
 waits, then it is `dead`: it stays, is shown, and can be retried.
+
+So is a job whose worker dies again and again. A lease that ends without an outcome is counted, by
+whoever comes next; from the second in a row on the job waits longer each time, and is tried while
+no other such job is: what dies beside it by chance gets somewhere, and counts from nothing again.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
-from sqlalchemy import func, select, text, update
+import structlog
+from sqlalchemy import ColumnElement, exists, func, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.delivery.bells import ring_job
-from app.database import database_now
+from app.database import after_commit, database_now
 from app.errors import NotFound
 from app.lib import canonical_json
 from app.models import NO_TENANT, Job
@@ -28,8 +33,21 @@ LEASE = timedelta(seconds=30)
 LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each further try of a job that failed; after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
+# The same after each lease that was lost in a row; after one more it is dead.
+LOST_WAITS = (0.0, 30.0, 120.0, 600.0)
+# From so many on it may be the job that kills its workers.
+SUSPECT = 2
+# What a clock asks for waits for its next try at most; a digest, a day after the one before.
+LONGEST_RETRY = timedelta(seconds=RETRY_WAITS[-1])
+LONGEST_WAIT = timedelta(hours=25)
+# The database's clock may be set back by some seconds.
+_SLACK = timedelta(minutes=1)
 
 _NOW = func.clock_timestamp()
+# Of one that is due again: a worker leased it, and wrote no outcome.
+_LOST = (Job.status == "running") & Job.locked_until.is_not(None)
+
+_log = structlog.get_logger(__name__)
 
 _Said = TypeVar("_Said")
 
@@ -90,13 +108,13 @@ def enqueue(
     """Add a job and ring it after the commit; None as tenant means the service's own.
 
     With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
-    another.
+    another; one that is stuck goes on at once.
     """
     owner = tenant_id or NO_TENANT
     if dedupe_key is not None:
         found = open_job(session, owner, kind, dedupe_key)
         if found is not None:
-            return found
+            return _freed(session, found)
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -125,15 +143,21 @@ def recur(
     """Queue the service's own job of this kind and key: always the same row, as it is while open.
 
     So what a clock asks for day and night leaves one row that says how it went last. With
-    `after_failure` one that waits for its next try begins anew, with these `args`.
+    `after_failure` one that waits for its next try begins anew, with these `args`. So does one that
+    is stuck, whoever wrote that: no row keeps the clock's own jobs from going on. How often its
+    worker died in a row stays: it gets somewhere, or is tried once each time the clock asks.
     """
-    found = last_of(session, kind=kind, dedupe_key=dedupe_key)
+    found = open_job(session, NO_TENANT, kind, dedupe_key)
+    found = found or last_of(session, kind=kind, dedupe_key=dedupe_key)
     if found is None:
         return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
     job = locked(session, NO_TENANT, found.id)
     waits = after_failure and job.status == "retrying"
-    if job.finished_at is None and not waits:
+    stuck = is_stuck(session, job, LONGEST_RETRY)
+    if job.finished_at is None and not waits and not stuck:
         return job
+    if stuck:
+        _fence(session, job)
     job.args = canonical_json.dumps(args).decode()
     job.cursor = job.progress = None
     return queue_again(session, job)
@@ -150,21 +174,42 @@ def last_of(session: Session, *, kind: str, dedupe_key: str) -> Job | None:
 
 
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
-    """Lease a due job for one step; None when it is not due, finished, or somebody else's."""
-    statement = (
+    """Lease a due job for one step; None when it is not due, finished, or somebody else's.
+
+    None also for one that was lost and is not to be tried now: see `LOST_WAITS`. Which jobs are
+    suspected besides is seen in a session that sees all tenants only.
+    """
+    job = _lease(session, tenant_id, job_id, ~_LOST, Job.claims_lost < SUSPECT)
+    return job or _claim_with_care(session, tenant_id, job_id)
+
+
+def let_go(session: Session, claimed: Collection[Job]) -> None:
+    """Note that leases which end without an outcome are nobody's fault: they are not counted.
+
+    For a process that is to end, and for a database that was away; in a session that sees all
+    tenants. Until its lease ends each is its worker's still, who may write what came of it.
+    """
+    claims = [(job.tenant_id, job.id, job.claim_no) for job in claimed]
+    session.execute(
         update(Job)
-        .where(
-            Job.tenant_id == tenant_id,
-            Job.id == job_id,
-            Job.finished_at.is_(None),
-            Job.run_at <= _NOW,
-            (Job.locked_until.is_(None)) | (Job.locked_until < _NOW),
-        )
-        .values(status="running", claim_no=Job.claim_no + 1, locked_until=_NOW + LEASE)
-        .returning(Job)
-        .execution_options(populate_existing=True)
+        .where(tuple_(Job.tenant_id, Job.id, Job.claim_no).in_(claims), Job.status == "running")
+        .values(status="queued")
+        .execution_options(synchronize_session=False)
     )
-    return session.scalar(statement)
+
+
+def is_stuck(session: Session, job: Job, longest: timedelta = LONGEST_WAIT) -> bool:
+    """Say whether an open job is put off beyond what anything here does.
+
+    It waits for longer than `longest`, is leased for longer than a lease is, or was rung at a
+    moment that has not come: somebody wrote to its row, or set the database's clock back.
+    """
+    now = database_now(session)
+    return job.finished_at is None and (
+        job.run_at > now + longest + _SLACK
+        or (job.locked_until or now) > now + LEASE + _SLACK
+        or (job.ring_at or now) > now + _SLACK
+    )
 
 
 def renew(session: Session, job: Job, progress: Mapping[str, Any] | None = None) -> bool:
@@ -193,6 +238,7 @@ def advance(session: Session, job: Job, step: Step) -> bool:
         session,
         job,
         attempts=0,
+        claims_lost=0,
         locked_until=None,
         ring_at=None,
         error=None,
@@ -209,6 +255,7 @@ def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> b
             job,
             status="dead",
             attempts=job.attempts + 1,
+            claims_lost=0,
             locked_until=None,
             error=error,
             finished_at=_NOW,
@@ -218,6 +265,7 @@ def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> b
         job,
         status="retrying",
         attempts=job.attempts + 1,
+        claims_lost=0,
         locked_until=None,
         ring_at=None,
         error=error,
@@ -270,10 +318,107 @@ def queue_again(session: Session, job: Job) -> Job:
     job.attempts = 0
     job.error = None
     job.ring_at = None
+    job.locked_until = None
     job.finished_at = None
     session.flush()
     ring_job(session, job.tenant_id, job.id)
     return job
+
+
+def _due(tenant_id: UUID, job_id: UUID) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Job.tenant_id == tenant_id,
+        Job.id == job_id,
+        Job.finished_at.is_(None),
+        Job.run_at <= _NOW,
+        Job.locked_until.is_(None) | (Job.locked_until < _NOW),
+    )
+
+
+def _lease(
+    session: Session, tenant_id: UUID, job_id: UUID, *only: ColumnElement[bool]
+) -> Job | None:
+    statement = (
+        update(Job)
+        .where(*_due(tenant_id, job_id), *only)
+        .values(status="running", claim_no=Job.claim_no + 1, locked_until=_NOW + LEASE)
+        .returning(Job)
+        .execution_options(populate_existing=True)
+    )
+    return session.scalar(statement)
+
+
+def _claim_with_care(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
+    """Count a lease that was lost, and lease the job if it is to be tried now."""
+    job = session.scalar(
+        select(Job)
+        .where(*_due(tenant_id, job_id))
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    if job is None or (_was_lost(job) and not _is_tried_again(session, job)):
+        return None
+    if job.claims_lost >= SUSPECT and not _is_apart(session, job):
+        return None
+    return _lease(session, tenant_id, job_id)
+
+
+def _was_lost(job: Job) -> bool:
+    return job.status == "running" and job.locked_until is not None
+
+
+def _is_tried_again(session: Session, job: Job) -> bool:
+    """Count the lease that was lost; say whether the job is tried again without a wait."""
+    now = database_now(session)
+    job.claims_lost += 1
+    job.locked_until = job.ring_at = None
+    times = "once" if job.claims_lost == 1 else f"{job.claims_lost} times in a row"
+    died = f"Its worker died {times}, or was cut off, before a step had ended"
+    if job.claims_lost > len(LOST_WAITS):
+        job.status = "dead"
+        job.finished_at = now
+        job.error = f"{died}. See how much memory workers have, and what they logged last."
+    else:
+        wait = LOST_WAITS[job.claims_lost - 1]
+        job.status = "retrying" if wait else "queued"
+        job.error = f"{died}; it is tried again." if wait else None
+        job.run_at = now + timedelta(seconds=wait) if wait else job.run_at
+    session.flush()
+    say = _log.error if job.status == "dead" else _log.warning
+    facts = {"job": str(job.id), "kind": job.kind, "times": job.claims_lost, "status": job.status}
+    after_commit(session, lambda: say("job_lost", **facts))
+    return job.status == "queued"
+
+
+def _is_apart(session: Session, job: Job) -> bool:
+    """Say whether no other suspect is leased; until the commit none can be."""
+    take_turns(session, "suspected jobs")
+    others = exists().where(
+        Job.finished_at.is_(None),
+        Job.claims_lost >= SUSPECT,
+        # What is leased for longer than a lease is keeps nobody waiting: no worker wrote that.
+        Job.locked_until.between(_NOW, _NOW + LEASE),
+        Job.id != job.id,
+    )
+    return not session.scalar(select(others))
+
+
+def _freed(session: Session, job: Job) -> Job:
+    """Let an open job go on at once, from its cursor, if it is stuck."""
+    if not is_stuck(session, job):
+        return job
+    job = locked(session, job.tenant_id, job.id)
+    if not is_stuck(session, job):
+        return job
+    _fence(session, job)
+    return queue_again(session, job)
+
+
+def _fence(session: Session, job: Job) -> None:
+    """Take a stuck job from whoever may hold it, and say so."""
+    job.claim_no += 1
+    facts = {"job": str(job.id), "kind": job.kind, "run_at": job.run_at.isoformat()}
+    after_commit(session, lambda: _log.error("job_was_stuck", **facts))
 
 
 def _write(session: Session, job: Job, **values: Any) -> bool:

@@ -12,7 +12,10 @@ NO_TENANT = UUID(int=0)
 
 
 class Job(Base):
-    """One job, from queued to its end; `cursor` is where a resumed run goes on."""
+    """One job, from queued to its end; `cursor` is where a resumed run goes on.
+
+    `claims_lost` counts the leases that ended without an outcome since the last outcome.
+    """
 
     __tablename__ = "jobs"
 
@@ -24,6 +27,7 @@ class Job(Base):
     status: Mapped[str] = mapped_column(server_default="queued")
     attempts: Mapped[Count]
     claim_no: Mapped[Count]
+    claims_lost: Mapped[Count]
     run_at: Mapped[CreatedAt]
     ring_at: Mapped[datetime | None]
     locked_until: Mapped[datetime | None]

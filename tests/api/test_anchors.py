@@ -10,19 +10,17 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.clock import rfc3339
-from app.core.anchoring import heads, troubles
+from app.core.anchoring import troubles
 from app.core.log.keeper import Keeper
 from app.database import Database, database_now
 from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.timestamps import read_certificates
-from app.models import NO_TENANT, Job
 from app.settings import Settings
-from tests.anchoring import put_line, put_stamp
+from tests.anchoring import anchor_heads, put_line, put_stamp
 from tests.api.making import refused
 from tests.api.test_system import serving
 from tests.conftest import Api, FreshTenant
-from tests.secrets import MASTER_KEYS
 from tests.unit.verifying import Answer
 from tests.unit.verifying import answer as answer_of
 from tests.witnesses import Witness
@@ -35,8 +33,7 @@ def anchor(database: Database, log: Keeper) -> Callable[[], None]:
     """Return what anchors every head and publishes it."""
 
     def run() -> None:
-        with database.across_tenants() as session:
-            heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
+        anchor_heads(database)
         log.run()
 
     return run
@@ -80,8 +77,7 @@ def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
 
 
 def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> None:
-    with database.across_tenants() as session:
-        heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
+    anchor_heads(database)
     (found,) = listed(api())["data"]
     assert (found["log_proof"], found["vkey"], found["timestamp"]) == (None, None, None)
     assert found["cosignatures"] == []
@@ -242,8 +238,7 @@ def test_the_verifier_takes_a_genuine_export(
     assert (found.code, found.last) == (0, own), found.text
     assert found.verdicts["trailer"] == found.verdicts["anchor 1"] == "VALID"
     assert verified("--strict").of("NOT CHECKED") == ["entries 5 to 6"], "two exports' own"
-    with database.across_tenants() as session:
-        heads.step(MASTER_KEYS, session, NO_TENANT, Job(cursor=None, progress=None))
+    anchor_heads(database)
     found = verified()
     assert (found.code, found.of("NOT CHECKED")[0]) == (0, "anchor 1"), "it waits for the log"
     log.run()

@@ -163,6 +163,7 @@ def test_figures_of_another_release_are_left_out() -> None:
             (seconds.sum, '["timeout"]', 9.5),
         ],
         None,
+        None,
     )
     seen = samples(written.decode())
     assert "of_a_later_release" not in written.decode()
@@ -181,10 +182,10 @@ def test_every_family_is_described_once() -> None:
         (counter.total, json.dumps(["x"] * len(counter.labels)), 1.0)
         for counter in metrics.COUNTERS
     ]
-    written = exposition.text({"database": True}, figures, NOTHING).decode()
+    written = exposition.text({"database": True}, figures, NOTHING, 0.0).decode()
     described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
-    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 15
+    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 16
     assert all(family.documentation for family in text_string_to_metric_families(written))
 
 

@@ -23,6 +23,7 @@ from app.dev.valkey import EmbeddedValkey
 from app.settings import SettingError, Settings
 from app.web import create_app
 from tests.conftest import Api, FreshTenant
+from tests.secrets import MASTER_KEYS
 
 ApiOf = Callable[..., Api]
 
@@ -140,6 +141,32 @@ def test_a_database_newer_than_the_code_is_ready(
 
     with serving(replace(settings, database_url=url)) as api:
         assert api().get("/readyz").status_code == 200
+
+
+def test_readyz_and_metrics_say_since_when_no_run_has_verified_every_chain(
+    settings: Settings, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    ended = "2026-01-01T00:00:00.000000Z"
+    sealed = MASTER_KEYS.seal(b'{"ended":"%s"}' % ended.encode(), "sealed_notes/verify_audit")
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO sealed_notes VALUES ('verify_audit', :s)"), {"s": sealed}
+        )
+    with serving(replace(settings, metrics_token="t")) as api:
+        try:
+            answer = api().get("/readyz").json
+            scraped = api().get("/metrics", headers={"Authorization": "Bearer t"}).text
+        finally:
+            with admin_engine.begin() as connection:
+                connection.execute(text("DELETE FROM sealed_notes"))
+        assert "audit" in answer["degraded"]
+        assert ended in answer["parts"]["audit"]
+        assert "ring verify_audit" in answer["parts"]["audit"]
+        found = r"(?m)^record_service_audit_unverified_seconds (.+)$"
+        seconds = re.search(found, scraped)
+        assert seconds is not None
+        assert float(seconds[1]) > 26 * 3600
+        assert api().get("/readyz").json["parts"]["audit"] == "up"
 
 
 # Metrics

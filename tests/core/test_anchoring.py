@@ -207,18 +207,25 @@ def test_while_the_log_is_halted_anchors_wait_and_it_is_said_since_when(
     check(place.anchors(tenant)[0])
 
 
-def test_a_run_that_fails_is_said_and_the_next_tick_tries_again(
+def test_heads_that_are_not_anchored_are_said_since_when_and_why(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant = place.tenant()
     with monkeypatch.context() as patched:
         patched.setattr("app.core.anchoring.heads._ADD", "SELECT 1 / 0")
         place.anchor()
-        place.anchor()
-        (trouble,) = place.troubles()
-        assert trouble.part == "heads"
+        place.stamp()
+        assert place.troubles() == [], "the next tick may still do it"
+        place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert (trouble.part, trouble.alarm) == ("heads", False)
+    assert "inside the service" in trouble.detail
+    with place.owner.connect() as connection:
+        oldest = connection.exec_driver_sql("SELECT min(at) FROM audit_entries").scalar_one()
+    assert trouble.since == oldest
     place.retry()
-    place.anchor()
+    place.stamp()
     assert place.troubles() == []
     assert len(place.anchors(tenant)) == 1
 

@@ -42,6 +42,7 @@ WITHOUT_TENANT = (
     "anchoring_troubles",
     "acknowledged_chains",
     "master_keys",
+    "sealed_notes",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
@@ -212,6 +213,43 @@ def test_findings_are_written_while_their_index_is_built(
         assert f"from revision {before_it} to" in migrated.result(timeout=LONG_ENOUGH)
     with engine.connect() as connection:
         assert connection.scalar(index) is True
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "DROP INDEX jobs_of_kind, jobs_finished",
+        # An earlier run was killed, and left indexes that are none.
+        """
+        UPDATE pg_index SET indisvalid = false
+         WHERE indexrelid IN ('jobs_of_kind'::regclass, 'jobs_finished'::regclass)
+        """,
+    ],
+)
+def test_the_indexes_of_jobs_are_built_by_the_next_run_of_a_release_that_was_killed(
+    fresh_database: Database, settings: Settings, before: str
+) -> None:
+    name = fresh_database.engine.url.database
+    admin = settings.database_admin_url.rpartition("/")[0] + f"/{name}"
+    engine = create_engine(admin)
+    (before_it,) = (
+        script.down_revision
+        for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()
+        if script.path.endswith("_lost_and_old_jobs.py")
+    )
+    with engine.begin() as connection:
+        connection.exec_driver_sql(before)
+        connection.execute(text("UPDATE alembic_version SET version_num = :v"), {"v": before_it})
+    migrations.migrate(admin, app_url=settings.database_url)
+    with engine.connect() as connection:
+        valid = connection.scalars(
+            text("""
+            SELECT indisvalid FROM pg_index
+             WHERE indexrelid IN ('jobs_of_kind'::regclass, 'jobs_finished'::regclass)
+            """)
+        ).all()
+    assert valid == [True, True]
     engine.dispose()
 
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from app.core import jobs
 from app.core.jobs import Errand, JobFailed, Step
 from app.database import Database
+from app.errors import Unavailable
 from app.models import Job
 from app.settings import Settings
 from jobs import kinds, lease
@@ -168,3 +169,51 @@ def test_the_lease_is_renewed_while_an_errand_runs(
     with lease.renewed(database, job, every=0.01):
         while lease_now() <= ends_at + timedelta(seconds=0.05):
             pass
+
+
+def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
+    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Step:
+        raise Unavailable("The database does not answer.")
+
+    monkeypatch.setitem(kinds.KINDS, KIND, lambda _: away)
+    with database.transaction(tenant.id) as session:
+        job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            work_on(runtime, tenant.id, job.id)
+        with database.transaction(tenant.id) as session:
+            left = jobs.locked(session, tenant.id, job.id)
+            assert left.locked_until is not None, "whoever comes when it ends goes on"
+            assert left.claims_lost == 0
+            left.locked_until = left.run_at
+
+
+def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
+    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(job: Job) -> str:
+        with database.transaction(tenant.id) as session:
+            return jobs.get(session, tenant.id, job.id).status
+
+    def claimed() -> Job:
+        with database.transaction(tenant.id) as session:
+            job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+        with database.across_tenants() as session:
+            mine = jobs.claim(session, tenant.id, job.id)
+        assert mine is not None
+        return mine
+
+    before, ended = claimed(), claimed()
+    with runtime.held.holding(ended):
+        pass
+    with runtime.held.holding(before):
+        assert status(before) == "running"
+        runtime.held.let_go()
+        assert status(before) == "queued"
+    assert status(ended) == "running"
+    monkeypatch.setattr("jobs.held.shutting_down", lambda: True)
+    behind = claimed()
+    with runtime.held.holding(behind):
+        assert status(behind) == "queued"

@@ -17,6 +17,10 @@ from app.database import cursor, database_now
 from app.models import Job
 
 EVERY = timedelta(minutes=10)
+# What was published before the last tick but one, and a job's tries, should be vouched for by now.
+OVERDUE = 2 * EVERY + timedelta(minutes=5)
+
+_NOBODY = "No worker has asked for it: see that one is up."
 
 _IS_LATE = """
 SELECT FROM checkpoints
@@ -44,11 +48,14 @@ def order(
 
     One that is being asked for an earlier checkpoint goes on with that, since the others were asked
     for it too; one whose last try failed is asked for this one from now on. Why it did not get
-    anywhere by now is noted as the trouble of `part`, `since` when it says.
+    anywhere by now is noted as the trouble of `part`, `since` when it says; so is that nothing came
+    for so long although others were asked, whatever the job's row says.
     """
     before = jobs.last_of(session, kind=kind, dedupe_key=key)
-    if before is not None and before.error is not None and _has_had_its_time(session, before):
-        troubles.begin(session, part, since(), before.error)
+    if before is not None:
+        failed = before.error is not None and _has_had_its_time(session, before)
+        if failed or database_now(session) - since() > OVERDUE:
+            troubles.begin(session, part, since(), before.error or _NOBODY)
     place = {"generation": last.generation.number, "size": last.checkpoint.size}
     return jobs.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
 

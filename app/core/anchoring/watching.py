@@ -1,7 +1,7 @@
 """Watching that heads reach the log, that the log takes them in, and that witnesses meet.
 
-Looked at by each tick, before it asks for what is due: what was due at the tick before has had ten
-minutes.
+Judged is what there is: how old the oldest entry is that no anchor covers, and the oldest leaf that
+the log has not taken in. The rows of jobs only say why.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import jobs
-from app.core.anchoring import cosigning, heads, quorum, troubles
+from app.core.anchoring import cosigning, heads, quorum, tick, troubles
 from app.core.log import generations
 from app.database import cursor, database_now
 from app.ledger.policy import Policy
+from app.models import Job
 
 HEADS = "heads"
 LOG = "log"
@@ -26,17 +27,19 @@ MOST_UNMET = 3
 
 # What should have happened within seconds.
 LATE = timedelta(minutes=5)
+# An entry waits for the next tick, and some time more.
+OVERDUE = tick.EVERY + LATE
 
 _OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
 _PREPARED = """
 SELECT prepared_at FROM checkpoints
  WHERE note IS NULL AND generation = (SELECT max(generation) FROM log_generations)
 """
-# The first entry of any chain that no anchor covers.
+# The first entry of any chain that no anchor covers. One beyond the chain's end covers nothing.
 _OLDEST_ENTRY = """
-SELECT min(e.at) FROM tenants AS t
+SELECT min(e.at) FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
  CROSS JOIN LATERAL (SELECT coalesce(max(a.seq), 0) AS seq FROM audit_anchors AS a
-                      WHERE a.tenant_id = t.id) AS anchored
+                      WHERE a.tenant_id = t.id AND a.seq <= h.seq) AS anchored
   JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = anchored.seq + 1
  WHERE t.anchoring_enabled
 """
@@ -76,16 +79,10 @@ def _is_any_met(policy: Policy, newest: Sequence[Sequence[Any]]) -> bool:
     return any(quorum.is_met(policy, bytes(row[0]), row[2]) for row in newest)
 
 
-def watch(session: Session) -> None:
-    """Note what does not get anywhere, or does again, in a session that sees all tenants."""
-    now = database_now(session)
-    _watch_log(session, now)
-    _watch_heads(session, now)
-
-
-def _watch_log(session: Session, now: datetime) -> None:
+def watch_log(session: Session) -> None:
+    """Note that the log takes nothing in, or does again."""
     since = _waiting_since(session)
-    if since is None or now - since < LATE:
+    if since is None or database_now(session) - since < LATE:
         troubles.end(session, LOG)
         return
     generation = generations.newest(session)
@@ -94,22 +91,34 @@ def _watch_log(session: Session, now: datetime) -> None:
     troubles.begin(session, LOG, since, f"Leaves wait for a checkpoint: {why}.")
 
 
+def watch_heads(session: Session) -> None:
+    """Note that heads of chains are not anchored, or are again, in a session that sees all tenants.
+
+    Looked at after the tick that asks for it: what was kept waiting before that has had its chance.
+    """
+    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
+    since = None if row is None else row[0]
+    if since is None or database_now(session) - since < OVERDUE:
+        troubles.end(session, HEADS)
+        return
+    job = jobs.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
+    troubles.begin(session, HEADS, since, _why(job))
+
+
+def _why(job: Job | None) -> str:
+    """Say what keeps heads from being anchored, as far as their job knows."""
+    if job is None:
+        return "The clock does not ask for it: see that the scheduler and a worker are up."
+    if job.error is not None:
+        return job.error
+    if job.finished_at is None:
+        return "No worker runs the job that anchors them: see that one is up."
+    return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
+
+
 def _waiting_since(session: Session) -> datetime | None:
     cur = cursor(session)
     leaf = cur.execute(_OLDEST_LEAF).fetchone()
     prepared = cur.execute(_PREPARED).fetchone()
     times = [] if leaf is None else [ids.made_at(leaf[0])]
     return min(times + ([] if prepared is None else [prepared[0]]), default=None)
-
-
-def _watch_heads(session: Session, now: datetime) -> None:
-    """A run that is due for minutes, or that failed, keeps every chain waiting."""
-    job = jobs.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
-    failed = job is not None and job.error is not None and job.status != "succeeded"
-    late = job is not None and job.finished_at is None and now - job.run_at > LATE
-    if job is None or not (failed or late):
-        troubles.end(session, HEADS)
-        return
-    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
-    since = now if row is None or row[0] is None else row[0]
-    troubles.begin(session, HEADS, since, job.error or "No worker runs the job that anchors them.")

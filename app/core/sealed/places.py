@@ -15,7 +15,7 @@ from functools import cached_property
 
 from app.core import idempotency, signing_keys
 from app.core.audit import salts
-from app.core.audit.verification import unknown_chains
+from app.core.audit.verification import runs, unknown_chains
 from app.core.log import generations
 from app.core.pack import store
 from app.core.record import bundles, search_keys
@@ -59,6 +59,7 @@ OF_THE_SERVICE = (
     Place("log_generations", "appointment", ("generation",), generations.identity),
     Place("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
     Place("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
+    Place("sealed_notes", "sealed", ("name",), runs.identity),
 )
 """What belongs to no tenant."""
 

@@ -18,7 +18,13 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.audit.verification import anchored, breaks, published_log, unknown_chains
+from app.core.audit.verification import (
+    anchored,
+    breaks,
+    published_log,
+    runs,
+    unknown_chains,
+)
 from app.core.audit.verification.anchored import Leaves
 from app.core.audit.verification.deadline import Deadline
 from app.core.audit.verification.stamps import Stamps
@@ -40,19 +46,26 @@ _BEFORE_ALL = UUID(int=0)
 
 def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Errand[Any]:
     """Read the log first, then verify tenants in the order of their ids, some a step."""
-    if job.cursor is None:
+
+    def ended(then: Session, came_to: Step | Failed) -> Step | Failed:
+        return runs.ended(then, verifier.master_keys, job, came_to)
+
+    if job.cursor is None or not runs.is_whole(verifier.master_keys, job):
         began = database_now(session)
         return Errand(
             lambda: _read_log(verifier),
-            lambda then, said: _after_log(then, verifier.master_keys, job, began, said),
+            lambda then, said: ended(
+                then, _after_log(then, verifier.master_keys, job, began, said)
+            ),
         )
     progress = json.loads(job.progress or "{}")
+    del progress["seal"]
     after = UUID(hex=job.cursor)
     wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
     tenants = list(session.scalars(wanted))
     return Errand(
         lambda: _verify_each(verifier, tenants),
-        lambda then, said: _after_tenants(then, progress, tenants, said),
+        lambda then, said: ended(then, _after_tenants(then, progress, tenants, said)),
     )
 
 

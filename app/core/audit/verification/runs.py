@@ -1,0 +1,132 @@
+"""What the daily run of `verify_audit` leaves that its job's row cannot say: when it last ended.
+
+Whoever owns the database can write any row: one UPDATE has a run wait for years, or end at once. So
+when every chain was verified last is a note sealed under MASTER_KEYS; the worst that can be done to
+it is to put an older one in its place, or none. And each step seals how far its run has come: one
+that goes on from what nobody sealed begins anew.
+"""
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import jobs
+from app.core.jobs import Failed, Step
+from app.database import cursor, database_now
+from app.lib import canonical_json
+from app.lib.sealing import CannotOpen, MasterKeys
+from app.models import Job
+
+_log = structlog.get_logger(__name__)
+
+# A run that was missed, or came to nothing, is made up for from then on, once an hour.
+MISSED = timedelta(hours=25)
+AGAIN = timedelta(hours=1)
+# From then on somebody should look.
+OVERDUE = timedelta(hours=26)
+# Other than the moment that it names, a clock may be set back.
+_SLACK = timedelta(minutes=1)
+
+_NAME = "verify_audit"
+_KEEP = """
+INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed
+"""
+_READ = "SELECT sealed FROM sealed_notes WHERE name = %s"
+_FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
+
+
+def identity(name: str) -> str:
+    """Return what a note of this name is sealed for."""
+    return f"sealed_notes/{name}"
+
+
+def is_whole(master_keys: MasterKeys, job: Job) -> bool:
+    """Say whether a run that has begun stands where one of its steps has left it."""
+    progress = json.loads(job.progress or "{}")
+    try:
+        sealed = bytes.fromhex(progress.pop("seal"))
+        opened = master_keys.open(sealed, _run(job))
+    except (KeyError, TypeError, ValueError, CannotOpen):
+        opened = None
+    if opened == _place(job.cursor, progress):
+        return True
+    _log.error("verification_begun_anew", job=str(job.id))
+    return False
+
+
+def ended(
+    session: Session, master_keys: MasterKeys, job: Job, step: Step | Failed
+) -> Step | Failed:
+    """Seal what a step came to; of the last one also that every chain was verified, if it was."""
+    if isinstance(step, Failed):
+        return step
+    progress = dict(step.progress)
+    if step.cursor is not None:
+        seal = master_keys.seal(_place(step.cursor, progress), _run(job))
+        return replace(step, progress=progress | {"seal": seal.hex()})
+    if progress["log"] == "intact" and not progress["failed"]:
+        note = canonical_json.dumps({"ended": rfc3339(database_now(session))})
+        cursor(session).execute(_KEEP, (_NAME, master_keys.seal(note, identity(_NAME))))
+    return step
+
+
+def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
+    """Return when every chain was verified last, in a session that sees all tenants.
+
+    Where none is known, when the first tenant was made; None where there is none.
+    """
+    now = database_now(session)
+    at = _last(session, master_keys)
+    if at is not None and at <= now + _SLACK:
+        return at
+    row = cursor(session).execute(_FIRST_TENANT).fetchone()
+    return None if row is None else ids.made_at(row[0])
+
+
+def standing(session: Session, master_keys: MasterKeys) -> str | None:
+    """Say since when the chains were not verified, and what to do; None while all is well."""
+    since = unverified_since(session, master_keys)
+    if since is None or database_now(session) - since < OVERDUE:
+        return None
+    return (
+        f"not verified as a whole since {rfc3339(since)}: see that a worker is up, look for"
+        " audit_chain_not_verified and job_step_failed in its log, and ring verify_audit"
+    )
+
+
+def watch(session: Session, master_keys: MasterKeys) -> bool:
+    """Say whether a run is to be made up for, and loudly when that does not help."""
+    since = unverified_since(session, master_keys)
+    now = database_now(session)
+    if since is None or now - since < MISSED:
+        return False
+    if now - since > OVERDUE:
+        _log.error("audit_not_verified", since=since.isoformat())
+    last = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
+    at = None if last is None else last.finished_at
+    return at is None or not now - AGAIN < at <= now
+
+
+def _last(session: Session, master_keys: MasterKeys) -> datetime | None:
+    row = cursor(session).execute(_READ, (_NAME,)).fetchone()
+    if row is None:
+        return None
+    try:
+        note = json.loads(master_keys.open(bytes(row[0]), identity(_NAME)))
+    except CannotOpen:
+        return None
+    return datetime.fromisoformat(note["ended"])
+
+
+def _place(place: str | None, progress: dict[str, object]) -> bytes:
+    return canonical_json.dumps({"cursor": place, "progress": progress})
+
+
+def _run(job: Job) -> str:
+    return f"jobs/{job.id}/verify_audit"

@@ -1,0 +1,110 @@
+"""Anchoring that was put off: it goes on, and until it does that is told by what there is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.dev.tsa import KeyType, TimestampAuthority
+from jobs import anchor_audit, stamp_checkpoint
+from jobs.runtime import Runtime
+from tests.anchoring import Place, new_place
+
+# What somebody with the database can do to every job in one statement.
+PUT_OFF = """
+UPDATE jobs SET finished_at = NULL, status = 'queued', error = NULL, run_at = '2099-01-01'
+"""
+
+
+@pytest.fixture
+def place(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
+    with new_place(log_runtime, log_owner, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
+
+
+def test_heads_are_anchored_although_their_job_was_put_off(place: Place) -> None:
+    tenant = place.tenant()
+    place.anchor()
+    place.append(tenant)
+    place.run(PUT_OFF)
+    place.anchor()
+    assert [each["seq"] for each in place.anchors(tenant)] == [3, 2]
+
+
+def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Place) -> None:
+    tenant = place.tenant()
+    made_up = "INSERT INTO audit_anchors SELECT id, 99, sha256('x'), now(), sha256('y')"
+    place.run(f"{made_up} FROM tenants")
+    place.anchor()
+    assert place.count("log_leaves") == 1
+    place.append(tenant)
+    place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+    place.stamp()
+    assert [each.part for each in place.troubles()] == ["heads"]
+
+
+def test_heads_that_nobody_anchors_are_told_by_the_oldest_entry(place: Place) -> None:
+    place.tenant()
+    place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+    stamp_checkpoint.look(place.runtime)
+    (trouble,) = place.troubles()
+    assert "The clock does not ask for it" in trouble.detail
+    anchor_audit.look(place.runtime)
+    stamp_checkpoint.look(place.runtime)
+    (trouble,) = place.troubles()
+    assert "No worker runs" in trouble.detail
+    place.run("UPDATE jobs SET status = 'succeeded', finished_at = now() WHERE kind LIKE 'anchor%'")
+    stamp_checkpoint.look(place.runtime)
+    (trouble,) = place.troubles()
+    assert "audit_chain_not_sealed" in trouble.detail
+    place.anchor()
+    place.stamp()
+    assert place.troubles() == []
+
+
+def test_what_is_not_to_be_anchored_is_no_trouble(place: Place) -> None:
+    tenant = place.tenant()
+    place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+    place.run("UPDATE tenants SET anchoring_enabled = false WHERE id = :id", id=tenant)
+    place.stamp()
+    assert place.troubles() == []
+
+
+def test_a_checkpoint_is_stamped_although_the_job_was_put_off(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.grow()
+        place.stamp()
+        place.run(PUT_OFF)
+        place.grow()
+        place.stamp()
+    assert place.count("checkpoint_timestamps") == 2
+
+
+def test_that_no_stamp_came_is_told_by_the_checkpoints(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.grow()
+        place.age()
+        place.age()
+        place.age()
+        stamp_checkpoint.look(place.runtime)
+        assert place.troubles() == [], "nobody was asked before"
+        stamp_checkpoint.look(place.runtime)
+        (trouble,) = place.troubles()
+        assert (trouble.part, "No worker" in trouble.detail) == ("timestamps", True)
+        with place.owner.connect() as connection:
+            query = "SELECT min(published_at) FROM checkpoints WHERE size > 0"
+            assert trouble.since == connection.exec_driver_sql(query).scalar_one()
+        place.work()
+    assert place.troubles() == []

@@ -1,0 +1,126 @@
+"""The clock's own jobs go on whatever somebody wrote to their rows."""
+
+import pytest
+from sqlalchemy import text
+
+from app.core import jobs, tenants
+from app.core.jobs import Step
+from app.database import Database
+from app.models import Job
+from tests.secrets import MASTER_KEYS
+
+LATER = "'2099-01-01T00:00:00Z'"
+
+
+class Place:
+    """A clock's job, in a database of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.ring()
+
+    def ring(self) -> Job:
+        with self.database.across_tenants() as session:
+            return jobs.recur(session, kind="verify_audit", dedupe_key="all", args={})
+
+    def claim(self, job: Job) -> Job | None:
+        with self.database.across_tenants() as session:
+            return jobs.claim(session, job.tenant_id, job.id)
+
+    def set(self, what: str) -> None:
+        """Write to every job, as who owns the database can."""
+        with self.database.across_tenants() as session:
+            session.execute(text(f"UPDATE jobs SET {what}"))
+
+
+@pytest.fixture
+def place(fresh_database: Database) -> Place:
+    return Place(fresh_database)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"run_at = {LATER}",
+        f"run_at = {LATER}, status = 'retrying'",
+        f"status = 'running', locked_until = {LATER}",
+        f"ring_at = {LATER}",
+        f"run_at = {LATER}, locked_until = {LATER}, ring_at = {LATER}, claim_no = 0",
+        f"run_at = {LATER}, finished_at = {LATER}, status = 'succeeded'",
+        f"locked_until = {LATER}, finished_at = '2000-01-01', status = 'dead'",
+        f"finished_at = {LATER}, status = 'cancelled', claims_lost = 1000",
+        "run_at = clock_timestamp() + interval '62 minutes'",
+        "locked_until = clock_timestamp() + interval '2 minutes'",
+    ],
+)
+def test_a_ring_makes_it_due_whatever_its_row_says(place: Place, written: str) -> None:
+    place.set(f"{written}, cursor = 'at the end', progress = '{{}}'")
+    mine = place.claim(place.ring())
+    assert mine is not None
+    assert (mine.cursor, mine.progress, mine.ring_at) == (None, None, None), "from its beginning"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "run_at = clock_timestamp() + interval '1 hour', status = 'retrying', attempts = 5",
+        "locked_until = clock_timestamp() + interval '30 s', status = 'running'",
+        "ring_at = clock_timestamp()",
+    ],
+)
+def test_a_ring_leaves_alone_what_waits_or_is_worked_on_as_it_should(
+    place: Place, written: str
+) -> None:
+    place.set(f"{written}, cursor = 'half-way'")
+    left = place.ring()
+    assert (left.cursor, left.claim_no) == ("half-way", 0)
+
+
+def test_a_row_that_was_planted_behind_the_open_one_changes_nothing(place: Place) -> None:
+    place.set(f"run_at = {LATER}")
+    with place.database.across_tenants() as session:
+        session.execute(
+            text(
+                "INSERT INTO jobs (tenant_id, id, kind, args, dedupe_key, status, finished_at)"
+                " SELECT tenant_id, 'ffffffff-ffff-7fff-bfff-ffffffffffff', kind, args, dedupe_key,"
+                f" 'succeeded', {LATER} FROM jobs"
+            )
+        )
+    for _ in range(2):
+        mine = place.claim(place.ring())
+        assert mine is not None
+        with place.database.across_tenants() as session:
+            assert jobs.advance(session, mine, Step(None, {}))
+
+
+def test_no_row_of_another_keeps_it_waiting_as_what_may_kill_its_worker(place: Place) -> None:
+    with place.database.across_tenants() as session:
+        jobs.enqueue(session, None, kind="made_up", args={})
+    place.set(f"claims_lost = 5, locked_until = {LATER} WHERE kind = 'made_up'")
+    place.set("claims_lost = 5 WHERE kind <> 'made_up'")
+    assert place.claim(place.ring()) is not None
+
+
+def test_whoever_held_it_writes_nothing_any_more(place: Place) -> None:
+    held = place.claim(place.ring())
+    assert held is not None
+    place.set(f"locked_until = {LATER}")
+    place.ring()
+    with place.database.across_tenants() as session:
+        assert not jobs.advance(session, held, Step(None, {}))
+
+
+def test_a_tenant_s_job_that_the_clock_asks_for_goes_on_where_it_was(place: Place) -> None:
+    tenant_id, _ = tenants.create(place.database, MASTER_KEYS, "whose bundles are due")
+
+    def ask() -> Job:
+        with place.database.transaction(tenant_id) as session:
+            wanted = {"kind": "expire_bundles", "args": {}, "dedupe_key": "due"}
+            return jobs.enqueue(session, tenant_id, **wanted)  # type: ignore[arg-type]
+
+    job = ask()
+    place.set(f"run_at = {LATER}, cursor = 'half-way'")
+    assert ask().id == job.id
+    mine = place.claim(job)
+    assert mine is not None
+    assert mine.cursor == "half-way"
