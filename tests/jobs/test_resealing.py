@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from app import ids, manage
 from app.core import jobs, tenants
-from app.core.audit.verification import breaks, unknown_chains
+from app.core.audit.verification import breaks, runs, unknown_chains
 from app.core.callers import Caller, Role
 from app.core.jobs import Step
 from app.core.log import generations, succession
@@ -166,6 +166,7 @@ class Known:
     packs: Mapping[str, bytes]
     key: str
     bundle_key: str
+    verified: datetime | None
 
 
 REPEATED = {"headers": {"Idempotency-Key": "once"}}
@@ -192,11 +193,13 @@ def fill(site: Site, records: int = 5) -> Known:
         with worker.database.across_tenants() as opened:
             breaks.orphan(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
+            runs.ended(opened, keys, Job(), Step(None, {"log": "intact", "failed": 0}))
+            verified = runs.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None
     bundle_key = written[0]["bundle"]["key_id"]
     secrets = [rotated["secret"], made["secret"]]
-    return Known(secrets, webhook, session, bundles, packs, key, bundle_key)
+    return Known(secrets, webhook, session, bundles, packs, key, bundle_key, verified)
 
 
 def check_all_works(site: Site, known: Known, *keys: str) -> None:
@@ -223,6 +226,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
             assert unknown_chains.acknowledged(session, master_keys) == {CHAIN}
+            assert runs.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"
 
