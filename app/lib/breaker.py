@@ -34,7 +34,7 @@ class Breaker:
     def is_open(self) -> bool:
         """Say whether a caller would be held back now."""
         with self._lock:
-            return self._failing and time.monotonic() < self._try_again_at
+            return self._failing and self._clock() < self._try_again_at
 
     def failed(self) -> bool:
         """Note a failure; True when it is the first since the last success."""

@@ -47,18 +47,17 @@ def test_a_success_lets_everybody_through_again() -> None:
 
 
 def test_asking_whether_it_is_open_takes_nobody_s_turn() -> None:
-    breaker = Breaker(0)
+    clock = Hands()
+    breaker = Breaker(60, clock)
     assert not breaker.is_open()
     breaker.failed()
-
+    assert breaker.is_open()
+    clock.forward(61)
     assert not breaker.is_open()
     assert breaker.admits()
-
-    patient = Breaker(60)
-    patient.failed()
-    assert patient.is_open()
-    patient.succeeded()
-    assert not patient.is_open()
+    assert breaker.is_open()
+    breaker.succeeded()
+    assert not breaker.is_open()
 
 
 def test_only_the_first_failure_and_the_first_success_are_news() -> None:
