@@ -116,7 +116,7 @@ class Chooser:
                 self._search(Rank.BOTH, both, self._is_both, wanted.values)
             self._search(Rank.WITNESSED, cosigned, self._is_witnessed, wanted.values)
         stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
-        self._search(stamped, _STAMPED.format(range=_RANGE), self._is_stamped)
+        self._search(stamped, _STAMPED.format(range=_RANGE), self._shelf.is_stamped)
         self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
 
     def prepare(self, indexes: Iterable[int]) -> None:
@@ -167,12 +167,8 @@ class Chooser:
     def _is_published(self, size: int) -> bool:
         return self._shelf.get(size) is not None
 
-    def _is_stamped(self, size: int) -> bool:
-        held = self._shelf.get(size)
-        return held is not None and held.timestamp is not None
-
     def _is_both(self, size: int) -> bool:
-        return self._is_stamped(size) and self._is_witnessed(size)
+        return self._shelf.is_stamped(size) and self._is_witnessed(size)
 
     def _is_witnessed(self, size: int) -> bool:
         held = self._shelf.get(size)

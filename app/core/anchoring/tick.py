@@ -4,7 +4,7 @@ The log publishes each second. Were each job to take the newest checkpoint when 
 would ask for the same one, and a quorum would hardly ever meet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -21,6 +21,8 @@ from app.models import Job
 EVERY = timedelta(minutes=10)
 # What was published before the last tick but one, and a job's tries, should be vouched for by now.
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
+# Of rows that do not hold: whoever fills a table with them must not keep a tick busy.
+MOST_LOOKED_AT = 16
 
 _NOBODY = "No worker has finished the job that asks for it: see that one is up."
 _NOTHING = (
@@ -32,6 +34,11 @@ _ASKED_AT = "asked_at"
 _IS_LATE = """
 SELECT FROM checkpoints
  WHERE generation = %s AND size = %s AND published_at < clock_timestamp() - %s
+"""
+
+_BEHIND = """
+SELECT published_at FROM checkpoints
+ WHERE generation = %s AND size > %s AND note IS NOT NULL ORDER BY size LIMIT 1
 """
 
 
@@ -83,6 +90,21 @@ def checkpoint(session: Session, job: Job) -> Published | None:
     if generation is None or generation.number != args["generation"]:
         return None
     return publication.at(session, generation, args["size"])
+
+
+def unvouched_since(
+    session: Session, number: int, sizes: Sequence[int], holds: Callable[[int], bool]
+) -> datetime:
+    """Return when the first checkpoint of a log was published behind all that one vouched for.
+
+    `sizes` are the newest `MOST_LOOKED_AT` of which there is a row, newest first; each counts only
+    if it `holds`. If none of so many does, it is the oldest of them.
+    """
+    held = next(filter(holds, sizes), None)
+    if held is None:
+        held = sizes[-1] - 1 if len(sizes) == MOST_LOOKED_AT else 0
+    row = cursor(session).execute(_BEHIND, (number, held)).fetchone()
+    return database_now(session) if row is None else row[0]
 
 
 def is_late(session: Session, last: Published) -> bool:
