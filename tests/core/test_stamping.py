@@ -3,7 +3,7 @@
 import socket
 import subprocess
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -465,6 +465,29 @@ def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
     (anchor,) = place.anchors(tenant)
     assert anchor["log_proof"]["tree_size"] == 8
     assert b64decode(anchor["timestamp"]) == response
+
+
+def test_how_far_stamps_reach_is_told_by_the_first_that_holds(
+    place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for readiness: no more is verified than it takes."""
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    for _ in range(3):
+        place.grow()
+        put_stamp(place.owner, authority)
+    verify_one, verified = timestamps.verify, list[bytes]()
+
+    def counted(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> datetime:
+        verified.append(response)
+        return verify_one(response, data, trusted)
+
+    monkeypatch.setattr(timestamps, "verify", counted)
+    with place.database.across_tenants() as session:
+        last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
+        assert evidence.reach(session, last, None, trusted).stamped == 6
+        assert len(verified) == 1
+        assert evidence.reach(session, last, None).stamped == 0
+        assert len(verified) == 1, "without a root to trust there is nothing to verify"
 
 
 def reached(place: Place) -> int:

@@ -189,21 +189,24 @@ def reach(
     policy: Policy | None,
     trusted: Sequence[Certificate] = (),
 ) -> Reach:
-    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew."""
+    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew.
+
+    Each is looked at only until one holds: anybody may ask.
+    """
     shelf = Shelf(session, last.generation, trusted)
-    found = {}
-    for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
+
+    def first(table: str, holds: Callable[[int], bool]) -> int:
         values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
         rows = cursor(session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
-        found[table] = [row[0] for row in rows]
-        shelf.load(found[table])
-    stamped, cosigned = (
-        [(size, held) for size in sizes if (held := shelf.get(size)) is not None]
-        for sizes in found.values()
-    )
+        return next((row[0] for row in rows if holds(row[0])), 0)
+
+    def is_witnessed(size: int) -> bool:
+        held = shelf.get(size)
+        return held is not None and _is_witnessed(held, policy)
+
     return Reach(
-        next((size for size, held in stamped if trusted and held.timestamp is not None), 0),
-        next((size for size, held in cosigned if _is_witnessed(held, policy)), 0),
+        first("checkpoint_timestamps", shelf.is_stamped) if trusted else 0,
+        first("checkpoint_cosignatures", is_witnessed) if policy is not None else 0,
     )
 
 
