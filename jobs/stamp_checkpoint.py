@@ -24,6 +24,6 @@ def look(here: Runtime) -> None:
             parts.append(stamping.PART)
         if last is not None:
             if here.settings.tsa_url is not None:
-                stamping.look(session, last)
+                stamping.look(session, last, here.settings.tsa_ca_file)
             cosigning.look(session, policy, last)
         troubles.keep(session, parts)

@@ -607,6 +607,55 @@ def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> N
     assert _best(place, 0, policy).rank is Rank.LOG
 
 
+def test_a_line_put_into_the_database_is_replaced_by_what_the_witness_says(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    put_lines(witnessed, witnessed.one, 2)
+    with structlog.testing.capture_logs() as lines:
+        place.stamp()
+    assert _best(place, 0, place.runtime.settings.witness_policy).rank is Rank.WITNESSED
+    (line,) = [each for each in lines if each["event"] == "cosignature_replaced"]
+    assert (line["generation"], line["size"], line["witness"]) == (1, 3, witnessed.one.name)
+    assert place.troubles() == []
+
+
+def test_lines_put_into_the_database_do_not_hide_that_a_witness_signs_nothing(
+    witnessed: Witnessed,
+) -> None:
+    place = witnessed.place
+    place.stamp()
+    for _ in range(2):
+        place.grow()
+    put_lines(witnessed, witnessed.one, 3)
+    place.age()
+    witnessed.one.faults = [lambda _: http_answer(503)]
+    asked = witnessed.one.asked
+    place.stamp()
+    (trouble,) = place.troubles()
+    assert trouble.part == witnessed.part(witnessed.one)
+    with place.owner.connect() as connection:
+        query = "SELECT published_at FROM checkpoints WHERE size = 4"
+        assert trouble.since == connection.scalar(text(query)), "the first it did not cosign"
+    place.retry()
+    assert place.troubles() == []
+    assert witnessed.one.asked == asked + 2, "from where it really is: there is no conflict"
+
+
+def put_lines(witnessed: Witnessed, witness: Witness, beyond: int) -> None:
+    """Put lines in a witness's name, by another key, on all checkpoints larger than `beyond`."""
+    name, key_hash = witness.name, witness.vkey.key_hash
+    witnessed.place.run(
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
+        " SELECT generation, size, :name, :hash, :line, now() FROM checkpoints"
+        "  WHERE size > :beyond",
+        name=name,
+        hash=key_hash,
+        line=str(Signature(name, key_hash, bytes(72))),
+        beyond=beyond,
+    )
+
+
 def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
     """Each has a job: two workers at once have both."""
     place = witnessed.place

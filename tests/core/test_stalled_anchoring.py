@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from sqlalchemy import Engine
 
 from app.dev.tsa import KeyType, TimestampAuthority
@@ -108,3 +109,66 @@ def test_that_no_stamp_came_is_told_by_the_checkpoints(
             assert trouble.since == connection.exec_driver_sql(query).scalar_one()
         place.work()
     assert place.troubles() == []
+
+
+def test_a_standstill_is_no_trouble_of_those_who_were_not_asked(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    """Nor is an authority that is named again after a pause, which looks just the same."""
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.grow()
+        place.stamp()
+        place.grow()
+        stand_still(place)
+        with structlog.testing.capture_logs() as lines:
+            stamp_checkpoint.look(place.runtime)
+            assert place.troubles() == []
+            place.work()
+            stamp_checkpoint.look(place.runtime)
+    assert place.troubles() == []
+    assert [each for each in lines if each["event"] == "unanchored"] == []
+
+
+def test_a_standstill_is_none_of_a_job_that_it_stopped_in_its_tries(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    place.stamped_by("http://127.0.0.1:1/", authority.ca_file)
+    place.grow()
+    place.stamp()
+    assert [each.status for each in place.jobs()] == ["retrying"]
+    stand_still(place)
+    stamp_checkpoint.look(place.runtime)
+    assert place.troubles() == []
+    stamp_checkpoint.look(place.runtime)
+    (trouble,) = place.troubles()
+    assert "No worker" in trouble.detail, "it was asked for ten minutes ago"
+
+
+def test_jobs_that_end_and_leave_nothing_are_told_as_such(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    """A worker that was not given TSA_URL has nothing to do."""
+    place.stamped_by("http://127.0.0.1:1/", authority.ca_file)
+    asks = place.runtime
+    place.grow()
+    for _ in range(3):
+        place.age()
+        stamp_checkpoint.look(asks)
+        place.set(tsa_url=None)
+        place.work()
+    assert [each.status for each in place.jobs()] == ["succeeded"]
+    stamp_checkpoint.look(asks)
+    (trouble,) = place.troubles()
+    assert "nothing that holds is stored" in trouble.detail
+    assert "No worker" not in trouble.detail
+
+
+def stand_still(place: Place) -> None:
+    """Let eight hours pass in which nothing runs."""
+    place.run("UPDATE checkpoints SET published_at = published_at - interval '8 hours'")
+    place.run(
+        "UPDATE jobs SET run_at = run_at - interval '8 hours',"
+        " finished_at = finished_at - interval '8 hours', args = jsonb_set(args::jsonb,"
+        " '{asked_at}', to_jsonb((args::jsonb ->> 'asked_at')::timestamptz - interval '8 hours'))"
+    )

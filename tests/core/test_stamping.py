@@ -3,7 +3,7 @@
 import socket
 import subprocess
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from rfc3161_client import decode_timestamp_response
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.anchoring import asking, evidence, first_holding
+from app.core.anchoring import asking, evidence, first_holding, tick
 from app.core.anchoring.evidence import Rank
 from app.core.anchoring.stamping import Stamper
 from app.core.jobs import Errand, Step
@@ -467,6 +467,29 @@ def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
     assert b64decode(anchor["timestamp"]) == response
 
 
+def test_how_far_stamps_reach_is_told_by_the_first_that_holds(
+    place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask for readiness: no more is verified than it takes."""
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    for _ in range(3):
+        place.grow()
+        put_stamp(place.owner, authority)
+    verify_one, verified = timestamps.verify, list[bytes]()
+
+    def counted(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> datetime:
+        verified.append(response)
+        return verify_one(response, data, trusted)
+
+    monkeypatch.setattr(timestamps, "verify", counted)
+    with place.database.across_tenants() as session:
+        last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
+        assert evidence.reach(session, last, None, trusted).stamped == 6
+        assert len(verified) == 1
+        assert evidence.reach(session, last, None).stamped == 0
+        assert len(verified) == 1, "without a root to trust there is nothing to verify"
+
+
 def reached(place: Place) -> int:
     """How many leaves are stamped, as readiness is told."""
     with place.database.across_tenants() as session:
@@ -474,6 +497,46 @@ def reached(place: Place) -> int:
         found = evidence.reach(session, last, None, trusted)
         assert found.witnessed == evidence.reach(session, last, None).stamped == 0
         return found.stamped
+
+
+def test_a_row_that_is_no_stamp_of_its_checkpoint_is_replaced(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    put_stamp(place.owner, authority)
+    place.run("UPDATE checkpoint_timestamps SET response = '\\x00'")
+    with authority, structlog.testing.capture_logs() as lines:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.stamp()
+    assert reached(place) == 3
+    (line,) = [each for each in lines if each["event"] == "timestamp_replaced"]
+    assert (line["generation"], line["size"]) == (1, 3)
+    assert place.troubles() == []
+
+
+@pytest.mark.parametrize("junk", [1, 20])
+def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
+    place: Place, authority: TimestampAuthority, junk: int
+) -> None:
+    """However many: of twenty on the newest, not all are looked at."""
+    with Receiver(http_answer(503)) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        put_stamp(place.owner, authority)
+        for _ in range(20):
+            place.grow()
+        place.run(
+            "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
+            " SELECT generation, size, '\\x00', '', now() FROM checkpoints WHERE size > :beyond",
+            beyond=23 - junk,
+        )
+        place.age()
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert "status 503" in trouble.detail
+    first = 4 if junk == 1 else 23 - tick.MOST_LOOKED_AT + 1
+    with place.owner.connect() as connection:
+        query = "SELECT published_at FROM checkpoints WHERE size = :size"
+        assert trouble.since == connection.scalar(text(query), {"size": first})
 
 
 def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(

@@ -18,6 +18,7 @@ from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogDamaged
+from app.ledger.hash_chain import START
 from app.ledger.policy import Policy
 from app.lib.sealing import MasterKeys
 from app.models import AuditAnchor, Tenant
@@ -107,7 +108,7 @@ class AnchorReader:
             row = cursor(self._session).execute(_PLACED, (self._tenant_id, *log)).fetchone()
             if row is not None:
                 seq, vouchers = row[0], self._chooser.vouchers(row[1])
-        beyond = (self._tenant_id, (seq or 0) + 1)
+        beyond = (self._tenant_id, (seq or START.seq) + 1)
         next_entry = cursor(self._session).execute(_AT, beyond).fetchone()
         return Covered(seq, vouchers, None if next_entry is None else next_entry[0])
 
@@ -170,7 +171,6 @@ SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at 
    AND position('"anchoring_enabled":{"new":'::bytea IN body) > 0
  ORDER BY seq DESC LIMIT 1
 """
-_FIRST = 1
 
 
 @dataclass(frozen=True)
@@ -195,5 +195,5 @@ def standing(session: Session, tenant_id: UUID) -> Standing:
         select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
     ).scalar_one()
     row = cursor(session).execute(_SAID, (tenant_id,)).fetchone()
-    said_by, said, at = row or (_FIRST, True, None)
+    said_by, said, at = row or (START.seq + 1, True, None)
     return Standing(enabled, None if enabled or said else at, said, said_by)

@@ -5,14 +5,17 @@ witness cosigns only what grew out of all that it cosigned before. So if it has 
 than was ever published here, or one that this log did not grow out of, then somebody published
 another log with our key: a copy that runs beside this database, or what it forgot when it was
 restored. That is an alarm, until the witness accepts what is published here.
+
+What is stored is held anew before it counts: a line that does not hold is replaced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
 
+import structlog
 from sqlalchemy.orm import Session
 
 from app.core import jobs
@@ -21,7 +24,8 @@ from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsi
 from app.core.jobs import Errand, Failed, Step
 from app.core.log import proofs
 from app.core.log.publication import Published
-from app.database import cursor, database_now
+from app.database import after_commit, cursor
+from app.ledger.notes import Signature, VerifierKey
 from app.ledger.policy import Policy, Witness
 from app.lib.outbound import Outbound
 from app.models import Job
@@ -31,21 +35,26 @@ KIND = "cosign_checkpoint"
 # Somebody else may submit our checkpoints too, so the witness may have moved on again.
 _MOST_CONFLICTS = 3
 
-_IS_COSIGNED = """
-SELECT FROM checkpoint_cosignatures
+_log = structlog.get_logger(__name__)
+
+_LINE = """
+SELECT line FROM checkpoint_cosignatures
  WHERE generation = %s AND size = %s AND name = %s AND key_hash = %s
 """
+# The very line that was looked at: by now another may have replaced it.
+_DROP = """
+DELETE FROM checkpoint_cosignatures
+ WHERE generation = %s AND size = %s AND name = %s AND key_hash = %s AND line = %s
+"""
 _NEWEST = """
-SELECT size FROM checkpoint_cosignatures
- WHERE generation = %s AND name = %s AND key_hash = %s ORDER BY size DESC LIMIT 1
+SELECT s.size, s.line, c.note FROM checkpoint_cosignatures AS s
+  JOIN checkpoints AS c ON c.generation = s.generation AND c.size = s.size
+ WHERE s.generation = %s AND s.name = %s AND s.key_hash = %s AND c.note IS NOT NULL
+ ORDER BY s.size DESC LIMIT %s
 """
 _STORE = """
 INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
-"""
-_SINCE = """
-SELECT published_at FROM checkpoints
- WHERE generation = %s AND size > %s AND note IS NOT NULL ORDER BY size LIMIT 1
 """
 
 
@@ -71,13 +80,17 @@ def look(session: Session, policy: Policy | None, last: Published) -> None:
 
 @dataclass(frozen=True)
 class _Visit:
-    """One call on a witness: what is submitted, from which size on, and how often it conflicted."""
+    """One call on a witness: what is submitted, from which size on, and how often it conflicted.
+
+    Taken are lines by `keys`, those of the whole policy.
+    """
 
     last: Published
     witness: Witness
     old_size: int
     conflicts: int
     last_try: bool
+    keys: Sequence[VerifierKey]
 
 
 @dataclass(frozen=True)
@@ -102,17 +115,17 @@ class Cosigner:
             last = proofs.newest(session)
             if _is_cosigned(session, last, witness):
                 return Step(None, {})
-        visit = _Visit(last, witness, old_size, conflicts, asking.was_last(job))
+        keys = [each.key for each in self.policy.witnesses] if self.policy else []
+        visit = _Visit(last, witness, old_size, conflicts, asking.was_last(job), keys)
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
         return Errand(
             lambda: self._ask(visit, proof), lambda then, said: _record(then, visit, said)
         )
 
     def _ask(self, visit: _Visit, proof: Sequence[bytes]) -> Answer:
-        keys = [each.key for each in self.policy.witnesses] if self.policy else []
         url = visit.witness.url or ""
         said = tlog_witness.add_checkpoint(
-            self.outbound, url, visit.old_size, proof, visit.last.note, keys
+            self.outbound, url, visit.old_size, proof, visit.last.note, visit.keys
         )
         own = visit.witness.key
         if isinstance(said, Cosigned) and not any(own.made(line) for line, _ in said.lines):
@@ -125,9 +138,7 @@ def _record(session: Session, visit: _Visit, said: Answer) -> Step | Failed:
     match said:
         case Cosigned(lines):
             for line, seconds in lines:
-                at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-                values = (line.name, line.key_hash, str(line), at)
-                cursor(session).execute(_STORE, (visit.last.generation.number, size, *values))
+                _store(session, visit, line, seconds)
             troubles.end(session, part(visit.witness))
             return Step(None, {"size": size})
         case Inconsistent():
@@ -141,6 +152,20 @@ def _record(session: Session, visit: _Visit, said: Answer) -> Step | Failed:
             return _conflict(session, visit, theirs)
         case tlog_witness.Refused(detail):
             return _failed(session, visit, detail)
+
+
+def _store(session: Session, visit: _Visit, line: Signature, seconds: int | None) -> None:
+    """Store a line, in the place of one that does not hold."""
+    key = next(each for each in visit.keys if each.made(line))
+    before = _line(session, visit.last, key)
+    place = _place(visit.last, key)
+    if before is not None and not tlog_witness.holds(key, visit.last.note, before):
+        cursor(session).execute(_DROP, (*place, before))
+        number, size, name, _ = place
+        event = partial(_log.warning, "cosignature_replaced", generation=number, size=size)
+        after_commit(session, partial(event, witness=name))
+    at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    cursor(session).execute(_STORE, (*place, str(line), at))
 
 
 def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Failed:
@@ -177,9 +202,10 @@ def _alarm(session: Session, visit: _Visit, detail: str) -> Failed:
 
 def _since(session: Session, last: Published, witness: Witness) -> datetime:
     """Return when the first checkpoint was published that the witness has not cosigned."""
-    place = (last.generation.number, _cosigned(session, last, witness))
-    row = cursor(session).execute(_SINCE, place).fetchone()
-    return database_now(session) if row is None else row[0]
+    newest = _newest(session, last, witness)
+    return tick.unvouched_since(
+        session, last.generation.number, list(newest), lambda size: newest[size]()
+    )
 
 
 def _begin(
@@ -194,16 +220,31 @@ def _begin(
 
 def _cosigned(session: Session, last: Published, witness: Witness) -> int:
     """Return the largest size of this log that the witness is known to have cosigned."""
+    newest = _newest(session, last, witness)
+    return next((size for size, holds in newest.items() if holds()), 0)
+
+
+def _newest(session: Session, last: Published, witness: Witness) -> dict[int, Callable[[], bool]]:
+    """Return the newest sizes of which there is a line of the witness, and whether each holds."""
     key = witness.key
-    values = (last.generation.number, key.name, key.key_hash)
-    row = cursor(session).execute(_NEWEST, values).fetchone()
-    return 0 if row is None else int(row[0])
+    values = (last.generation.number, key.name, key.key_hash, tick.MOST_LOOKED_AT)
+    rows = cursor(session).execute(_NEWEST, values).fetchall()
+    return {size: partial(tlog_witness.holds, key, bytes(note), line) for size, line, note in rows}
 
 
 def _is_cosigned(session: Session, last: Published, witness: Witness) -> bool:
-    place = (last.generation.number, last.checkpoint.size)
-    values = (*place, witness.key.name, witness.key.key_hash)
-    return cursor(session).execute(_IS_COSIGNED, values).fetchone() is not None
+    line = _line(session, last, witness.key)
+    return line is not None and tlog_witness.holds(witness.key, last.note, line)
+
+
+def _line(session: Session, last: Published, key: VerifierKey) -> str | None:
+    """Return the stored line of a key on a checkpoint, whatever it is worth."""
+    row = cursor(session).execute(_LINE, _place(last, key)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _place(last: Published, key: VerifierKey) -> tuple[int, int, str, bytes]:
+    return last.generation.number, last.checkpoint.size, key.name, key.key_hash
 
 
 def _identity(witness: Witness) -> str:

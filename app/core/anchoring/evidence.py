@@ -116,7 +116,7 @@ class Chooser:
                 self._search(Rank.BOTH, both, self._is_both, wanted.values)
             self._search(Rank.WITNESSED, cosigned, self._is_witnessed, wanted.values)
         stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
-        self._search(stamped, _STAMPED.format(range=_RANGE), self._is_stamped)
+        self._search(stamped, _STAMPED.format(range=_RANGE), self._shelf.is_stamped)
         self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
 
     def prepare(self, indexes: Iterable[int]) -> None:
@@ -167,12 +167,8 @@ class Chooser:
     def _is_published(self, size: int) -> bool:
         return self._shelf.get(size) is not None
 
-    def _is_stamped(self, size: int) -> bool:
-        held = self._shelf.get(size)
-        return held is not None and held.timestamp is not None
-
     def _is_both(self, size: int) -> bool:
-        return self._is_stamped(size) and self._is_witnessed(size)
+        return self._shelf.is_stamped(size) and self._is_witnessed(size)
 
     def _is_witnessed(self, size: int) -> bool:
         held = self._shelf.get(size)
@@ -193,21 +189,24 @@ def reach(
     policy: Policy | None,
     trusted: Sequence[Certificate] = (),
 ) -> Reach:
-    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew."""
+    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew.
+
+    Each is looked at only until one holds: anybody may ask.
+    """
     shelf = Shelf(session, last.generation, trusted)
-    found = {}
-    for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
+
+    def first(table: str, holds: Callable[[int], bool]) -> int:
         values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
         rows = cursor(session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
-        found[table] = [row[0] for row in rows]
-        shelf.load(found[table])
-    stamped, cosigned = (
-        [(size, held) for size in sizes if (held := shelf.get(size)) is not None]
-        for sizes in found.values()
-    )
+        return next((row[0] for row in rows if holds(row[0])), 0)
+
+    def is_witnessed(size: int) -> bool:
+        held = shelf.get(size)
+        return held is not None and _is_witnessed(held, policy)
+
     return Reach(
-        next((size for size, held in stamped if trusted and held.timestamp is not None), 0),
-        next((size for size, held in cosigned if _is_witnessed(held, policy)), 0),
+        first("checkpoint_timestamps", shelf.is_stamped) if trusted else 0,
+        first("checkpoint_cosignatures", is_witnessed) if policy is not None else 0,
     )
 
 

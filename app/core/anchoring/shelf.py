@@ -81,6 +81,11 @@ class Shelf:
         self.load([size])
         return self._held[size]
 
+    def is_stamped(self, size: int) -> bool:
+        """Whether a checkpoint of this size was published, and has a timestamp that holds."""
+        held = self.get(size)
+        return held is not None and held.timestamp is not None
+
     def _stamp(self, response: bytes, chain: str, note: bytes) -> Timestamp | None:
         try:
             own = timestamps.read_certificates(chain.encode())

@@ -1,21 +1,26 @@
 """Stamping: a timestamp authority (RFC 3161) stamps each tick's checkpoint; its answer is kept.
 
 Stamped are the bytes that are published: the note with the log's own signature only. The whole
-answer is stored, beside the certificates that `openssl ts -verify` needs to check it.
+answer is stored, beside the certificates that `openssl ts -verify` needs to check it. What is there
+is held anew before it counts: a row that does not hold is replaced.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
+import structlog
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring import asking, tick, troubles
+from app.core.anchoring.shelf import Shelf
 from app.core.jobs import Errand, Failed, Step
 from app.core.log.publication import Published
-from app.database import cursor, database_now
+from app.database import after_commit, cursor
 from app.lib import timestamps
 from app.lib.outbound import Outbound
 from app.lib.timestamps import NotStamped, Stamp
@@ -24,28 +29,31 @@ from app.models import Job
 KIND = "stamp_checkpoint"
 PART = "timestamps"
 
-_IS_STAMPED = "SELECT FROM checkpoint_timestamps WHERE generation = %s AND size = %s"
+_log = structlog.get_logger(__name__)
+
+_LOCK = "SELECT FROM checkpoint_timestamps WHERE generation = %s AND size = %s FOR UPDATE"
+_DROP = "DELETE FROM checkpoint_timestamps WHERE generation = %s AND size = %s"
 _STORE = """
 INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
 VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
-# The first checkpoint behind the last one that was stamped.
-_SINCE = """
-SELECT published_at FROM checkpoints
- WHERE generation = %(generation)s AND note IS NOT NULL
-   AND size > coalesce((SELECT max(size) FROM checkpoint_timestamps
-                         WHERE generation = %(generation)s), 0)
- ORDER BY size LIMIT 1
+_NEWEST = """
+SELECT size FROM checkpoint_timestamps WHERE generation = %s ORDER BY size DESC LIMIT %s
 """
 
 
-def look(session: Session, last: Published) -> Job | None:
-    """Enqueue the stamping of a tick's checkpoint; None when it is stamped."""
-    if _is_stamped(session, last):
+def look(session: Session, last: Published, trusted: Sequence[Certificate]) -> Job | None:
+    """Enqueue the stamping of a tick's checkpoint; None when it is, by a root of `trusted`."""
+    shelf = Shelf(session, last.generation, trusted)
+    if shelf.is_stamped(last.checkpoint.size):
         return None
-    number = last.generation.number
     return tick.order(
-        session, last, kind=KIND, key="newest", part=PART, since=lambda: _since(session, number)
+        session,
+        last,
+        kind=KIND,
+        key="newest",
+        part=PART,
+        since=lambda: _since(session, last, shelf),
     )
 
 
@@ -62,11 +70,11 @@ class Stamper:
     ) -> Step | Errand[Stamp | NotStamped]:
         """Have the checkpoint of the job's tick stamped."""
         url, last = self.url, tick.checkpoint(session, job)
-        if url is None or last is None or _is_stamped(session, last):
+        if url is None or last is None or self._shelf(session, last).is_stamped(_size(last)):
             return Step(None, {})
         return Errand(
             lambda: self._ask(url, last),
-            lambda then, said: _record(then, last, said, last_try=asking.was_last(job)),
+            lambda then, said: self._record(then, last, said, last_try=asking.was_last(job)),
         )
 
     def _ask(self, url: str, last: Published) -> Stamp | NotStamped:
@@ -80,26 +88,45 @@ class Stamper:
         except NotStamped as error:
             return error
 
+    def _record(
+        self, session: Session, last: Published, said: Stamp | NotStamped, *, last_try: bool
+    ) -> Step | Failed:
+        if isinstance(said, NotStamped):
+            if last_try or tick.is_late(session, last):
+                since = _since(session, last, self._shelf(session, last))
+                troubles.begin(session, PART, since, str(said))
+            return Failed(str(said), for_good=last_try)
+        # Another who asked as well may have stored a stamp by now: that is kept.
+        cursor(session).execute(_LOCK, _place(last))
+        if not self._shelf(session, last).is_stamped(_size(last)):
+            _store(session, last, said)
+        troubles.end(session, PART)
+        return Step(None, {"size": _size(last), "at": rfc3339(said.gen_time)})
 
-def _is_stamped(session: Session, last: Published) -> bool:
-    place = (last.generation.number, last.checkpoint.size)
-    return cursor(session).execute(_IS_STAMPED, place).fetchone() is not None
+    def _shelf(self, session: Session, last: Published) -> Shelf:
+        return Shelf(session, last.generation, self.trusted)
 
 
-def _record(
-    session: Session, last: Published, said: Stamp | NotStamped, *, last_try: bool
-) -> Step | Failed:
-    number, size = last.generation.number, last.checkpoint.size
-    if isinstance(said, NotStamped):
-        if last_try or tick.is_late(session, last):
-            troubles.begin(session, PART, _since(session, number), str(said))
-        return Failed(str(said), for_good=last_try)
-    values = (number, size, said.response, said.chain, said.gen_time)
+def _store(session: Session, last: Published, stamp: Stamp) -> None:
+    """Store a stamp, in the place of one that does not hold."""
+    place = _place(last)
+    if cursor(session).execute(_DROP, place).rowcount:
+        number, size = place
+        say = partial(_log.warning, "timestamp_replaced", generation=number, size=size)
+        after_commit(session, say)
+    values = (*place, stamp.response, stamp.chain, stamp.gen_time)
     cursor(session).execute(_STORE, values)
-    troubles.end(session, PART)
-    return Step(None, {"size": size, "at": rfc3339(said.gen_time)})
 
 
-def _since(session: Session, generation: int) -> datetime:
-    row = cursor(session).execute(_SINCE, {"generation": generation}).fetchone()
-    return database_now(session) if row is None else row[0]
+def _since(session: Session, last: Published, shelf: Shelf) -> datetime:
+    number = last.generation.number
+    rows = cursor(session).execute(_NEWEST, (number, tick.MOST_LOOKED_AT)).fetchall()
+    return tick.unvouched_since(session, number, [row[0] for row in rows], shelf.is_stamped)
+
+
+def _place(last: Published) -> tuple[int, int]:
+    return last.generation.number, _size(last)
+
+
+def _size(last: Published) -> int:
+    return last.checkpoint.size

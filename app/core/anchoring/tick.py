@@ -4,27 +4,41 @@ The log publishes each second. Were each job to take the newest checkpoint when 
 would ask for the same one, and a quorum would hardly ever meet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from app.clock import rfc3339
 from app.core import jobs
 from app.core.anchoring import troubles
 from app.core.log import generations, publication
 from app.core.log.publication import Published
 from app.database import cursor, database_now
+from app.lib import canonical_json
 from app.models import Job
 
 EVERY = timedelta(minutes=10)
 # What was published before the last tick but one, and a job's tries, should be vouched for by now.
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
+# Of rows that do not hold: whoever fills a table with them must not keep a tick busy.
+MOST_LOOKED_AT = 16
 
-_NOBODY = "No worker has asked for it: see that one is up."
+_NOBODY = "No worker has finished the job that asks for it: see that one is up."
+_NOTHING = (
+    "The job that asks for it ends, and nothing that holds is stored: see that every worker was"
+    " given the same settings."
+)
 
+_ASKED_AT = "asked_at"
 _IS_LATE = """
 SELECT FROM checkpoints
  WHERE generation = %s AND size = %s AND published_at < clock_timestamp() - %s
+"""
+
+_BEHIND = """
+SELECT published_at FROM checkpoints
+ WHERE generation = %s AND size > %s AND note IS NOT NULL ORDER BY size LIMIT 1
 """
 
 
@@ -49,15 +63,22 @@ def order(
     One that is being asked for an earlier checkpoint goes on with that, since the others were asked
     for it too; one whose last try failed is asked for this one from now on. Why it did not get
     anywhere by now is noted as the trouble of `part`, `since` when it says; so is that nothing came
-    for so long although others were asked, whatever the job's row says.
+    for so long although others were asked, whatever the job's row says. Neither is judged unless a
+    tick asked lately: after a standstill nobody has had a chance.
     """
+    now = database_now(session)
     before = jobs.last_of(session, kind=kind, dedupe_key=key)
-    if before is not None:
+    if before is not None and _was_asked_lately(before, now):
+        begun = since()
         failed = before.error is not None and _has_had_its_time(session, before)
-        if failed or database_now(session) - since() > OVERDUE:
-            troubles.begin(session, part, since(), before.error or _NOBODY)
+        if failed or now - begun > OVERDUE:
+            troubles.begin(session, part, begun, _why(before))
     place = {"generation": last.generation.number, "size": last.checkpoint.size}
-    return jobs.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
+    job = jobs.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
+    # Also of one that is open and goes on as it is.
+    job.args = canonical_json.dumps(jobs.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
+    session.flush()
+    return job
 
 
 def checkpoint(session: Session, job: Job) -> Published | None:
@@ -71,19 +92,46 @@ def checkpoint(session: Session, job: Job) -> Published | None:
     return publication.at(session, generation, args["size"])
 
 
+def unvouched_since(
+    session: Session, number: int, sizes: Sequence[int], holds: Callable[[int], bool]
+) -> datetime:
+    """Return when the first checkpoint of a log was published behind all that one vouched for.
+
+    `sizes` are the newest `MOST_LOOKED_AT` of which there is a row, newest first; each counts only
+    if it `holds`. If none of so many does, it is the oldest of them.
+    """
+    held = next(filter(holds, sizes), None)
+    if held is None:
+        held = sizes[-1] - 1 if len(sizes) == MOST_LOOKED_AT else 0
+    row = cursor(session).execute(_BEHIND, (number, held)).fetchone()
+    return database_now(session) if row is None else row[0]
+
+
 def is_late(session: Session, last: Published) -> bool:
     """Whether a checkpoint should have been shown to others by an earlier tick."""
     return _is_late(session, last.generation.number, last.checkpoint.size)
 
 
+def _was_asked_lately(job: Job, now: datetime) -> bool:
+    """Whether a tick asked by this job so lately that none was missed but by accident.
+
+    One that did not note when, of a release before or from somebody's hand, notes it now.
+    """
+    try:
+        return now - datetime.fromisoformat(jobs.args_of(job)[_ASKED_AT]) <= OVERDUE
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
 def _has_had_its_time(session: Session, job: Job) -> bool:
     args = jobs.args_of(job)
-    if job.finished_at is not None:
-        # Of a job that ended long ago nobody asked since: this one begins anew.
-        return database_now(session) - job.finished_at < 2 * EVERY
-    if "size" not in args:
+    if job.finished_at is not None or "size" not in args:
         return True
     return _is_late(session, args["generation"], args["size"])
+
+
+def _why(job: Job) -> str:
+    return job.error or (_NOBODY if job.finished_at is None else _NOTHING)
 
 
 def _is_late(session: Session, generation: int, size: int) -> bool:

@@ -92,6 +92,19 @@ def _read(reply: Reply, text: str, keys: Sequence[VerifierKey]) -> Answer:
         return Refused(f"Its cosignature cannot be taken: {error}")
 
 
+def holds(key: VerifierKey, note: bytes, line: str) -> bool:
+    """Whether a stored line is what a witness with this key may answer about a checkpoint's note.
+
+    Of an algorithm that is not checked here it need only name the key.
+    """
+    try:
+        signature = Signature.parse(line)
+        _seconds(key, Note.parse(note).text, signature)
+    except (Malformed, Unverified):
+        return False
+    return key.made(signature)
+
+
 _REFUSALS = {
     400: "It took the request for a malformed one (400).",
     403: "It knows this log by another key (403).",
