@@ -50,6 +50,10 @@ INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s)
 ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed
 """
 _READ = "SELECT sealed FROM sealed_notes WHERE name = %s"
+_BEGIN = "INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
+_KNOWN = """
+SELECT FROM pg_class WHERE relname = 'sealed_notes' AND relnamespace = 'public'::regnamespace
+"""
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
@@ -92,6 +96,20 @@ def ended(
     if progress["log"] == "intact" and not progress["failed"]:
         cursor(session).execute(_KEEP, (_NAME, _note(master_keys, progress["began"])))
     return step
+
+
+def are_known(session: Session) -> bool:
+    """Say whether the database is of a release that keeps notes, or a later one."""
+    return cursor(session).execute(_KNOWN).fetchone() is not None
+
+
+def count_from_now(session: Session, master_keys: MasterKeys) -> None:
+    """Seal the first note of a database that knew of none: no run is overdue that nobody owed.
+
+    Not of one where it is missing: who deletes a note must not be given another for it.
+    """
+    now = rfc3339(database_now(session))
+    cursor(session).execute(_BEGIN, (_NAME, _note(master_keys, now)))
 
 
 def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
