@@ -183,6 +183,8 @@ def test_a_note_that_nobody_sealed_here_says_nothing(place: Place) -> None:
     [
         ("cursor = 'ffffffffffffffffffffffffffffffff'", "error"),
         ("progress = replace(progress, '\"failed\"\\:0', '\"failed\"\\:-1')", "error"),
+        ("progress = replace(progress, '\"failed\"\\:0', '\"failed\"\\:NaN')", "error"),
+        ('progress = replace(progress, \'"failed"\\:0\', \'"failed"\\:"\\ud800"\')', "error"),
         ("progress = '{\"seal\"\\:7}'", "error"),
         ('progress = \'{"seal"\\:"00"}\'', "error"),
         ("progress = '7'", "error"),

@@ -174,11 +174,12 @@ def _opened(master_keys: MasterKeys, job: Job) -> tuple[dict[str, Any], str | No
         if "seal" not in progress:
             return {}, _UNSEALED
         opened = master_keys.open(bytes.fromhex(progress.pop("seal")), _run(job))
+        why = None if opened == _place(job.cursor, progress) else _CHANGED
     except KeyMissing:
         return {}, _KEY_MISSING
     except (ValueError, TypeError, RecursionError, CannotOpen):
         return {}, _CHANGED
-    return progress, None if opened == _place(job.cursor, progress) else _CHANGED
+    return progress, why
 
 
 def _is_of_today(progress: dict[str, Any], now: datetime) -> bool:
