@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from app import ids, logs, migrations
 from app.core import signing_keys, tenants
 from app.core.audit import salts
-from app.core.audit.verification import unknown_chains
+from app.core.audit.verification import runs, unknown_chains
 from app.core.log import adoption, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
 from app.core.sealed import resealing, usage
@@ -113,10 +113,16 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 
 def _migrate(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
+        with database.across_tenants() as session:
+            noted = runs.are_known(session)
         print(migrations.migrate(settings.database_admin_url, app_url=settings.database_url))
         given = salts.complete(database, settings.master_keys)
         if given:
             print(f"sealed the chain names of {given} tenants that had none")
+        if not noted:
+            with database.across_tenants() as session:
+                runs.count_from_now(session, settings.master_keys)
+            print("the daily verification of every audit chain counts from now on")
         with database.across_tenants() as session:
             missing = usage.check(session, settings.master_keys)
         if missing:

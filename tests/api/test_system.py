@@ -146,8 +146,8 @@ def test_a_database_newer_than_the_code_is_ready(
 def test_readyz_and_metrics_say_since_when_no_run_has_verified_every_chain(
     settings: Settings, tenant: FreshTenant, admin_engine: Engine
 ) -> None:
-    ended = "2026-01-01T00:00:00.000000Z"
-    sealed = MASTER_KEYS.seal(b'{"ended":"%s"}' % ended.encode(), "sealed_notes/verify_audit")
+    since = "2026-01-01T00:00:00.000000Z"
+    sealed = MASTER_KEYS.seal(b'{"since":"%s"}' % since.encode(), "sealed_notes/verify_audit")
     with admin_engine.begin() as connection:
         connection.execute(
             text("INSERT INTO sealed_notes VALUES ('verify_audit', :s)"), {"s": sealed}
@@ -160,7 +160,7 @@ def test_readyz_and_metrics_say_since_when_no_run_has_verified_every_chain(
             with admin_engine.begin() as connection:
                 connection.execute(text("DELETE FROM sealed_notes"))
         assert "audit" in answer["degraded"]
-        assert ended in answer["parts"]["audit"]
+        assert since in answer["parts"]["audit"]
         assert "ring verify_audit" in answer["parts"]["audit"]
         found = r"(?m)^record_service_audit_unverified_seconds (.+)$"
         seconds = re.search(found, scraped)

@@ -1,6 +1,7 @@
 """The database that a release makes: it matches the models, and its walls and keys hold."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,18 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from app import clock, ids, migrations
+from app import clock, ids, manage, migrations
 from app.core import history, keys, tenants
 from app.core.audit import salts
-from app.database import Database
+from app.core.audit.verification import runs
+from app.database import Database, database_now
 from app.dev.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
 from app.models import Base
 from app.settings import Settings
 from tests.conftest import FreshTenant
 from tests.faults import LONG_ENOUGH, until
-from tests.secrets import MASTER_KEYS
+from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
 ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
@@ -392,6 +394,51 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
         with pytest.raises(AuditChainBroken):
             salts.chain_name(session, MASTER_KEYS, anchored)
     database.close()
+
+
+def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
+    settings: Settings, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP DATABASE IF EXISTS unnoted WITH (FORCE)"))
+        connection.execute(text("CREATE DATABASE unnoted"))
+    admin = make_url(settings.database_admin_url).set(database="unnoted")
+    url = make_url(settings.database_url).set(database="unnoted")
+    engine = create_engine(admin)
+    of_old = ids.new(clock.now() - timedelta(days=400))
+    with engine.connect() as connection:
+        _upgrade(connection, "0017")
+    with engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO tenants (id, name) VALUES (:id, 'of old')"), {"id": of_old}
+        )
+    environ = {
+        "DATABASE_URL": url.render_as_string(hide_password=False),
+        "DATABASE_ADMIN_URL": admin.render_as_string(hide_password=False),
+        "MASTER_KEYS": MASTER_KEYS_SETTING,
+        "BASE_URL": settings.base_url,
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    database = Database(environ["DATABASE_URL"], application="tests")
+
+    assert manage.main(["migrate"]) == 0
+    with database.across_tenants() as session:
+        since = runs.unverified_since(session, MASTER_KEYS)
+        assert since is not None
+        assert database_now(session) - since < runs.MISSED
+        assert runs.standing(session, MASTER_KEYS) is None
+    assert manage.main(["migrate"]) == 0
+    with database.across_tenants() as session:
+        assert runs.unverified_since(session, MASTER_KEYS) == since
+    with engine.begin() as connection:
+        assert connection.execute(text("DELETE FROM sealed_notes")).rowcount == 1
+    assert manage.main(["migrate"]) == 0
+    with database.across_tenants() as session:
+        assert runs.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
+        assert runs.standing(session, MASTER_KEYS) is not None
+    database.close()
+    engine.dispose()
 
 
 def _upgrade(connection: Connection, revision: str) -> None:

@@ -1,11 +1,14 @@
 """When every chain was verified last: known under a seal, whatever the job's row says."""
 
+import json
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import structlog
 
+from app.clock import rfc3339
 from app.core import jobs
 from app.core.audit.verification import daily, runs
 from app.core.audit.verification import jobs as verification
@@ -54,9 +57,9 @@ def now(place: Place) -> datetime:
         return database_now(session)
 
 
-def note(place: Place, at: str, keys: MasterKeys = MASTER_KEYS) -> None:
-    """Put a note in its place that says when a run ended."""
-    sealed = keys.seal(canonical_json.dumps({"ended": at}), "sealed_notes/verify_audit")
+def note(place: Place, at: str, keys: MasterKeys = MASTER_KEYS, member: str = "since") -> None:
+    """Put a note in its place that says since when the chains are not verified again."""
+    sealed = keys.seal(canonical_json.dumps({member: at}), "sealed_notes/verify_audit")
     place.owner(
         "INSERT INTO sealed_notes VALUES ('verify_audit', :sealed)"
         " ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed",
@@ -64,11 +67,82 @@ def note(place: Place, at: str, keys: MasterKeys = MASTER_KEYS) -> None:
     )
 
 
-def test_a_run_that_ended_says_when(place: Place) -> None:
+@dataclass(frozen=True)
+class Row:
+    """What a job's row said of a run, to be written there again."""
+
+    cursor: str
+    progress: str
+
+    @classmethod
+    def read(cls, place: Place) -> "Row":
+        """Keep what the row says now."""
+        query = "SELECT {} FROM jobs WHERE dedupe_key = 'all'"
+        return cls(*(place.owner.scalar(query.format(name)) for name in ("cursor", "progress")))
+
+    def put_back(self, place: Place) -> None:
+        """Have the run that is asked for next go on from here."""
+        with place.world.database.across_tenants() as session:
+            verification.look(session)
+        place.owner(
+            "UPDATE jobs SET cursor = :cursor, progress = :progress",
+            cursor=self.cursor,
+            progress=self.progress,
+        )
+
+
+def test_a_run_that_ended_says_when_it_began(place: Place) -> None:
     before = now(place)
     assert (since(place) or before) < before
+    _, first = step(place)
+    after = now(place)
     assert run(place)["log"] == "intact"
-    assert before <= (since(place) or before - timedelta(days=1)) <= now(place)
+    assert since(place) == datetime.fromisoformat(first.progress["began"])
+    assert before <= datetime.fromisoformat(first.progress["began"]) <= after
+
+
+def test_a_row_that_is_put_back_makes_no_chain_verified_anew(place: Place) -> None:
+    step(place)
+    kept = Row.read(place)
+    run(place)
+    noted = since(place)
+    place.owner.cut(8)
+    for _ in range(2):
+        kept.put_back(place)
+        run(place)
+        assert since(place) == noted, "what was known then, and nothing of what came after"
+    assert run(place)["broken"] == 1
+    assert (since(place) or now(place)) > (noted or now(place))
+
+
+def seal_anew(
+    place: Place, job: Job, came_to: Step, keys: MasterKeys = MASTER_KEYS, **changed: str
+) -> Row:
+    """Return what the row would hold had the step been sealed with these keys, or come to this."""
+    progress = {name: value for name, value in came_to.progress.items() if name != "seal"}
+    with place.world.database.across_tenants() as session:
+        step = runs.ended(session, keys, job, Step(came_to.cursor, progress | changed))
+    assert isinstance(step, Step)
+    return Row(str(step.cursor), json.dumps(dict(step.progress)))
+
+
+@pytest.mark.parametrize("ago", [runs.MISSED, -timedelta(hours=1)])
+def test_a_run_of_another_day_does_not_go_on(place: Place, ago: timedelta) -> None:
+    seal_anew(place, *step(place), began=rfc3339(now(place) - ago)).put_back(place)
+    with structlog.testing.capture_logs() as lines:
+        assert run(place)["log"] == "intact"
+    (line,) = [line for line in lines if line["event"] == "verification_begun_anew"]
+    assert (line["why"], line["log_level"]) == ("of another day", "error")
+    assert abs(now(place) - (since(place) or now(place) - runs.MISSED)) < abs(ago)
+
+
+def test_a_run_of_today_goes_on(place: Place) -> None:
+    began = now(place) - runs.MISSED + timedelta(hours=1)
+    seal_anew(place, *step(place), began=rfc3339(began)).put_back(place)
+    with structlog.testing.capture_logs() as lines:
+        assert run(place)["log"] == "intact"
+    assert not lines
+    assert since(place) == began
 
 
 @pytest.mark.parametrize(
@@ -98,29 +172,52 @@ def test_a_note_that_nobody_sealed_here_says_nothing(place: Place) -> None:
     assert since(place) == place_of_none, "of a clock that was wrong"
     note(place, LONG_AGO, MasterKeys.parse(MasterKeys.generate()))
     assert since(place) == place_of_none
+    note(place, LONG_AGO, member="ended")
+    assert since(place) == place_of_none, "it says when a run ended, not when it began"
     place.owner("UPDATE sealed_notes SET sealed = '\\x00'")
     assert since(place) == place_of_none
 
 
 @pytest.mark.parametrize(
-    "attack",
+    ("attack", "level"),
     [
-        "UPDATE jobs SET cursor = 'ffffffffffffffffffffffffffffffff'",
-        "UPDATE jobs SET progress = replace(progress, '\"failed\"\\:0', '\"failed\"\\:-1')",
-        "UPDATE jobs SET progress = '{}'",
-        "UPDATE jobs SET progress = NULL",
-        "UPDATE jobs SET progress = '{\"seal\"\\:7}'",
+        ("cursor = 'ffffffffffffffffffffffffffffffff'", "error"),
+        ("progress = replace(progress, '\"failed\"\\:0', '\"failed\"\\:-1')", "error"),
+        ("progress = replace(progress, '\"failed\"\\:0', '\"failed\"\\:NaN')", "error"),
+        ('progress = replace(progress, \'"failed"\\:0\', \'"failed"\\:"\\ud800"\')', "error"),
+        ("progress = '{\"seal\"\\:7}'", "error"),
+        ('progress = \'{"seal"\\:"00"}\'', "error"),
+        ("progress = '7'", "error"),
+        ("progress = '\"x\"'", "error"),
+        ("progress = '[]'", "error"),
+        ("progress = 'nonsense'", "error"),
+        ("progress = repeat('[', 100000)", "error"),
+        # As a release before this one left it.
+        ("progress = '{}'", "warning"),
+        ("progress = NULL", "warning"),
     ],
 )
-def test_a_run_that_was_changed_on_its_way_begins_anew(place: Place, attack: str) -> None:
+def test_a_run_that_was_changed_on_its_way_begins_anew(
+    place: Place, attack: str, level: str
+) -> None:
     step(place)
-    place.owner(attack)
+    place.owner(f"UPDATE jobs SET {attack}")
     with structlog.testing.capture_logs() as lines:
         job, came_to = step(place)
-    assert [line["event"] for line in lines] == ["verification_begun_anew"]
+    said = [(line["event"], line["log_level"]) for line in lines]
+    assert said == [("verification_begun_anew", level)]
     assert came_to.cursor is not None, "the log is read first"
     assert run(place)["tenants"] == 1
     assert job.finished_at is None
+
+
+def test_a_run_whose_key_was_dropped_begins_anew_without_an_alarm(place: Place) -> None:
+    dropped = MasterKeys.parse(MasterKeys.generate())
+    seal_anew(place, *step(place), keys=dropped).put_back(place)
+    with structlog.testing.capture_logs() as lines:
+        assert run(place)["log"] == "intact"
+    (line,) = [line for line in lines if line["event"] == "verification_begun_anew"]
+    assert (line["why"], line["log_level"]) == ("its key is not in MASTER_KEYS", "warning")
 
 
 def test_a_run_that_could_not_read_the_log_is_none(place: Place) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import Engine, create_engine, text
 from structlog.testing import capture_logs
 
 from app import ids, manage
+from app.clock import rfc3339
 from app.core import jobs, tenants
 from app.core.audit.verification import breaks, runs, unknown_chains
 from app.core.callers import Caller, Role
@@ -29,7 +30,7 @@ from app.core.sealed import resealing, status, usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE
 from app.core.sealed.status import Status
 from app.core.webhook import webhooks
-from app.database import Database
+from app.database import Database, database_now
 from app.errors import Conflict
 from app.lib.sealing import MasterKeys
 from app.lib.tally import Tally
@@ -193,7 +194,8 @@ def fill(site: Site, records: int = 5) -> Known:
         with worker.database.across_tenants() as opened:
             breaks.orphan(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
-            runs.ended(opened, keys, Job(), Step(None, {"log": "intact", "failed": 0}))
+            ended = {"began": rfc3339(database_now(opened)), "log": "intact", "failed": 0}
+            runs.ended(opened, keys, Job(), Step(None, ended))
             verified = runs.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None

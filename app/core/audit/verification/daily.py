@@ -5,7 +5,6 @@ renamed by another salt, and nobody but the log would miss it.
 """
 
 import enum
-import json
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -50,7 +49,8 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
     def ended(then: Session, came_to: Step | Failed) -> Step | Failed:
         return runs.ended(then, verifier.master_keys, job, came_to)
 
-    if job.cursor is None or not runs.is_whole(verifier.master_keys, job):
+    progress = runs.resumed(session, verifier.master_keys, job)
+    if job.cursor is None or progress is None:
         began = database_now(session)
         return Errand(
             lambda: _read_log(verifier),
@@ -58,8 +58,6 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
                 then, _after_log(then, verifier.master_keys, job, began, said)
             ),
         )
-    progress = json.loads(job.progress or "{}")
-    del progress["seal"]
     after = UUID(hex=job.cursor)
     wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
     tenants = list(session.scalars(wanted))

@@ -1,14 +1,19 @@
-"""What the daily run of `verify_audit` leaves that its job's row cannot say: when it last ended.
+"""What the daily run of `verify_audit` leaves that its job's row cannot say: when it last began.
 
 Whoever owns the database can write any row: one UPDATE has a run wait for years, or end at once. So
-when every chain was verified last is a note sealed under MASTER_KEYS; the worst that can be done to
-it is to put an older one in its place, or none. And each step seals how far its run has come: one
-that goes on from what nobody sealed begins anew.
+since when no chain was verified again is a note sealed under MASTER_KEYS; the worst that can be
+done to it is to put an older one in its place, or none. And each step seals how far its run has
+come: one that goes on from what nobody sealed begins anew.
+
+What was sealed once can be put back. But a step's seal says when its run began, every step of a run
+comes after that, and the note of a run names that moment, not its end. So whatever is put back, and
+however often: each chain was verified, and the log read, no earlier than the note says.
 """
 
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 from sqlalchemy.orm import Session
@@ -19,12 +24,13 @@ from app.core import jobs
 from app.core.jobs import Failed, Step
 from app.database import cursor, database_now
 from app.lib import canonical_json
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job
 
 _log = structlog.get_logger(__name__)
 
-# A run that was missed, or came to nothing, is made up for from then on, once an hour.
+# A run that was missed, or came to nothing, is made up for from then on, once an hour; what has
+# begun before goes on no more.
 MISSED = timedelta(hours=25)
 AGAIN = timedelta(hours=1)
 # From then on somebody should look.
@@ -32,12 +38,22 @@ OVERDUE = timedelta(hours=26)
 # Other than the moment that it names, a clock may be set back.
 _SLACK = timedelta(minutes=1)
 
+# An upgrade and a key that was dropped leave these; whatever else there is, somebody wrote.
+_UNSEALED = "its row is not sealed"
+_KEY_MISSING = "its key is not in MASTER_KEYS"
+_CHANGED = "its row was changed"
+_OLD = "of another day"
+
 _NAME = "verify_audit"
 _KEEP = """
 INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s)
 ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed
 """
 _READ = "SELECT sealed FROM sealed_notes WHERE name = %s"
+_BEGIN = "INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
+_KNOWN = """
+SELECT FROM pg_class WHERE relname = 'sealed_notes' AND relnamespace = 'public'::regnamespace
+"""
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
@@ -46,24 +62,31 @@ def identity(name: str) -> str:
     return f"sealed_notes/{name}"
 
 
-def is_whole(master_keys: MasterKeys, job: Job) -> bool:
-    """Say whether a run that has begun stands where one of its steps has left it."""
-    progress = json.loads(job.progress or "{}")
-    try:
-        sealed = bytes.fromhex(progress.pop("seal"))
-        opened = master_keys.open(sealed, _run(job))
-    except (KeyError, TypeError, ValueError, CannotOpen):
-        opened = None
-    if opened == _place(job.cursor, progress):
-        return True
-    _log.error("verification_begun_anew", job=str(job.id))
-    return False
+def resumed(session: Session, master_keys: MasterKeys, job: Job) -> dict[str, Any] | None:
+    """Return the progress that a step sealed, if its run may go on from there.
+
+    None where it has not begun, or begins anew, which is said: its row is not as a step of it left
+    it, or it began so long ago that another is due.
+    """
+    if job.cursor is None:
+        return None
+    progress, why = _opened(master_keys, job)
+    if why is None and not _is_of_today(progress, database_now(session)):
+        why = _OLD
+    if why is None:
+        return progress
+    say = _log.warning if why in (_UNSEALED, _KEY_MISSING) else _log.error
+    say("verification_begun_anew", job=str(job.id), why=why)
+    return None
 
 
 def ended(
     session: Session, master_keys: MasterKeys, job: Job, step: Step | Failed
 ) -> Step | Failed:
-    """Seal what a step came to; of the last one also that every chain was verified, if it was."""
+    """Seal what a step came to; of the last one also since when every chain is verified, if it is.
+
+    `progress` of the step has `began`, as `rfc3339` writes it.
+    """
     if isinstance(step, Failed):
         return step
     progress = dict(step.progress)
@@ -71,13 +94,26 @@ def ended(
         seal = master_keys.seal(_place(step.cursor, progress), _run(job))
         return replace(step, progress=progress | {"seal": seal.hex()})
     if progress["log"] == "intact" and not progress["failed"]:
-        note = canonical_json.dumps({"ended": rfc3339(database_now(session))})
-        cursor(session).execute(_KEEP, (_NAME, master_keys.seal(note, identity(_NAME))))
+        cursor(session).execute(_KEEP, (_NAME, _note(master_keys, progress["began"])))
     return step
 
 
+def are_known(session: Session) -> bool:
+    """Say whether the database is of a release that keeps notes, or a later one."""
+    return cursor(session).execute(_KNOWN).fetchone() is not None
+
+
+def count_from_now(session: Session, master_keys: MasterKeys) -> None:
+    """Seal the first note of a database that knew of none: no run is overdue that nobody owed.
+
+    Not of one where it is missing: who deletes a note must not be given another for it.
+    """
+    now = rfc3339(database_now(session))
+    cursor(session).execute(_BEGIN, (_NAME, _note(master_keys, now)))
+
+
 def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
-    """Return when every chain was verified last, in a session that sees all tenants.
+    """Return when the last run that verified every chain began, in a session that sees all tenants.
 
     Where none is known, when the first tenant was made; None where there is none.
     """
@@ -121,10 +157,36 @@ def _last(session: Session, master_keys: MasterKeys) -> datetime | None:
         note = json.loads(master_keys.open(bytes(row[0]), identity(_NAME)))
     except CannotOpen:
         return None
-    return datetime.fromisoformat(note["ended"])
+    # One that names a run's end is of before runs were held to their beginning.
+    return datetime.fromisoformat(note["since"]) if "since" in note else None
 
 
-def _place(place: str | None, progress: dict[str, object]) -> bytes:
+def _note(master_keys: MasterKeys, since: str) -> bytes:
+    return master_keys.seal(canonical_json.dumps({"since": since}), identity(_NAME))
+
+
+def _opened(master_keys: MasterKeys, job: Job) -> tuple[dict[str, Any], str | None]:
+    """Return a run's progress without its seal, and why it is none."""
+    try:
+        progress = json.loads(job.progress or "{}")
+        if not isinstance(progress, dict):
+            return {}, _CHANGED
+        if "seal" not in progress:
+            return {}, _UNSEALED
+        opened = master_keys.open(bytes.fromhex(progress.pop("seal")), _run(job))
+        why = None if opened == _place(job.cursor, progress) else _CHANGED
+    except KeyMissing:
+        return {}, _KEY_MISSING
+    except (ValueError, TypeError, RecursionError, CannotOpen):
+        return {}, _CHANGED
+    return progress, why
+
+
+def _is_of_today(progress: dict[str, Any], now: datetime) -> bool:
+    return -_SLACK <= now - datetime.fromisoformat(progress["began"]) < MISSED
+
+
+def _place(place: str | None, progress: dict[str, Any]) -> bytes:
     return canonical_json.dumps({"cursor": place, "progress": progress})
 
 
