@@ -40,6 +40,7 @@ from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
 from app.core.log import heads
+from app.core.sealed.announcing import Announcer
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -73,15 +74,17 @@ RESOURCES = (
 
 
 def create_app(settings: Settings | None = None) -> Flask:
-    """Put the application together; nothing is connected before the first request.
+    """Put the application together.
 
-    Without `settings` they are read from the environment. Raises `SettingError`.
+    Nothing is connected before the first request, but by a thread that says from now on which
+    master key this process has in front. Without `settings` they are read from the environment.
+    Raises `SettingError`.
     """
     settings = settings or load()
     logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
-    app.extensions[EXTENSION] = _services(settings)
+    app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[limits.EXTENSION] = limits.Limits(
         limits.Counter(limits.Rate.parse(settings.rate_limit))
     )
@@ -94,6 +97,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(site.blp)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
+    services.announcer.begin()
     return app
 
 
@@ -109,7 +113,9 @@ def _services(settings: Settings) -> Services:
         prepare_threshold=settings.database_prepare_threshold,
     )
     counters = CounterWriter(database, tally)
+    announcer = Announcer(database, settings.master_keys)
     trust = Trust(settings.tsa_ca_file, settings.witness_policy)
     head = heads.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
-    return Services(settings, database, bell, tally, counters, Keyring(database), verifier)
+    keyring = Keyring(database)
+    return Services(settings, database, bell, tally, counters, announcer, keyring, verifier)

@@ -1,4 +1,4 @@
-"""The tick that says which master keys this worker has, and cries out for those that it lacks."""
+"""The tick that cries out for master keys that are in use and that this worker lacks."""
 
 import structlog
 

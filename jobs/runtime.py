@@ -1,6 +1,7 @@
 """What one worker process holds: database, bell, flusher, room, jobs, log keeper, mailer, counters.
 
-Made after the fork and before the first message (`jobs/middleware.py`, Lifetime).
+And what says which master key it seals under. Made after the fork and before the first message
+(`jobs/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Verifier
 from app.core.log import heads
 from app.core.log.keeper import Keeper
+from app.core.sealed.announcing import Announcer
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.addresses import EVERYWHERE
@@ -42,6 +44,7 @@ class Runtime:
     mailer: Mailer
     tally: Tally
     counters: CounterWriter
+    announcer: Announcer
 
     @classmethod
     def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
@@ -64,6 +67,8 @@ class Runtime:
         log = Keeper(database, settings.master_keys, settings.log_origin, head)
         counters = CounterWriter(database, tally)
         counters.begin()
+        announcer = Announcer(database, settings.master_keys)
+        announcer.begin()
         return cls(
             settings,
             database,
@@ -77,6 +82,7 @@ class Runtime:
             _mailer(settings),
             tally,
             counters,
+            announcer,
         )
 
     @property
@@ -89,6 +95,7 @@ class Runtime:
         """Write what is left and close everything."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
+        self.announcer.close()
         self.outbound.close()
         self.authorities.close()
         self.database.close()

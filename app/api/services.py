@@ -6,6 +6,7 @@ from flask import current_app
 
 from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
+from app.core.sealed.announcing import Announcer
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.tally import Tally
@@ -24,12 +25,14 @@ class Services:
     bell: Bell
     tally: Tally
     counters: CounterWriter
+    announcer: Announcer
     keyring: Keyring
     verifier: Verifier
 
     def close(self) -> None:
         """Write the last counts and close every connection to PostgreSQL and Redis."""
         self.counters.close()
+        self.announcer.close()
         self.database.close()
         self.bell.close()
 

@@ -8,9 +8,10 @@ from app.models.base import Base, CreatedAt
 
 
 class MasterKey(Base):
-    """A key that some process had in its MASTER_KEYS; the key itself is never here.
+    """A key that was in front of some process's MASTER_KEYS, or that something was found under.
 
-    `in_front_at` is when a process last said that it seals under it, `emptied_at` when nothing was
+    The key itself is never here. `in_front_at` is when a process last said that it seals under it
+    (none: something was found), `emptied_at` when nothing was
     found under it: from then on nobody misses it.
     """
 

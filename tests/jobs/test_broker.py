@@ -228,6 +228,21 @@ def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(
     assert "Restarting consumer" not in caplog.text
 
 
+def test_a_ring_for_an_actor_of_a_later_release_is_dropped_with_one_line(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    bell.ring("check_master_keys", ())
+    with working(own_valkey, sweep=seen.note):
+        bell.ring("sweep", ())
+        until(lambda: seen.calls == [()])
+        # Not kept for another worker, nor as a dead letter.
+        until(lambda: not [key for key in own_valkey.client.scan_iter() if b"tick" in key])
+    (line,) = [line for line in caplog.records if "check_master_keys" in line.getMessage()]
+    assert (line.levelname, "undefined actor" in line.getMessage()) == ("ERROR", True)
+
+
 def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
     own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from app.core.callers import Caller, Role
 from app.core.jobs import Step
 from app.core.log import generations, succession
 from app.core.log.keeper import Keeper
-from app.core.sealed import resealing, status, usage
+from app.core.sealed import announcing, resealing, status, usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE
 from app.core.sealed.status import Status
 from app.core.webhook import webhooks
@@ -56,6 +56,7 @@ DROPPABLE = (
     "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in front if it"
     " is new"
 )
+LATELY = "bool_or(in_front_at > clock_timestamp() - interval '3 minutes')"
 PLACES = (*OF_THE_SERVICE, *OF_A_TENANT)
 
 
@@ -121,6 +122,10 @@ class Site:
         with self.owner.begin() as connection:
             connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
             return connection.scalar(text(query))
+
+    def later(self) -> None:
+        """Have every process that spoke so far spoken four minutes ago."""
+        self.execute("UPDATE master_keys SET in_front_at = in_front_at - interval '4 minutes'")
 
     def environ(self, *keys: str) -> dict[str, str]:
         """Return the environment of a process with these keys."""
@@ -267,6 +272,7 @@ def test_everything_comes_under_the_new_key_though_killed_and_the_old_one_can_be
     site.execute("UPDATE jobs SET locked_until = created_at WHERE kind = 'reseal'")
     done = site.run(B, A)
     assert (done.status, progress(done)["unopened"]) == ("succeeded", 0)
+    site.later()
     after = site.status(B, A)
     assert set(after.seals) == {B_ID}
     assert f"{A_ID}: {DROPPABLE}" in list(after.lines())
@@ -343,6 +349,7 @@ def test_who_changes_a_row_meanwhile_keeps_the_last_word(
     under_a = [str(place) for place in site.status(B, A).seals.get(A_ID, ())]
     assert under_a == ([] if writer == (B, A) else ["webhooks.sealed_secrets"])
     site.run(B, A)
+    site.later()
     assert set(site.status(B, A).seals) == {B_ID}
     check_all_works(site, known, B)
 
@@ -480,6 +487,7 @@ def test_status_says_what_is_under_each_key_and_which_can_be_dropped(
         f"{A_ID}: MISSING from MASTER_KEYS: {total} seals do not open without it. Put it " in said
     )
 
+    site.later()
     code, said = command((B, A), "reseal")
     assert code == 0, said
     job_id = ids.parse("job", said.splitlines()[0].rpartition(" ")[2])
@@ -507,7 +515,7 @@ def test_reseal_waits_until_no_process_has_another_key_in_front(
     assert code == 1
     assert f"another key than {B_ID} was in front of some process's MASTER_KEYS: {A_ID} at" in said
     assert command((B, A), "reseal", "--force")[0] == 0
-    site.execute("UPDATE master_keys SET in_front_at = in_front_at - interval '4 minutes'")
+    site.later()
     assert command((B, A), "reseal")[0] == 0
 
 
@@ -519,7 +527,7 @@ def test_a_key_that_a_process_still_seals_under_is_not_said_to_be_dropped(site: 
     assert "keep it: nothing is under it, but it was in front of some process" in verdict
     with site.api(B) as api:
         assert A_ID in api.get("/readyz").json["parts"]["master_keys"]
-    site.execute("UPDATE master_keys SET in_front_at = in_front_at - interval '4 minutes'")
+    site.later()
     (verdict,) = [line for line in site.status(B, A).lines() if line.startswith(A_ID)]
     assert verdict == f"{A_ID}: {DROPPABLE}"
     with site.api(B) as api:
@@ -527,6 +535,82 @@ def test_a_key_that_a_process_still_seals_under_is_not_said_to_be_dropped(site: 
     # One that comes back in front seals again, and is missed again.
     with site.api(A, B) as api:
         api.get("/readyz")
+    with site.api(B) as api:
+        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
+
+
+def test_a_key_that_only_ever_stood_behind_is_not_missed(site: Site) -> None:
+    """Half the processes were restarted with the next key behind; or it was withdrawn again."""
+    for keys in ((A, B), (A,), (B, A)):
+        with site.api(*keys) as api:
+            assert api.get("/readyz").json["parts"]["master_keys"] == "up"
+    # Now it was in front, and may have sealed.
+    with site.api(A) as api:
+        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([B_ID])
+
+
+def test_a_key_that_something_is_under_is_missed_though_nobody_had_it_in_front(site: Site) -> None:
+    fill(site)
+    site.execute("DELETE FROM master_keys")
+    assert A_ID in site.status(B, A).seals
+    with site.api(B) as api:
+        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
+
+
+@pytest.mark.parametrize("kind", ["web", "worker"])
+def test_a_process_that_nobody_asks_says_what_it_has_in_front(
+    site: Site, kind: str, command: Callable[..., tuple[int, str]]
+) -> None:
+    site.run(B, A)
+    site.later()
+    opened: Callable[..., AbstractContextManager[object]]
+    opened = site.api if kind == "web" else site.worker
+    with opened(A, B):
+        until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
+        (verdict,) = [line for line in site.status(B, A).lines() if line.startswith(A_ID)]
+        assert "keep it: nothing is under it, but it was in front of some process" in verdict
+        code, said = command((B, A), "reseal")
+        assert (code, A_ID in said) == (1, True)
+
+
+def test_a_process_says_again_and_again_what_it_has_in_front(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "EVERY_SECONDS", 0.05)
+    with site.worker(A, B):
+        for _ in range(2):
+            until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
+            # Also after somebody has found it empty.
+            site.later()
+            site.execute("UPDATE master_keys SET emptied_at = clock_timestamp()")
+        until(lambda: site.scalar("SELECT count(*) FROM master_keys WHERE emptied_at IS NULL"))
+
+
+def test_what_could_not_be_said_is_said_once_the_database_is_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "AGAIN_SECONDS", 0.05)
+    site.execute("ALTER TABLE master_keys RENAME TO not_yet")
+    with capture_logs() as said, site.worker(A, B):
+        until(lambda: any(line["event"] == "master_key_not_announced" for line in said))
+        site.execute("ALTER TABLE not_yet RENAME TO master_keys")
+        until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
+    assert len([line for line in said if line["event"] == "master_key_not_announced"]) == 1
+
+
+def test_a_key_that_was_in_front_when_a_long_look_began_is_not_found_empty(site: Site) -> None:
+    """It may have sealed what was looked through already."""
+    site.run(B, A)
+    with site.api(A, B) as api:
+        api.get("/readyz")
+    keys = MasterKeys.parse(f"{B},{A}")
+    with site.database() as database, database.across_tenants() as session:
+        began = usage.now(session)
+    site.later()
+    began -= timedelta(minutes=4)
+    with site.database() as database, database.across_tenants() as session:
+        usage.settle(session, keys, {B_ID}, began=began)
+        assert [key for key, _ in usage.in_front(session, besides=B_ID, since=began)] == [A_ID]
     with site.api(B) as api:
         assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
 

@@ -72,13 +72,15 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
     That reads the beginning of each seal: it costs as much as a look at each row.
     """
     seals: dict[str | None, Counter[Place]] = {}
+    with database.across_tenants() as session:
+        began = usage.now(session)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
         with database.across_tenants() as session:
             for begins, count in _count(session, place):
                 seals.setdefault(key_of(begins), Counter())[place] += count
     with database.across_tenants() as session:
-        usage.settle(session, master_keys, {key for key in seals if key})
-        in_front = dict(usage.in_front(session, besides=master_keys.ids[0]))
+        usage.settle(session, master_keys, {key for key in seals if key}, began=began)
+        in_front = dict(usage.in_front(session, besides=master_keys.ids[0], since=began))
         return Status(master_keys, seals, in_front, _run(session))
 
 

@@ -1,12 +1,13 @@
-"""Which master keys may have sealed something here: a row for each that a process was given.
+"""Which master keys may have sealed something here: a row for each that may have.
 
-A process notes its own keys when it looks, and learns of any that it lacks. A key is missed until
-somebody has looked through everything and found nothing under it (`status.py`). Each also says now
-and then which key it has in front: there is nothing to be gained by sealing anew while others still
-seal under the old one.
+That is each that was in front of some process's MASTER_KEYS, for the first seals, and each that
+somebody found something under. One that only ever stood behind has sealed nothing. A key is missed
+until somebody has looked through everything and found nothing under it (`status.py`). Each process
+says again and again which key it has in front (`announcing.py`): there is nothing to be gained by
+sealing anew while others still seal under the old one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -17,19 +18,21 @@ from app.lib.sealing import MasterKeys
 LATELY = timedelta(minutes=3)
 _SAY_AGAIN = timedelta(minutes=1)
 
-_KNOWN = """
-SELECT key_id, emptied_at IS NULL,
-       emptied_at IS NULL AND coalesce(in_front_at > clock_timestamp() - %s, false)
-  FROM master_keys
+_SAID = """
+SELECT FROM master_keys
+ WHERE key_id = %s AND emptied_at IS NULL AND in_front_at > clock_timestamp() - %s
 """
-_SEEN = "INSERT INTO master_keys (key_id) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"
 _IN_FRONT = """
 INSERT INTO master_keys (key_id, in_front_at) VALUES (%s, clock_timestamp())
 ON CONFLICT (key_id) DO UPDATE SET in_front_at = excluded.in_front_at, emptied_at = NULL
 """
+_LACKING = """
+SELECT key_id FROM master_keys
+ WHERE emptied_at IS NULL AND key_id <> ALL (%s) ORDER BY key_id
+"""
 _LATELY_IN_FRONT = """
 SELECT key_id, in_front_at FROM master_keys
- WHERE key_id <> %s AND in_front_at > clock_timestamp() - %s ORDER BY key_id
+ WHERE key_id <> %s AND in_front_at > coalesce(%s, clock_timestamp()) - %s ORDER BY key_id
 """
 _USED = """
 INSERT INTO master_keys (key_id) SELECT unnest(%s::text[])
@@ -37,21 +40,21 @@ ON CONFLICT (key_id) DO UPDATE SET emptied_at = NULL
 """
 _EMPTIED = """
 UPDATE master_keys SET emptied_at = clock_timestamp()
- WHERE emptied_at IS NULL AND key_id <> ALL (%s)
-   AND coalesce(in_front_at < clock_timestamp() - %s, true)
+ WHERE emptied_at IS NULL AND key_id <> ALL (%s) AND coalesce(in_front_at < %s - %s, true)
 """
 
 
-def check(session: Session, master_keys: MasterKeys) -> list[str]:
-    """Note what this process was given; return the ids of keys in use that it was not given."""
-    rows = cursor(session).execute(_KNOWN, (_SAY_AGAIN,)).fetchall()
-    in_use: Mapping[str, bool] = {key_id: used for key_id, used, _ in rows}
-    if not in_use.keys() >= set(master_keys.ids):
-        cursor(session).execute(_SEEN, (list(master_keys.ids),))
+def announce(session: Session, master_keys: MasterKeys) -> None:
+    """Say that a process seals under the newest of these, unless one did within the minute."""
     newest = master_keys.ids[0]
-    if not any(said for key_id, _, said in rows if key_id == newest):
+    if not cursor(session).execute(_SAID, (newest, _SAY_AGAIN)).fetchone():
         cursor(session).execute(_IN_FRONT, (newest,))
-    return sorted(key for key, used in in_use.items() if used and key not in master_keys.ids)
+
+
+def check(session: Session, master_keys: MasterKeys) -> list[str]:
+    """Announce what this process has in front; return the keys in use that it was not given."""
+    announce(session, master_keys)
+    return [key for (key,) in cursor(session).execute(_LACKING, (list(master_keys.ids),))]
 
 
 def say_missing(missing: Collection[str]) -> str:
@@ -62,12 +65,29 @@ def say_missing(missing: Collection[str]) -> str:
     )
 
 
-def in_front(session: Session, *, besides: str) -> list[tuple[str, datetime]]:
-    """Return the keys that some process lately had in front, and when it said so."""
-    return cursor(session).execute(_LATELY_IN_FRONT, (besides, LATELY)).fetchall()
+def in_front(
+    session: Session, *, besides: str, since: datetime | None = None
+) -> list[tuple[str, datetime]]:
+    """Return the keys that some process had in front, and when it said so last.
+
+    Those of the last three minutes, and with `since` of the time from three minutes before that.
+    """
+    return cursor(session).execute(_LATELY_IN_FRONT, (besides, since, LATELY)).fetchall()
 
 
-def settle(session: Session, master_keys: MasterKeys, found: Collection[str]) -> None:
-    """Note that everything was looked through, and that these keys were `found` in use."""
+def settle(
+    session: Session, master_keys: MasterKeys, found: Collection[str], *, began: datetime
+) -> None:
+    """Note that everything was looked through, and that these keys were `found` in use.
+
+    What was in front shortly before that `began`, or since, may have sealed what was passed.
+    """
     cursor(session).execute(_USED, (sorted(found),))
-    cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], LATELY))
+    cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], began, LATELY))
+
+
+def now(session: Session) -> datetime:
+    """Return the database's time."""
+    ((moment,),) = cursor(session).execute("SELECT clock_timestamp()").fetchall()
+    assert isinstance(moment, datetime)  # noqa: S101  # narrows what the driver returns
+    return moment
