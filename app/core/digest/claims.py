@@ -96,12 +96,14 @@ SELECT d.tenant_id, d.id FROM digests AS d
 """
 
 
-# Those whose time has come are rung; of the others, the one whose time comes next.
+# Those whose time has come are rung; of the others, the one whose time comes next. One that waits
+# since it failed, or its worker died, is no longer `running`: it keeps its wait.
 _NEXT = """
 UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
  WHERE (tenant_id, id) = (
     SELECT tenant_id, id FROM jobs
-     WHERE finished_at IS NULL AND locked_until IS NULL AND kind = %s AND cursor = %s
+     WHERE finished_at IS NULL AND locked_until IS NULL AND status = 'running'
+       AND kind = %s AND cursor = %s
        AND run_at > (SELECT clock_timestamp())
      ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING tenant_id, id
