@@ -108,13 +108,16 @@ def enqueue(
     """Add a job and ring it after the commit; None as tenant means the service's own.
 
     With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
-    another; one that is stuck goes on at once.
+    another. One that gave up since its workers died leaves their number to the next of its key:
+    that is tried once each time it is asked for, until it gets somewhere.
     """
     owner = tenant_id or NO_TENANT
+    lost = 0
     if dedupe_key is not None:
         found = open_job(session, owner, kind, dedupe_key)
         if found is not None:
             return _freed(session, found)
+        lost = _taken_from_the_dead(session, owner, kind, dedupe_key)
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -124,6 +127,7 @@ def enqueue(
         status="queued",
         attempts=0,
         claim_no=0,
+        claims_lost=lost,
         progress=_dump(progress),
     )
     session.add(job)
@@ -323,6 +327,28 @@ def queue_again(session: Session, job: Job) -> Job:
     session.flush()
     ring_job(session, job.tenant_id, job.id)
     return job
+
+
+def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: str) -> int:
+    """Take over how often workers died in a row with the last dead job of this key."""
+    dead = session.scalar(
+        select(Job)
+        .where(
+            Job.tenant_id == owner,
+            Job.kind == kind,
+            Job.dedupe_key == dedupe_key,
+            Job.status == "dead",
+        )
+        .order_by(Job.id.desc())
+        .limit(1)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    if dead is None:
+        return 0
+    # Taken, not copied: once the next one got somewhere nobody counts from there.
+    lost, dead.claims_lost = dead.claims_lost, 0
+    return lost
 
 
 def _due(tenant_id: UUID, job_id: UUID) -> tuple[ColumnElement[bool], ...]:
