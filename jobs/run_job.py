@@ -54,7 +54,6 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     try:
         with here.held.holding(job):
             step = _step(here, tenant_id, job)
-        result = "done"
     except Unavailable:
         # Nobody's fault: the row is leased, and whoever comes when that ends goes on.
         raise
@@ -66,9 +65,12 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
         _log.error("job_step_failed", job=str(job_id), error=kind(error), at=where(error))
         _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
+    else:
+        result = "done"
+        return _following(job, step)
     finally:
         here.tally.add(metrics.JOB_STEPS, job.kind, result)
-    return _following(job, step) if result == "done" else None
+    return None
 
 
 def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
