@@ -77,15 +77,6 @@ UPDATE digests SET data_at = clock_timestamp(),
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
 """
 
-# The same of its job: none waits for longer than a day, and no lease is longer than half a minute.
-_WAITS_TOO_LONG = """
-UPDATE jobs SET run_at = least(run_at, clock_timestamp()), ring_at = NULL,
-       locked_until = CASE WHEN locked_until IS NOT NULL THEN clock_timestamp() + %s END
- WHERE kind = %s AND finished_at IS NULL
-   AND (run_at > clock_timestamp() + interval '25 hours'
-        OR locked_until > clock_timestamp() + interval '1 hour')
-"""
-
 _FORGOTTEN = """
 SELECT d.tenant_id, d.id FROM digests AS d
  WHERE d.status IN ('pending', 'sending')
@@ -158,10 +149,8 @@ def next_waiting(session: Session) -> Name | None:
 
 
 def follow_the_clock(session: Session) -> None:
-    """Count from now what was sent, or waits, as of a moment that is too far ahead.
+    """Count from now what was sent as of a moment that is too far ahead.
 
     So a clock that was wrong for a while keeps nobody waiting for longer than a day.
     """
-    cur = cursor(session)
-    cur.execute(_SET_BACK)
-    cur.execute(_WAITS_TOO_LONG, (jobs.LEASE, KIND))
+    cursor(session).execute(_SET_BACK)
