@@ -43,6 +43,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "stamp_checkpoint": "tick",
     "verify_audit": "tick",
     "check_master_keys": "tick",
+    "free_stuck_jobs": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -10,6 +10,7 @@ from jobs.broker import TIME_LIMIT_MS, BellBroker
 from jobs.check_master_keys import check_master_keys
 from jobs.deliver import deliver
 from jobs.expire_bundles import expire_bundles
+from jobs.free_stuck_jobs import free_stuck_jobs
 from jobs.integrate import integrate
 from jobs.prune_history import prune_history
 from jobs.run_job import run_job
@@ -30,6 +31,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "stamp_checkpoint": stamp_checkpoint,
     "verify_audit": verify_audit,
     "check_master_keys": check_master_keys,
+    "free_stuck_jobs": free_stuck_jobs,
 }
 
 # Milliseconds, of those that may take longer than any other.

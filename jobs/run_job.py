@@ -53,9 +53,7 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     result = "failed"
     try:
         with here.held.holding(job):
-            following = _step(here, tenant_id, job)
-        result = "done"
-        return following
+            step = _step(here, tenant_id, job)
     except Unavailable:
         # Nobody's fault: the row is leased, and whoever comes when that ends goes on.
         raise
@@ -67,19 +65,22 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
         _log.error("job_step_failed", job=str(job_id), error=kind(error), at=where(error))
         _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
+    else:
+        result = "done"
+        return _following(job, step)
     finally:
         here.tally.add(metrics.JOB_STEPS, job.kind, result)
     return None
 
 
-def _step(here: Runtime, tenant_id: UUID, job: Job) -> Name | None:
+def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
     with _opened(here, tenant_id) as session:
         step = KINDS[job.kind](here)(session, tenant_id, job)
         if not isinstance(step, Errand):
             _write(session, job, step)
     if isinstance(step, Errand):
         step = _run_errand(here, tenant_id, job, step)
-    return _following(job, step)
+    return step
 
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:
@@ -111,7 +112,12 @@ def _following(job: Job, step: Step | Failed) -> Name | None:
     if isinstance(step, Failed):
         return None
     own = None if step.cursor is None else (job.tenant_id, job.id)
-    return step.then() or own
+    try:
+        return step.then() or own
+    except Exception as error:  # noqa: BLE001  # the step is committed: nothing undoes it
+        # Whoever waited for it is found by the sweep, when its own time comes.
+        _log.warning("no_next_job", job=str(job.id), error=kind(error), at=where(error))
+        return own
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:

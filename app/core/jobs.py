@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ColumnElement, exists, func, select, text, tuple_, update
+from sqlalchemy import ColumnElement, case, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -37,15 +37,31 @@ RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
 LOST_WAITS = (0.0, 30.0, 120.0, 600.0)
 # From so many on it may be the job that kills its workers.
 SUSPECT = 2
-# What a clock asks for waits for its next try at most; a digest, a day after the one before.
-LONGEST_RETRY = timedelta(seconds=RETRY_WAITS[-1])
-LONGEST_WAIT = timedelta(hours=25)
+# What waits for longer than its next try: a digest, for a day after the one before.
+LONGEST_WAITS = {"digest": timedelta(hours=25)}
+STUCK_AT_ONCE = 1000
+# No job is claimed so often; the column has room for twice as many.
+MOST_CLAIMS = 2**62
 # The database's clock may be set back by some seconds.
 _SLACK = timedelta(minutes=1)
 
 _NOW = func.clock_timestamp()
 # Of one that is due again: a worker leased it, and wrote no outcome.
 _LOST = (Job.status == "running") & Job.locked_until.is_not(None)
+# Asked in a query of its own, the clock says one moment.
+_MOMENT = select(_NOW).scalar_subquery()
+# Put off beyond what anything here does: somebody wrote to the row, or set the clock back.
+IS_STUCK = Job.finished_at.is_(None) & or_(
+    Job.run_at
+    > _MOMENT
+    + case(LONGEST_WAITS, value=Job.kind, else_=timedelta(seconds=RETRY_WAITS[-1]))
+    + _SLACK,
+    Job.locked_until > _MOMENT + LEASE + _SLACK,
+    Job.ring_at > _MOMENT + _SLACK,
+    # Neither can be read, or claimed.
+    *(~func.isfinite(moment) for moment in (Job.run_at, Job.locked_until, Job.ring_at)),
+    Job.claim_no >= MOST_CLAIMS,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -108,13 +124,16 @@ def enqueue(
     """Add a job and ring it after the commit; None as tenant means the service's own.
 
     With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
-    another; one that is stuck goes on at once.
+    another. One that gave up since its workers died leaves their number to the next of its key:
+    that is tried once each time it is asked for, until it gets somewhere.
     """
     owner = tenant_id or NO_TENANT
+    lost = 0
     if dedupe_key is not None:
         found = open_job(session, owner, kind, dedupe_key)
         if found is not None:
-            return _freed(session, found)
+            return found
+        lost = _taken_from_the_dead(session, owner, kind, dedupe_key)
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -124,6 +143,7 @@ def enqueue(
         status="queued",
         attempts=0,
         claim_no=0,
+        claims_lost=lost,
         progress=_dump(progress),
     )
     session.add(job)
@@ -153,11 +173,13 @@ def recur(
         return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
     job = locked(session, NO_TENANT, found.id)
     waits = after_failure and job.status == "retrying"
-    stuck = is_stuck(session, job, LONGEST_RETRY)
+    stuck = _is_stuck(session, job)
     if job.finished_at is None and not waits and not stuck:
         return job
     if stuck:
-        _fence(session, job)
+        # Whoever may have it writes nothing any more.
+        job.claim_no = job.claim_no % (MOST_CLAIMS - 1) + 1
+        _say_stuck(session, job.id, job.kind)
     job.args = canonical_json.dumps(args).decode()
     job.cursor = job.progress = None
     return queue_again(session, job)
@@ -198,18 +220,37 @@ def let_go(session: Session, claimed: Collection[Job]) -> None:
     )
 
 
-def is_stuck(session: Session, job: Job, longest: timedelta = LONGEST_WAIT) -> bool:
-    """Say whether an open job is put off beyond what anything here does.
+def free_stuck(session: Session) -> int:
+    """Let open jobs go on that are put off beyond what anything here does; return how many.
 
-    It waits for longer than `longest`, is leased for longer than a lease is, or was rung at a
-    moment that has not come: somebody wrote to its row, or set the database's clock back.
+    They wait for longer than any of their kind, are leased for longer than a lease is, or were
+    rung at a moment that has not come. Each goes on from its cursor, now or, if somebody may be at
+    work on it, when a lease from now would end; whoever has it writes nothing any more, and nobody
+    counts that as a death. A thousand at most, in a session that sees all tenants.
     """
-    now = database_now(session)
-    return job.finished_at is None and (
-        job.run_at > now + longest + _SLACK
-        or (job.locked_until or now) > now + LEASE + _SLACK
-        or (job.ring_at or now) > now + _SLACK
+    found = (
+        select(Job.tenant_id, Job.id)
+        .where(IS_STUCK)
+        .limit(STUCK_AT_ONCE)
+        .with_for_update(skip_locked=True, key_share=True)
     )
+    is_leased = Job.locked_until > _NOW
+    freed = session.execute(
+        update(Job)
+        .where(tuple_(Job.tenant_id, Job.id).in_(found))
+        .values(
+            run_at=case((func.isfinite(Job.run_at), func.least(Job.run_at, _NOW)), else_=_NOW),
+            ring_at=None,
+            locked_until=case((is_leased, func.least(Job.locked_until, _NOW + LEASE))),
+            status=case((is_leased, "queued"), else_=Job.status),
+            claim_no=Job.claim_no % (MOST_CLAIMS - 1) + 1,
+        )
+        .returning(Job.id, Job.kind)
+        .execution_options(synchronize_session=False)
+    ).all()
+    for job_id, kind in freed:
+        _say_stuck(session, job_id, kind)
+    return len(freed)
 
 
 def renew(session: Session, job: Job, progress: Mapping[str, Any] | None = None) -> bool:
@@ -325,6 +366,28 @@ def queue_again(session: Session, job: Job) -> Job:
     return job
 
 
+def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: str) -> int:
+    """Take over how often workers died in a row with the last dead job of this key."""
+    dead = session.scalar(
+        select(Job)
+        .where(
+            Job.tenant_id == owner,
+            Job.kind == kind,
+            Job.dedupe_key == dedupe_key,
+            Job.status == "dead",
+        )
+        .order_by(Job.id.desc())
+        .limit(1)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    if dead is None:
+        return 0
+    # Taken, not copied: once the next one got somewhere nobody counts from there.
+    lost, dead.claims_lost = dead.claims_lost, 0
+    return lost
+
+
 def _due(tenant_id: UUID, job_id: UUID) -> tuple[ColumnElement[bool], ...]:
     return (
         Job.tenant_id == tenant_id,
@@ -403,22 +466,13 @@ def _is_apart(session: Session, job: Job) -> bool:
     return not session.scalar(select(others))
 
 
-def _freed(session: Session, job: Job) -> Job:
-    """Let an open job go on at once, from its cursor, if it is stuck."""
-    if not is_stuck(session, job):
-        return job
-    job = locked(session, job.tenant_id, job.id)
-    if not is_stuck(session, job):
-        return job
-    _fence(session, job)
-    return queue_again(session, job)
+def _is_stuck(session: Session, job: Job) -> bool:
+    this = (Job.tenant_id == job.tenant_id, Job.id == job.id)
+    return session.scalar(select(Job.id).where(*this, IS_STUCK)) is not None
 
 
-def _fence(session: Session, job: Job) -> None:
-    """Take a stuck job from whoever may hold it, and say so."""
-    job.claim_no += 1
-    facts = {"job": str(job.id), "kind": job.kind, "run_at": job.run_at.isoformat()}
-    after_commit(session, lambda: _log.error("job_was_stuck", **facts))
+def _say_stuck(session: Session, job_id: UUID, kind: str) -> None:
+    after_commit(session, lambda: _log.error("job_was_stuck", job=str(job_id), kind=kind))
 
 
 def _write(session: Session, job: Job, **values: Any) -> bool:

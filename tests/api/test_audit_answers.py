@@ -176,6 +176,35 @@ def test_nor_where_a_job_must_answer(attacked: Attacked, columns: dict[str, str]
     assert attacked.scalar(unfinished) == 0
 
 
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"run_at": "now() - interval '11 minutes'", "claims_lost": "3", "status": "'retrying'"},
+        {"run_at": "now() - interval '1 day'"},
+        {"run_at": "now() + interval '1 hour'", "status": "'retrying'", "attempts": "5"},
+    ],
+)
+def test_a_job_that_waits_its_turn_is_kept(attacked: Attacked, columns: dict[str, str]) -> None:
+    attacked.plant({}, **columns)
+    place = attacked.job()
+    assert (
+        ids.text("job", attacked.scalar("SELECT id FROM jobs WHERE tenant_id = :tenant")) in place
+    )
+    assert attacked.scalar("SELECT count(*) FROM jobs WHERE tenant_id = :tenant") == 1
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("columns", OPEN)
+def test_one_that_is_stuck_is_not_counted_as_dead(
+    attacked: Attacked, columns: dict[str, str]
+) -> None:
+    attacked.plant({}, **columns)
+    attacked.job()
+    status = "SELECT status FROM jobs WHERE tenant_id = :tenant AND finished_at IS NOT NULL"
+    assert attacked.scalar(status) == "cancelled"
+
+
 def sealed_for(
     attacked: Attacked, master_keys: MasterKeys = MASTER_KEYS, **changed: Any
 ) -> Callable[[timedelta], tuple[UUID, str]]:

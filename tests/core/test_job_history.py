@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, select, text
 
 from app import ids
-from app.core import history, job_control, job_history, tenants
+from app.core import history, job_control, job_history, jobs, tenants
 from app.database import Database, cursor
-from app.models import NO_TENANT
+from app.models import NO_TENANT, Job
 from app.settings import Settings
 from jobs import prune_history, runtime
 from tests.conftest import made_database
@@ -108,6 +108,12 @@ def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
         (plan,) = done.fetchone() or ([],)
     assert plan[0]["Plan"]["Actual Rows"] == found
     assert rows_of(plan[0]["Plan"]) <= 4 * found + 2
+
+
+def test_a_look_for_stuck_jobs_reads_no_job_that_has_ended(crowd: Crowd) -> None:
+    with crowd.database.across_tenants() as session:
+        # The moments that the clock says are rows too.
+        assert rows_read(session, select(Job.id).where(jobs.IS_STUCK)) <= MOST_READ
 
 
 # What goes

@@ -23,6 +23,19 @@ class Place:
         with self.database.transaction(self.tenant_id) as session:
             return jobs.enqueue(session, self.tenant_id, kind=kind, args={})
 
+    def ask(self, key: str) -> Job:
+        """Ask for a job that is made anew whenever none is open."""
+        with self.database.transaction(self.tenant_id) as session:
+            wanted = {"kind": "digest", "args": {}, "dedupe_key": key}
+            return jobs.enqueue(session, self.tenant_id, **wanted)  # type: ignore[arg-type]
+
+    def kill(self, job: Job) -> None:
+        """Have its workers die until it is dead."""
+        while self.read(job).status != "dead":
+            self.make_due(job)
+            if self.claim(job) is not None:
+                self.end_lease(job)
+
     def ring(self) -> Job:
         """Ask for the clock's own job, as its tick does."""
         with self.database.across_tenants() as session:
@@ -176,10 +189,7 @@ def test_a_lease_that_was_taken_over_is_not_let_go_by_whoever_had_it_before(plac
 
 def test_the_clock_s_own_job_does_not_stay_dead(place: Place) -> None:
     job = place.ring()
-    while place.read(job).status != "dead":
-        place.make_due(job)
-        if place.claim(job) is not None:
-            place.end_lease(job)
+    place.kill(job)
     for _ in range(2):
         assert place.ring().id == job.id
         mine = place.claim(job)
@@ -193,6 +203,43 @@ def test_the_clock_s_own_job_does_not_stay_dead(place: Place) -> None:
     place.advance(mine, Step(None, {}))
     assert (place.read(job).status, place.read(job).claims_lost) == ("succeeded", 0)
     assert job.tenant_id == NO_TENANT
+
+
+def test_what_is_asked_for_anew_after_such_a_death_is_tried_once_each_time(place: Place) -> None:
+    before = place.ask("poisonous")
+    place.kill(before)
+    for _ in range(3):
+        job = place.ask("poisonous")
+        assert job.id != before.id
+        assert place.claim(job) is not None, "it may be well by now"
+        place.end_lease(job)
+        assert place.claim(job) is None
+        assert place.read(job).status == "dead", "once"
+        before = job
+    assert place.ask("another").claims_lost == 0
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_once_it_got_somewhere_it_counts_from_nothing(place: Place, retried: bool) -> None:
+    place.kill(place.ask("mended"))
+    job = place.ask("mended")
+    if retried:
+        place.kill(job)
+        with place.database.transaction(place.tenant_id) as session:
+            job_control.retry(session, place.tenant_id, job.id)
+    mine = place.claim(job)
+    assert mine is not None
+    place.advance(mine, Step(None, {}))
+    place.die(place.ask("mended"))
+    assert place.claim(place.ask("mended")) is not None
+
+
+def test_one_that_failed_leaves_no_deaths_to_the_next(place: Place) -> None:
+    mine = place.claim(place.ask("refused"))
+    assert mine is not None
+    with place.database.across_tenants() as session:
+        assert jobs.fail(session, mine, "it cannot be done", for_good=True)
+    assert place.ask("refused").claims_lost == 0
 
 
 def _now(place: Place) -> datetime:

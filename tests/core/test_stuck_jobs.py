@@ -2,10 +2,11 @@
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.core import jobs, tenants
 from app.core.jobs import Step
-from app.database import Database
+from app.database import Database, database_now
 from app.models import Job
 from tests.secrets import MASTER_KEYS
 
@@ -110,17 +111,95 @@ def test_whoever_held_it_writes_nothing_any_more(place: Place) -> None:
         assert not jobs.advance(session, held, Step(None, {}))
 
 
-def test_a_tenant_s_job_that_the_clock_asks_for_goes_on_where_it_was(place: Place) -> None:
-    tenant_id, _ = tenants.create(place.database, MASTER_KEYS, "whose bundles are due")
+def a_job(place: Place, kind: str) -> Job:
+    """Make a tenant's job that nobody asks for a second time."""
+    tenant_id, _ = tenants.create(place.database, MASTER_KEYS, "whose job is stuck")
+    with place.database.transaction(tenant_id) as session:
+        job = jobs.enqueue(session, tenant_id, kind=kind, args={}, dedupe_key="it")
+    place.set(f"cursor = 'half-way' WHERE id = '{job.id}'")
+    return job
 
-    def ask() -> Job:
-        with place.database.transaction(tenant_id) as session:
-            wanted = {"kind": "expire_bundles", "args": {}, "dedupe_key": "due"}
-            return jobs.enqueue(session, tenant_id, **wanted)  # type: ignore[arg-type]
 
-    job = ask()
-    place.set(f"run_at = {LATER}, cursor = 'half-way'")
-    assert ask().id == job.id
+def freed(place: Place) -> int:
+    with place.database.across_tenants() as session:
+        return jobs.free_stuck(session)
+
+
+@pytest.mark.parametrize("kind", ["evidence_pack", "digest", "bulk_replay", "expire_bundles"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"run_at = {LATER}",
+        f"run_at = {LATER}, status = 'retrying', attempts = 3",
+        "run_at = clock_timestamp() + interval '25 hours 2 minutes', status = 'running'",
+        "run_at = 'infinity'",
+        "run_at = '-infinity'",
+        f"ring_at = {LATER}",
+        "status = 'running', ring_at = clock_timestamp() + interval '2 minutes'",
+        f"claim_no = {2**63 - 1}",
+    ],
+)
+def test_a_stuck_job_of_any_kind_goes_on_where_it_was(
+    place: Place, kind: str, written: str
+) -> None:
+    job = a_job(place, kind)
+    place.set(f"{written} WHERE id = '{job.id}'")
+    with capture_logs() as said:
+        assert freed(place) == 1
+    assert [(line["event"], line["job"]) for line in said] == [("job_was_stuck", str(job.id))]
     mine = place.claim(job)
     assert mine is not None
-    assert mine.cursor == "half-way"
+    assert (mine.cursor, mine.claims_lost) == ("half-way", 0)
+    assert freed(place) == 0, "once"
+
+
+@pytest.mark.parametrize("until", [LATER, "'infinity'"])
+def test_who_may_hold_a_stuck_job_has_a_lease_s_time_and_writes_nothing(
+    place: Place, until: str
+) -> None:
+    job = a_job(place, "evidence_pack")
+    held = place.claim(job)
+    assert held is not None
+    place.set(f"locked_until = {until} WHERE id = '{job.id}'")
+    assert freed(place) == 1
+    assert place.claim(job) is None, "they may be at work on it"
+    with place.database.across_tenants() as session:
+        assert not jobs.renew(session, held)
+        assert not jobs.advance(session, held, Step(None, {}))
+        left = jobs.get(session, job.tenant_id, job.id)
+        assert left.locked_until is not None
+        assert left.locked_until <= database_now(session) + jobs.LEASE
+    place.set(f"locked_until = clock_timestamp() - interval '1 ms' WHERE id = '{job.id}'")
+    mine = place.claim(job)
+    assert mine is not None
+    assert (mine.cursor, mine.claims_lost) == ("half-way", 0), "no death"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("digest", "run_at = clock_timestamp() + interval '25 hours', status = 'running'"),
+        ("evidence_pack", "run_at = clock_timestamp() + interval '1 hour', status = 'retrying'"),
+        ("evidence_pack", "locked_until = clock_timestamp() + interval '30 s', status = 'running'"),
+        ("evidence_pack", "locked_until = clock_timestamp() - interval '1 day', claims_lost = 3"),
+        ("evidence_pack", "run_at = clock_timestamp() - interval '1 day', claims_lost = 3"),
+        ("evidence_pack", "ring_at = clock_timestamp()"),
+        ("evidence_pack", f"run_at = {LATER}, status = 'dead', finished_at = clock_timestamp()"),
+    ],
+)
+def test_what_waits_as_it_should_is_left_alone(place: Place, kind: str, written: str) -> None:
+    job = a_job(place, kind)
+    place.set(f"{written} WHERE id = '{job.id}'")
+    assert freed(place) == 0
+
+
+def test_a_row_that_somebody_has_locked_keeps_no_other_waiting(place: Place) -> None:
+    one, other = a_job(place, "evidence_pack"), a_job(place, "digest")
+    place.set(f"run_at = {LATER}")
+    row = text("SELECT FROM jobs WHERE id = :id FOR UPDATE")
+    with place.database.across_tenants() as somebody:
+        somebody.execute(row, {"id": one.id})
+        assert freed(place) == 2, "the clock's own, and the other"
+    assert place.claim(one) is None
+    assert place.claim(other) is not None
+    assert freed(place) == 1

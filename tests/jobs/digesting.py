@@ -22,7 +22,7 @@ from app.lib.mail import DATA_SECONDS, GoAhead, Mailer, Write
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs import send_digests
+from jobs import free_stuck_jobs, send_digests
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
 from tests.mail import Mail, Postbox
@@ -124,7 +124,8 @@ class Desk:
         self.owner.dispose()
 
     def tick(self) -> None:
-        """Look who is due, as the clock's entry does."""
+        """Free what is stuck and look who is due, as the clock's entries do."""
+        free_stuck_jobs.look(self.runtime)
         send_digests.look(self.runtime)
 
     def work(self) -> None:

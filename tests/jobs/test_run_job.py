@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
+from structlog.testing import capture_logs
 
 from app.core import jobs
 from app.core.jobs import Errand, JobFailed, Step
@@ -217,3 +218,20 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
     behind = claimed()
     with runtime.held.holding(behind):
         assert status(behind) == "queued"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, Unavailable, JobFailed])
+@pytest.mark.parametrize("cursor", ["on", None])
+def test_who_finds_no_next_job_leaves_what_the_step_did(
+    run: Callable[[kinds.Work], Job], error: type[Exception], cursor: str | None
+) -> None:
+    def then() -> None:
+        raise error("The other's row cannot be read.")
+
+    def step(session: Session, tenant_id: UUID, job: Job) -> Step:
+        return Step(cursor if job.cursor is None else None, {"done": 1}, then=then)
+
+    with capture_logs() as said:
+        left = run(step)
+    assert (left.status, left.error, left.attempts) == ("succeeded", None, 0)
+    assert {line["event"] for line in said} == {"no_next_job"}

@@ -77,15 +77,6 @@ UPDATE digests SET data_at = clock_timestamp(),
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
 """
 
-# The same of its job: none waits for longer than a day, and no lease is longer than half a minute.
-_WAITS_TOO_LONG = """
-UPDATE jobs SET run_at = least(run_at, clock_timestamp()), ring_at = NULL,
-       locked_until = CASE WHEN locked_until IS NOT NULL THEN clock_timestamp() + %s END
- WHERE kind = %s AND finished_at IS NULL
-   AND (run_at > clock_timestamp() + interval '25 hours'
-        OR locked_until > clock_timestamp() + interval '1 hour')
-"""
-
 _FORGOTTEN = """
 SELECT d.tenant_id, d.id FROM digests AS d
  WHERE d.status IN ('pending', 'sending')
@@ -96,12 +87,14 @@ SELECT d.tenant_id, d.id FROM digests AS d
 """
 
 
-# Those whose time has come are rung; of the others, the one whose time comes next.
+# Those whose time has come are rung; of the others, the one whose time comes next. One that waits
+# since it failed, or its worker died, is no longer `running`: it keeps its wait.
 _NEXT = """
 UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
  WHERE (tenant_id, id) = (
     SELECT tenant_id, id FROM jobs
-     WHERE finished_at IS NULL AND locked_until IS NULL AND kind = %s AND cursor = %s
+     WHERE finished_at IS NULL AND locked_until IS NULL AND status = 'running'
+       AND kind = %s AND cursor = %s
        AND run_at > (SELECT clock_timestamp())
      ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING tenant_id, id
@@ -156,10 +149,8 @@ def next_waiting(session: Session) -> Name | None:
 
 
 def follow_the_clock(session: Session) -> None:
-    """Count from now what was sent, or waits, as of a moment that is too far ahead.
+    """Count from now what was sent as of a moment that is too far ahead.
 
     So a clock that was wrong for a while keeps nobody waiting for longer than a day.
     """
-    cur = cursor(session)
-    cur.execute(_SET_BACK)
-    cur.execute(_WAITS_TOO_LONG, (jobs.LEASE, KIND))
+    cursor(session).execute(_SET_BACK)

@@ -76,3 +76,26 @@ def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> Non
         somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
         desk.tick()
     assert [each.statuses() for each in others] == [["pending"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("written", "is_taken"),
+    [
+        ("status = 'running'", True),
+        ("status = 'retrying', attempts = 1", False),
+        ("status = 'retrying', claims_lost = 3", False),
+        ("status = 'queued', claims_lost = 1", False),
+    ],
+)
+def test_only_what_waits_for_the_others_is_begun_before_its_time(
+    desk: Desk, tenant: Tenant, written: str, is_taken: bool
+) -> None:
+    tenant.find()
+    desk.wait(1)
+    desk.tick()
+    desk.run(
+        f"UPDATE jobs SET {written}, cursor = 'busy',"
+        " run_at = clock_timestamp() + interval '2 minutes'"
+    )
+    with desk.runtime.database.across_tenants() as session:
+        assert (claims.next_waiting(session) is not None) == is_taken

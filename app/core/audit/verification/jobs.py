@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -30,18 +30,10 @@ _AT_ONCE = 2
 _YOUNG = timedelta(minutes=1)
 # Some may be planted to stand before the one that counts.
 _LOOKED_AT = 10
-# A job that is due is at work within seconds; who finds it waiting for so long asks for another.
-_STUCK = timedelta(minutes=10)
 
 _Said = dict[str, Any] | AuditChainBroken | LogHalted
 
 _NOW = func.clock_timestamp()
-# Nothing here lets one wait for longer than its next try, or holds it for longer than a lease.
-_MOVES = and_(
-    func.greatest(Job.run_at, Job.locked_until) > _NOW - _STUCK,
-    Job.run_at <= _NOW + timedelta(seconds=jobs.RETRY_WAITS[-1]),
-    func.coalesce(Job.locked_until, _NOW) <= _NOW + jobs.LEASE,
-)
 
 
 def asked(args: Mapping[str, Any]) -> Asked:
@@ -77,7 +69,7 @@ def _key(what: Asked) -> str:
 def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     """Have a job verify what somebody would wait too long for; the same is asked once.
 
-    A job that does not move holds up nobody: another takes its place. Raises `Busy` beyond some
+    A job that is stuck holds up nobody: another takes its place. Raises `Busy` beyond some
     different questions at once: whoever has a key may invent any number.
     """
     # Two who ask at once: the second waits here, and then counts the first one's job.
@@ -85,10 +77,10 @@ def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     unfinished = (Job.tenant_id == tenant_id, Job.kind == KIND, Job.finished_at.is_(None))
     session.execute(
         update(Job)
-        .where(*unfinished, _MOVES.is_not(True))
+        .where(*unfinished, jobs.IS_STUCK)
         .values(
-            status="dead",
-            error="It did not move when it should have: another may be asked for.",
+            status="cancelled",
+            error="It was put off for longer than any is: another may be asked for.",
             run_at=_NOW,
             locked_until=None,
             ring_at=None,

@@ -1,0 +1,15 @@
+"""The tick that lets jobs go on which somebody, or a clock that was set back, has put off."""
+
+from app.core import jobs
+from jobs.runtime import Runtime, runtime
+
+
+def free_stuck_jobs() -> None:
+    """Look at every open job; the sweep rings those that are due then."""
+    look(runtime())
+
+
+def look(here: Runtime) -> None:
+    """Do the same with what a process holds."""
+    with here.database.across_tenants() as session:
+        jobs.free_stuck(session)
