@@ -93,6 +93,11 @@ def attacked(
     worker = Runtime.open(replace(settings, redis_url=None), threads=1)
     yield Attacked(api(), tenant.id, admin_engine, worker)
     worker.close()
+    # What was planted is no row that others could work with.
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("DELETE FROM jobs WHERE tenant_id = :tenant"), {"tenant": tenant.id}
+        )
 
 
 @pytest.fixture

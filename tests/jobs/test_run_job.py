@@ -91,12 +91,18 @@ def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
     assert "driver" not in str(again.error)
 
 
+def take_over(owner: Engine, tenant: FreshTenant) -> None:
+    """Take a tenant's jobs from whoever has claimed them."""
+    taken = "UPDATE jobs SET claim_no = claim_no + 1 WHERE tenant_id = :tenant"
+    with owner.begin() as connection:
+        connection.execute(text(taken), {"tenant": tenant.id})
+
+
 def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
     run: Callable[[kinds.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     def talk() -> None:
-        with admin_engine.begin() as connection:
-            connection.execute(text("UPDATE jobs SET claim_no = claim_no + 1"))
+        take_over(admin_engine, tenant)
 
     def record(session: Session, said: Any) -> Step:
         session.execute(text("UPDATE tenants SET name = 'twice'"))
@@ -136,7 +142,7 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
 
 
 def test_what_was_taken_over_makes_way_for_nobody(
-    run: Callable[[kinds.Work], Job], admin_engine: Engine
+    run: Callable[[kinds.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     asked: list[None] = []
 
@@ -144,8 +150,7 @@ def test_what_was_taken_over_makes_way_for_nobody(
         asked.append(None)
 
     def talk() -> None:
-        with admin_engine.begin() as connection:
-            connection.execute(text("UPDATE jobs SET claim_no = claim_no + 1"))
+        take_over(admin_engine, tenant)
 
     run(lambda *_: Errand(talk, lambda *_: Step(None, {}, then=then)))
     assert asked == []
