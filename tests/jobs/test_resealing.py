@@ -605,7 +605,7 @@ def test_a_key_that_was_in_front_when_a_long_look_began_is_not_found_empty(site:
         api.get("/readyz")
     keys = MasterKeys.parse(f"{B},{A}")
     with site.database() as database, database.across_tenants() as session:
-        began = usage.now(session)
+        began = database_now(session)
     site.later()
     began -= timedelta(minutes=4)
     with site.database() as database, database.across_tenants() as session:

@@ -12,7 +12,7 @@ from app.clock import rfc3339
 from app.core import jobs
 from app.core.sealed import resealing, usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE, Place
-from app.database import Database, cursor
+from app.database import Database, cursor, database_now
 from app.lib.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
 
@@ -73,7 +73,7 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
     """
     seals: dict[str | None, Counter[Place]] = {}
     with database.across_tenants() as session:
-        began = usage.now(session)
+        began = database_now(session)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
         with database.across_tenants() as session:
             for begins, count in _count(session, place):

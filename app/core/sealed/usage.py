@@ -84,10 +84,3 @@ def settle(
     """
     cursor(session).execute(_USED, (sorted(found),))
     cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], began, LATELY))
-
-
-def now(session: Session) -> datetime:
-    """Return the database's time."""
-    ((moment,),) = cursor(session).execute("SELECT clock_timestamp()").fetchall()
-    assert isinstance(moment, datetime)  # noqa: S101  # narrows what the driver returns
-    return moment
