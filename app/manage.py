@@ -124,7 +124,8 @@ def _migrate(_: argparse.Namespace) -> None:
                 runs.count_from_now(session, settings.master_keys)
             print("the daily verification of every audit chain counts from now on")
         with database.across_tenants() as session:
-            missing = usage.check(session, settings.master_keys)
+            usage.announce(session, settings.master_keys)
+            missing = usage.missing(session, settings.master_keys)
         if missing:
             print(f"warning: {usage.say_missing(missing)}")
         key = settings.root_admin_key

@@ -12,6 +12,6 @@ def check_master_keys() -> None:
     """Hold MASTER_KEYS against the keys that are in use."""
     here = runtime()
     with here.database.across_tenants() as session:
-        missing = usage.check(session, here.settings.master_keys)
+        missing = usage.missing(session, here.settings.master_keys)
     if missing:
         _log.critical("master_key_missing", missing=missing, detail=usage.say_missing(missing))

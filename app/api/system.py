@@ -199,7 +199,7 @@ def _master_keys(database: str) -> str:
         return "unknown"
     try:
         with services().database.across_tenants() as session:
-            missing = usage.check(session, services().settings.master_keys)
+            missing = usage.missing(session, services().settings.master_keys)
     except Unavailable:
         return "unknown"
     return usage.say_missing(missing) if missing else "up"

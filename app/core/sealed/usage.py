@@ -51,9 +51,8 @@ def announce(session: Session, master_keys: MasterKeys) -> None:
         cursor(session).execute(_IN_FRONT, (newest,))
 
 
-def check(session: Session, master_keys: MasterKeys) -> list[str]:
-    """Announce what this process has in front; return the keys in use that it was not given."""
-    announce(session, master_keys)
+def missing(session: Session, master_keys: MasterKeys) -> list[str]:
+    """Return the ids of the keys in use that are not among these."""
     return [key for (key,) in cursor(session).execute(_LACKING, (list(master_keys.ids),))]
 
 
