@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test soak lint bench now
+.PHONY: help up demo test check soak lint format bench now
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,9 +16,11 @@ up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.
 demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
 	@exec $(BIN)/python -m app.dev.demo --tied
 
-test: $(INSTALLED) ## run every test, on servers of its own
-	@$(BIN)/pytest -n 2 -m "not stacks"
-	@$(BIN)/pytest -n 3 --dist loadfile -m stacks
+test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an order
+	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
+
+check: lint ## lint, and run the unit tests: under a minute
+	@$(BIN)/pytest -n 2 --dist worksteal -q tests/unit
 
 soak: $(INSTALLED) ## repeat faults at length, several at once (MINUTES=30)
 	@exec $(BIN)/python -m tests.e2e.soak --minutes "$(or $(MINUTES),30)"
@@ -29,6 +31,10 @@ lint: $(INSTALLED) ## check style, types, import contracts, security and depende
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/deptry .
+
+format: $(INSTALLED) ## write the code as `make lint` wants it
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
 
 bench: $(INSTALLED) ## measure this machine: every figure beside its bound (twenty minutes)
 	@$(BIN)/uv sync --quiet --locked --inexact --group bench --python $(BIN)/python --no-python-downloads
@@ -47,6 +53,7 @@ $(INSTALLED): pyproject.toml uv.lock
 	  none) echo "make: no Python 3.11 or newer found: make up PYTHON=/path/to/one" >&2; exit 1 ;; \
 	  *) "$$python" -m venv --clear .venv ;; \
 	esac
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/python app/dev/uv_requirement.py | $(BIN)/python -m pip install --quiet \
+	  --disable-pip-version-check --require-hashes -r /dev/stdin
 	@$(BIN)/uv sync --quiet --locked --python $(BIN)/python --no-python-downloads
 	@touch $@

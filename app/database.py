@@ -58,12 +58,12 @@ _NOTICE_A_DEAD_SERVER = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# The same the other way: a client that fell silent with rows locked has everybody wait for it.
-# Those who queue behind it give up and come again, or its own queued connections would go first.
-_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL lock_timeout = '2s'"
-_SET_TENANT = """
-SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '2s', true),
-       set_config('idle_in_transaction_session_timeout', '5s', true)
+# Those who queue behind a locked row give up and come again, or the connections of a client that
+# fell silent with it locked would go first.
+_LOCK_TIMEOUT = "2s"
+_SET_TENANT = f"""
+SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK_TIMEOUT}', true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
 """
 
 
@@ -83,6 +83,9 @@ Tx: TypeAlias = Session | RawTransaction
 
 class Database:
     """A pool of connections to one PostgreSQL database; one a process, shared by its threads."""
+
+    # The server ends a transaction whose client falls silent for so long: others wait for its rows.
+    idle_seconds = 5.0
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Database:
         when the database is away, whatever was asked of it.
         """
         with _translated(), self._sessions.begin() as session:
-            _begin(cursor(session), _only(tenant_id), snapshot=snapshot)
+            self._begin(cursor(session), _only(tenant_id), snapshot=snapshot)
             yield session
         _run_hooks(session)
 
@@ -145,7 +148,7 @@ class Database:
         For what serves them all: sweep, flusher, clock. Raises as `transaction` does.
         """
         with _translated(), self._sessions.begin() as session:
-            _begin(cursor(session), _EVERYONE, snapshot=snapshot)
+            self._begin(cursor(session), _EVERYONE, snapshot=snapshot)
             yield session
         _run_hooks(session)
 
@@ -161,7 +164,7 @@ class Database:
             try:
                 with connection.pipeline():
                     connection.execute("BEGIN")
-                    connection.execute(_SET_TENANT, (str(tenant_id),))
+                    connection.execute(_SET_TENANT, (str(tenant_id), self._idle_timeout))
                     yield opened
                     connection.execute("COMMIT")
             except BaseException:
@@ -189,6 +192,22 @@ class Database:
         """
         with _translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
+
+    @property
+    def _idle_timeout(self) -> str:
+        return f"{self.idle_seconds * 1000:.0f}ms"
+
+    def _begin(self, cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool) -> None:
+        """Begin a transaction and say whose rows it sees, in one round trip.
+
+        The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one.
+        """
+        level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
+        patience = (
+            f"SET LOCAL idle_in_transaction_session_timeout = '{self._idle_timeout}';"
+            f" SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
+        )
+        cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {patience}".encode(), prepare=False)
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -251,15 +270,6 @@ def _unavailable(error: Exception) -> Unavailable:
     if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
         return Unavailable("Somebody else is changing this at the moment; try again.")
     return Unavailable("The database does not answer; try again in a moment.")
-
-
-def _begin(cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool = False) -> None:
-    """Begin a transaction and say whose rows it sees, in one round trip.
-
-    The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one itself.
-    """
-    level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
-    cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {_PATIENCE}".encode(), prepare=False)
 
 
 def _only(tenant_id: UUID) -> str:

@@ -86,6 +86,12 @@ class TooManyShareLinks(Conflict):
     slug = "too-many-share-links"
 
 
+class StorageLimit(Conflict):
+    """A tenant has stored as many records, or bytes of bundles, as the operator admits."""
+
+    slug = "storage-limit"
+
+
 class AuditChainBroken(Conflict):
     """The audit chain does not verify; `report` says where and how."""
 
@@ -211,6 +217,18 @@ class WiderThanPin(Forbidden):
     """A pinned key may only mint keys with the same pin."""
 
     slug = "wider-than-pin"
+
+
+class TenantSuspended(Forbidden):
+    """The key is good, and its tenant was suspended by the operator."""
+
+    slug = "tenant-suspended"
+
+
+class OutlivesParent(Invalid):
+    """A key that expires mints none that lives longer."""
+
+    slug = "outlives-parent"
 
 
 class EventTooLarge(Invalid):

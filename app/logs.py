@@ -5,9 +5,10 @@ other libraries pass through the standard library and come out alike. No line ma
 names and ids, never headers, query strings or bodies.
 """
 
+import json
 import logging
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -15,6 +16,9 @@ from structlog.typing import Processor
 from app.settings import Settings
 
 _OURS = "record-service"
+
+# `json.dumps` with a `default` makes an encoder for each call: a third of the line's time.
+_ENCODER = json.JSONEncoder(default=repr)
 
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -67,4 +71,8 @@ def _rendering(log_format: str) -> tuple[Processor, ...]:
         # Other formatters print the variables of each frame, and with them what callers sent.
         plain = structlog.dev.plain_traceback
         return (structlog.dev.ConsoleRenderer(exception_formatter=plain),)
-    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_encode))
+
+
+def _encode(line: Any, **_: Any) -> str:
+    return _ENCODER.encode(line)

@@ -4,18 +4,22 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from uuid import UUID
 
-from app import ids, logs, migrations
+from app import ids, logs, manage_tenants, migrations
 from app.core import signing_keys, tenants
+from app.core.anchoring import gate
 from app.core.audit import salts
-from app.core.audit.verification import runs, unknown_chains
-from app.core.log import adoption, heads, rebuild, status, succession
+from app.core.audit.verification import breaks, runs, unknown_chains
+from app.core.audit.verification import jobs as audit_jobs
+from app.core.log import adoption, generations, guard, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
 from app.core.sealed import resealing, usage
 from app.core.sealed import status as sealed_status
 from app.database import Database
-from app.errors import Conflict, ServiceError
+from app.errors import AuditChainBroken, Conflict, ServiceError
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 from app.settings import SettingError, Settings, load
@@ -51,13 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("what", choices=sorted(_GENERATORS))
     generate.set_defaults(run=_generate)
 
-    tenant = commands.add_parser("tenant", help="make and list tenants").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
-    create = tenant.add_parser("create", help="make a tenant; prints its root admin key, once")
-    create.add_argument("name", metavar="NAME")
-    create.set_defaults(run=_create_tenant)
-    tenant.add_parser("list", help="list the tenants").set_defaults(run=_list_tenants)
+    manage_tenants.add(commands.add_parser("tenant", help="look after tenants"), _service)
     signing = commands.add_parser(
         "signing-key", help="look after the keys that sign bundles"
     ).add_subparsers(required=True, metavar="COMMAND")
@@ -65,6 +63,16 @@ def _parser() -> argparse.ArgumentParser:
         "rotate", help="retire the key that signs now and make the next; old bundles still verify"
     ).set_defaults(run=_rotate_signing_key)
     signing.add_parser("list", help="list every key there was").set_defaults(run=_list_signing_keys)
+    revoke = signing.add_parser(
+        "revoke", help="let nothing count that a key signed and others had not seen by then"
+    )
+    revoke.add_argument("key", metavar="KEY", help="its id, as `list` shows it")
+    revoke.add_argument("--reason", required=True, type=_reason, help="published with the key")
+    revoke.add_argument(
+        "--since", type=_moment, help="when it may have leaked, if that was before now (RFC 3339)"
+    )
+    revoke.add_argument("--yes", action="store_true", help="it is to count no more")
+    revoke.set_defaults(run=_revoke_signing_key)
     _add_master_key(commands.add_parser("master-key", help="look after the keys of MASTER_KEYS"))
     audited = commands.add_parser("audit", help="look after the audit chains").add_subparsers(
         required=True, metavar="COMMAND"
@@ -95,9 +103,11 @@ def _add_master_key(parser: argparse.ArgumentParser) -> None:
 def _add_log(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("status", help="say how the log is doing").set_defaults(run=_log_status)
-    rebuild = commands.add_parser("rebuild", help="compute every tile anew from the leaves")
+    rebuild = commands.add_parser(
+        "rebuild", help="compute the log anew from its leaves, and mend what differs"
+    )
     rebuild.add_argument(
-        "--check", action="store_true", help="change nothing; exit 1 if a stored tile differs"
+        "--check", action="store_true", help="change nothing; exit 1 if something stored differs"
     )
     rebuild.set_defaults(run=_log_rebuild)
     adopt = commands.add_parser("adopt", help="keep the database's head where none is any more")
@@ -115,7 +125,13 @@ def _migrate(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
         with database.across_tenants() as session:
             noted = runs.are_known(session)
-        print(migrations.migrate(settings.database_admin_url, app_url=settings.database_url))
+        print(
+            migrations.migrate(
+                settings.database_admin_url,
+                app_url=settings.database_url,
+                history_days=settings.history_days,
+            )
+        )
         given = salts.complete(database, settings.master_keys)
         if given:
             print(f"sealed the chain names of {given} tenants that had none")
@@ -154,18 +170,6 @@ def _generate(arguments: argparse.Namespace) -> None:
     print(_GENERATORS[arguments.what]())
 
 
-def _create_tenant(arguments: argparse.Namespace) -> None:
-    with _service() as (settings, database):
-        tenant_id, key = tenants.create(database, settings.master_keys, arguments.name)
-    print(f"tenant: {ids.text('ten', tenant_id)}\nkey: {key}")
-
-
-def _list_tenants(_: argparse.Namespace) -> None:
-    with _service() as (_settings, database), database.across_tenants() as session:
-        for tenant in tenants.rows(session):
-            print(f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {tenant.name}")
-
-
 def _chain(text: str) -> bytes:
     if not re.fullmatch("[0-9a-f]{64}", text):
         raise argparse.ArgumentTypeError("a chain's name is 64 lower-case hex digits")
@@ -183,19 +187,29 @@ def _log_status(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
         for line in status.lines(_keeper(settings, database)):
             print(line)
+        with database.across_tenants() as session:
+            if breaks.log_is_damaged(session):
+                print("found: log-damaged: `parts.audit` of /readyz says where, until it is mended")
 
 
 def _log_rebuild(arguments: argparse.Namespace) -> int:
     repair = not arguments.check
-    with _service() as (_, database), database.across_tenants(snapshot=not repair) as session:
-        report = rebuild.rebuild(session, repair=repair)
-    print(f"{report.leaves} leaves, {report.tiles} tiles")
-    if report.first is None:
-        print("every stored tile is identical")
-        return 0
-    print(f"{len(report.wrong)} tiles differ, the first is {report.first}")
-    print("they were written anew" if repair else "nothing was changed")
-    return 0 if repair else 1
+    with _service() as (settings, database):
+        head = heads.opened(settings.log_head_url)
+        kept = None if head is None else head.read()
+        with database.across_tenants() as session:
+            numbers: list[int | None] = [*generations.numbers(session)] or [None]
+        reports = []
+        for number in numbers:
+            with database.across_tenants(snapshot=not repair) as session:
+                checkpoint = None if kept is None else guard.read(kept)
+                reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
+                if repair:
+                    # Whether all is well again is for a verification to say.
+                    audit_jobs.look(session)
+            for line in reports[-1].lines(repair=repair):
+                print(line if number == numbers[0] else f"log {number}: {line}")
+    return 0 if repair or all(each.is_identical for each in reports) else 1
 
 
 def _log_adopt(arguments: argparse.Namespace) -> None:
@@ -206,12 +220,16 @@ def _log_adopt(arguments: argparse.Namespace) -> None:
 
 
 def _log_succeed(arguments: argparse.Namespace) -> None:
-    _require_yes(arguments, "the log is to end, and a new one with a new key to begin behind it")
     with _service() as (settings, database):
         keeper = _keeper(settings, database)
+        if not arguments.yes:
+            succession.refuse_if_mendable(keeper)
+        what = "the log is to end, and a new one with a new key to begin behind it"
+        _require_yes(arguments, what)
         new = succession.succeed(keeper, settings.master_keys, force=arguments.force)
-        for line in (f"the log is {new.origin} now", *status.lines(keeper)):
+        for line in (f"the log is {new.generation.origin} now", *status.lines(keeper)):
             print(line)
+        _tell_untold(settings, database, new.untold)
 
 
 def _require_yes(arguments: argparse.Namespace, what: str) -> None:
@@ -221,19 +239,64 @@ def _require_yes(arguments: argparse.Namespace, what: str) -> None:
 
 def _keeper(settings: Settings, database: Database) -> Keeper:
     head = heads.opened(settings.log_head_url)
-    return Keeper(database, settings.master_keys, settings.log_origin, head)
+    return Keeper(database, settings.master_keys, settings.log_origin, head, gate.opened(settings))
 
 
 def _rotate_signing_key(_: argparse.Namespace) -> None:
-    with _service() as (settings, database), database.across_tenants() as session:
-        retired, current = signing_keys.rotate(session, settings.master_keys)
-    print(f"retired: {retired or 'none'}\ncurrent: {current}")
+    with _service() as (settings, database):
+        with database.across_tenants() as session:
+            done = signing_keys.rotate(session, settings.master_keys)
+        print(f"retired: {done.retired or 'none'}\ncurrent: {done.current}")
+        _tell_untold(settings, database, done.untold)
+
+
+def _tell_untold(
+    settings: Settings, database: Database, untold: Mapping[UUID, AuditChainBroken]
+) -> None:
+    """Name the broken chains that have no entry of what was just done."""
+    logs.configure(settings)
+    for tenant_id, error in untold.items():
+        breaks.found(database, tenant_id, error)
+        said = f"{error.detail} It has no entry of this; what was done is done for all tenants."
+        print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)
+
+
+def _reason(text: str) -> str:
+    if not re.fullmatch(r"[^\x00-\x1f\x7f]{1,200}", text) or not text.strip():
+        raise argparse.ArgumentTypeError("a reason is one line of 1 to 200 characters")
+    return text.strip()
+
+
+def _moment(text: str) -> datetime:
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment
+    raise argparse.ArgumentTypeError("write a moment as 2026-01-31T12:00:00Z")
+
+
+def _revoke_signing_key(arguments: argparse.Namespace) -> None:
+    _require_yes(
+        arguments,
+        "of all that this key signed only what a timestamp or a quorum of witnesses had seen by"
+        " then is to verify",
+    )
+    key_id, reason = arguments.key, arguments.reason
+    with _service() as (settings, database):
+        with database.across_tenants() as session:
+            done = signing_keys.revoke(
+                session, settings.master_keys, key_id, reason, arguments.since
+            )
+        print(f"revoked: {key_id}" + (f"\ncurrent: {done.successor}" if done.successor else ""))
+        _tell_untold(settings, database, done.untold)
 
 
 def _list_signing_keys(_: argparse.Namespace) -> None:
     with _service() as (_settings, database), database.across_tenants() as session:
         for key in signing_keys.rows(session):
             state = "current" if key.retired_at is None else f"retired {key.retired_at:%Y-%m-%d}"
+            if key.revoked_at is not None:
+                state = f"revoked {key.revoked_at:%Y-%m-%d}: {key.revocation_reason}"
             print(f"{key.key_id}  {key.purpose:6}  {key.created_at:%Y-%m-%d}  {state}")
 
 

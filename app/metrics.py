@@ -22,8 +22,25 @@ HTTP_SECONDS: Final = Histogram(
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     labels=("route",),
 )
+WEB_REFUSED: Final = Counter(
+    "record_service_web_refused",
+    "Requests refused, and answers given up, because a web process had enough to do.",
+    labels=("reason",),
+    known=(
+        ("slow_body",),
+        ("slow_reader",),
+        ("body_memory",),
+        ("answer_memory",),
+        ("large_work",),
+    ),
+)
 CHAINS_BROKEN: Final = Counter(
     "record_service_audit_chain_broken", "Audit chains that did not verify, each time asked."
+)
+
+LOG_DAMAGED: Final = Counter(
+    "record_service_log_damaged",
+    "Requests refused because what is stored of the transparency log is damaged.",
 )
 
 # The bell

@@ -28,23 +28,30 @@ _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
 _LOCK = 7_264_301_558
 _LOOK_AGAIN_SECONDS = 0.2
+# What the service's own role may do to a table, where that is not everything.
+_RIGHTS = {
+    "alembic_version": "SELECT",
+    "history_policy": "SELECT",
+    "audit_entries": "SELECT, INSERT",
+}
 
 
 class MigrationError(RuntimeError):
     """The database cannot be brought to this release; the text says why, in one line."""
 
 
-def migrate(admin_url: str, *, app_url: str) -> str:
+def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     """Bring the database at `admin_url` to this release; return a line that says what was done.
 
     `app_url` names the role that the service itself uses: it gets rights on the rows and none on
-    the schema, and on audit entries none to change or delete them. Raises `MigrationError` when the
+    the schema, and on audit entries none to change or delete them. Of history nothing can be
+    dropped from now on that is younger than `history_days`. Raises `MigrationError` when the
     database is away, or newer than this code.
     """
     engine = create_engine(admin_url, connect_args={"connect_timeout": 10})
     try:
         with _alone(engine):
-            return _brought_up(engine, make_url(app_url).username)
+            return _brought_up(engine, make_url(app_url).username, history_days)
     except OperationalError as error:
         raise MigrationError(f"the database does not answer: {_said(error)}") from error
     except DBAPIError as error:
@@ -68,11 +75,12 @@ def _alone(engine: Engine) -> Iterator[None]:
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def _brought_up(engine: Engine, role: str | None) -> str:
+def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
     with engine.connect() as connection:
         line = _upgrade(connection, role)
     with engine.begin() as connection:
         history.make_partitions(connection, clock.now())
+        history.keep(connection, history_days)
         _grant(connection, role)
     return line
 
@@ -132,27 +140,27 @@ def _grant(connection: Connection, role: str | None) -> None:
     if role is None or role == connection.scalar(text("SELECT current_user")):
         return
     quoted = connection.dialect.identifier_preparer.quote(role)
+    tables = _tables(connection)
     for statement in (
         f"GRANT USAGE ON SCHEMA public TO {quoted}",
+        f"REVOKE ALL ON {', '.join(tables & _RIGHTS.keys())} FROM {quoted}",
         *(
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {quoted}"
-            for table in _tables(connection)
+            f"GRANT {_RIGHTS.get(table, 'SELECT, INSERT, UPDATE, DELETE')} ON {table} TO {quoted}"
+            for table in tables
         ),
-        f"REVOKE UPDATE, DELETE ON audit_entries FROM {quoted}",
-        f"GRANT SELECT ON alembic_version TO {quoted}",
         f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {quoted}",
     ):
         connection.execute(text(statement))
 
 
-def _tables(connection: Connection) -> list[str]:
-    """Name the tables with rows of ours; partitions are reached through their parents' walls."""
-    return list(
+def _tables(connection: Connection) -> set[str]:
+    """Name the tables; partitions are reached through their parents' walls."""
+    return set(
         connection.scalars(
             text(
                 "SELECT relname FROM pg_class"
                 " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
-                " AND NOT relispartition AND relname <> 'alembic_version'"
+                " AND NOT relispartition"
             )
         )
     )

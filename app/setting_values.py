@@ -1,7 +1,9 @@
 """How the text of each setting is read; a ValueError (or OSError) says what to write instead."""
 
+import codecs
 import ipaddress
 import re
+import ssl
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -13,6 +15,14 @@ from app.ledger.policy import Policy
 from app.lib import api_keys, timestamps
 from app.lib import mailbox as mailboxes
 from app.lib.addresses import EVERYWHERE, BadURL, Network, check_url
+from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+MIB = 1024 * 1024
 
 
 def database_url(text: str) -> str:
@@ -82,16 +92,27 @@ def operator_url(text: str) -> str:
 
 def certificates(path: str) -> tuple[Certificate, ...]:
     """Read the root certificates in a PEM file."""
-    return timestamps.read_certificates(Path(existing_file(path)).read_bytes())
+    return timestamps.read_certificates(_text_in(path))
 
 
 def policy(path: str) -> Policy:
     """Read the C2SP tlog-policy in a file, whose URLs can be called."""
-    policy = Policy.parse(Path(existing_file(path)).read_bytes())
+    policy = Policy.parse(_text_in(path))
     for witness in policy.witnesses:
         if witness.url is not None:
             operator_url(witness.url)
     return policy
+
+
+def _text_in(path: str) -> bytes:
+    """Read a text with bare newlines in UTF-8, also where Windows saved it with others."""
+    data = Path(existing_file(path)).read_bytes()
+    for mark, encoding in _MARKS.items():
+        if data.startswith(mark):
+            data = data.decode(encoding).encode()
+    if b"\0" in data:
+        raise ValueError(f"{path} is UTF-16 without a byte-order mark, or no text: use UTF-8")
+    return data.replace(b"\r\n", b"\n")
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -99,11 +120,36 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
+def proxies(text: str) -> tuple[Network, ...]:
+    """Read the networks of proxies, which cannot be everybody's."""
+    found = networks(text)
+    if any(network.prefixlen == 0 for network in found):
+        raise ValueError("everybody is no proxy: name the networks that your proxies are in")
+    return found
+
+
+def proxy_header(text: str) -> str:
+    """Read the name of the field in which the proxies name the caller."""
+    for name in (X_FORWARDED_FOR, FORWARDED):
+        if text.lower() == name.lower():
+            return name
+    raise ValueError(f"use {X_FORWARDED_FOR} or {FORWARDED}")
+
+
 def existing_file(text: str) -> str:
     """Read the path of a file that is there."""
     if not Path(text).is_file():
         raise ValueError(f"no file {text}")
     return text
+
+
+def ca_file(path: str) -> str:
+    """Read the path of a PEM file of authorities, which TLS can load."""
+    try:
+        ssl.create_default_context(cafile=existing_file(path))
+    except ssl.SSLError:
+        raise ValueError(f"{path} holds no certificate in PEM that can be read") from None
+    return path
 
 
 def schedule(text: str) -> tuple[float, ...]:
@@ -130,6 +176,13 @@ def seconds(text: str) -> float:
     return number
 
 
+def switch(text: str) -> bool:
+    """Read whether something is on."""
+    if text not in ("0", "1"):
+        raise ValueError("use 1 for on, 0 for off")
+    return text == "1"
+
+
 def mailbox(text: str) -> str:
     """Read one mail address."""
     mailboxes.check(text)
@@ -147,6 +200,27 @@ def count(text: str) -> int:
     """Read a small whole number."""
     if not text.isdecimal() or not 1 <= int(text) <= 500:
         raise ValueError("use a whole number from 1 to 500")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    """Read a number of bytes a second."""
+    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
+        raise ValueError("use a whole number of bytes a second from 1 to 1000000000")
+    return float(text)
+
+
+def mebibytes(text: str) -> int:
+    """Read a size in MiB; return it in bytes."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65536:
+        raise ValueError("use a whole number of MiB from 1 to 65536")
+    return int(text) * MIB
+
+
+def most(text: str) -> int:
+    """Read a limit; 0 means that there is none."""
+    if not text.isdecimal() or int(text) > 10**12:
+        raise ValueError("use a whole number up to 1000000000000, or 0 for no limit")
     return int(text)
 
 

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from cryptography.x509 import Certificate
 
 from app import setting_values as values
-from app.ledger.policy import Policy
+from app.ledger.policy import NONE, Policy
+from app.lib import forwarded
 from app.lib.addresses import Network
+from app.lib.rates import Rate
 from app.lib.sealing import MasterKeys
 from app.lib.smtp_url import MailServer
 
@@ -32,6 +34,22 @@ _Value = TypeVar("_Value")
 
 class SettingError(ValueError):
     """A setting is missing or cannot be read; the text names the variable and the fix."""
+
+
+@dataclass(frozen=True)
+class WebLimits:
+    """What one web process does at a time, and how slow its callers may be; sizes in bytes."""
+
+    threads: int
+    body_seconds: float
+    body_rate: float
+    body_memory: int
+    answer_seconds: float
+    answer_rate: float
+    answer_memory: int
+    large_at_once: int
+    large_waiting: int
+    rendering_memory: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,8 @@ class Settings:
     tsa_url: str | None
     tsa_ca_file: tuple[Certificate, ...]
     witness_policy: Policy | None
+    log_require_quorum: bool
+    log_quorum_grace_seconds: float
     retry_schedule: tuple[float, ...]
     pause_seconds: float
     history_days: int
@@ -59,7 +79,14 @@ class Settings:
     smtp_url: MailServer | None
     mail_from: str
     mail_folder: Path
-    rate_limit: str
+    rate_limit: Rate
+    tenant_rate_limit: Rate
+    address_rate_limit: Rate
+    tenant_stored_mib: int
+    tenant_records: int
+    trusted_proxies: tuple[Network, ...]
+    proxy_header: str
+    web: "WebLimits"
     metrics_token: str | None = field(repr=False)
     log_level: str
     log_format: str
@@ -108,7 +135,7 @@ class Settings:
             webhook_allowed_networks=_read(
                 environ, "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
             ),
-            webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", values.existing_file, None),
+            webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", values.ca_file, None),
             **_anchoring(environ),
             retry_schedule=_read(environ, "RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE),
             pause_seconds=_read(environ, "PAUSE_SECONDS", values.positive, 30.0),
@@ -118,7 +145,16 @@ class Settings:
             smtp_url=_read(environ, "SMTP_URL", MailServer.parse, None),
             mail_from=_mail_from(environ),
             mail_folder=Path(environ.get("DATA_DIR") or ".data") / "mail",
-            rate_limit=environ.get("RATE_LIMIT") or "300000 per minute",
+            rate_limit=_read(environ, "RATE_LIMIT", Rate.parse, Rate(60_000, 60)),
+            tenant_rate_limit=_read(environ, "TENANT_RATE_LIMIT", Rate.parse, Rate(120_000, 60)),
+            address_rate_limit=_read(environ, "ADDRESS_RATE_LIMIT", Rate.parse, Rate(6_000, 60)),
+            tenant_stored_mib=_read(environ, "TENANT_STORED_MIB", values.most, 102_400),
+            tenant_records=_read(environ, "TENANT_RECORDS", values.most, 50_000_000),
+            trusted_proxies=_read(environ, "TRUSTED_PROXIES", values.proxies, ()),
+            proxy_header=_read(
+                environ, "PROXY_HEADER", values.proxy_header, forwarded.X_FORWARDED_FOR
+            ),
+            web=_web_limits(environ),
             metrics_token=environ.get("METRICS_TOKEN") or None,
             log_level=_read(environ, "LOG_LEVEL", values.log_level, "INFO"),
             log_format=_read(environ, "LOG_FORMAT", values.log_format, "json"),
@@ -187,10 +223,28 @@ def _log_origin(environ: Mapping[str, str], base_url: str) -> str:
     return _read(environ, "LOG_ORIGIN", values.origin, by_default)
 
 
+def _web_limits(environ: Mapping[str, str]) -> WebLimits:
+    """Read the limits of a web process."""
+    return WebLimits(
+        threads=_read(environ, "WEB_THREADS", values.count, 16),
+        body_seconds=_read(environ, "BODY_SECONDS", values.positive, 20.0),
+        body_rate=_read(environ, "BODY_RATE", values.rate, 16384.0),
+        body_memory=_read(environ, "BODY_MEMORY_MIB", values.mebibytes, 32 * values.MIB),
+        answer_seconds=_read(environ, "ANSWER_SECONDS", values.positive, 30.0),
+        answer_rate=_read(environ, "ANSWER_RATE", values.rate, 16384.0),
+        answer_memory=_read(environ, "ANSWER_MEMORY_MIB", values.mebibytes, 32 * values.MIB),
+        large_at_once=_read(environ, "LARGE_AT_ONCE", values.count, 2),
+        large_waiting=_read(environ, "LARGE_WAITING", values.count, 6),
+        rendering_memory=_read(environ, "RENDERING_MEMORY_MIB", values.mebibytes, 16 * values.MIB),
+    )
+
+
 class _Anchoring(TypedDict):
     tsa_url: str | None
     tsa_ca_file: tuple[Certificate, ...]
     witness_policy: Policy | None
+    log_require_quorum: bool
+    log_quorum_grace_seconds: float
 
 
 def _anchoring(environ: Mapping[str, str]) -> _Anchoring:
@@ -205,7 +259,36 @@ def _anchoring(environ: Mapping[str, str]) -> _Anchoring:
         if one and not both:
             raise SettingError(f"{name} is not set, and {other} is: set both, or neither.")
     policy = _read(environ, "WITNESS_POLICY", values.policy, None)
-    return {"tsa_url": url, "tsa_ca_file": certificates, "witness_policy": policy}
+    return {
+        "tsa_url": url,
+        "tsa_ca_file": certificates,
+        "witness_policy": policy,
+        "log_require_quorum": _require_quorum(environ, policy),
+        "log_quorum_grace_seconds": _read(
+            environ, "LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0
+        ),
+    }
+
+
+def _require_quorum(environ: Mapping[str, str], policy: Policy | None) -> bool:
+    """Read whether nothing is published without the quorum, which then has to be one."""
+    required = _read(environ, "LOG_REQUIRE_QUORUM", values.switch, None)
+    if not required:
+        return False
+    if policy is None:
+        raise SettingError("WITNESS_POLICY is not set, and LOG_REQUIRE_QUORUM=1 needs one.")
+    if policy.quorum == NONE:
+        raise SettingError(
+            "WITNESS_POLICY says `quorum none`, and LOG_REQUIRE_QUORUM=1 needs a quorum."
+        )
+    if not policy.is_met_by(
+        each.key for each in policy.witnesses if each.url is not None and each.key.checkable
+    ):
+        raise SettingError(
+            "WITNESS_POLICY has a quorum that nobody here can make, and LOG_REQUIRE_QUORUM=1 needs"
+            " one: give enough of its witnesses a URL and an Ed25519 key (algorithm 04)."
+        )
+    return True
 
 
 def _mail_from(environ: Mapping[str, str]) -> str:

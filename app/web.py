@@ -1,7 +1,10 @@
 """The web application: what a WSGI server starts, and what the tests call.
 
-Either `granian --interface wsgi --factory app.web:create_app` or `gunicorn 'app.web:create_app()'`.
+`app.asgi` serves it behind an event loop; `gunicorn 'app.web:create_app()'` serves it as it is.
 """
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from flask import Flask
 
@@ -35,6 +38,9 @@ from app.api import (
     unsubscribe,
     webhooks,
 )
+from app.api.renderings import Renderings
+from app.api.room import Room
+from app.api.routing import SegmentConverter
 from app.api.services import EXTENSION, Services
 from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Verifier
@@ -43,9 +49,15 @@ from app.core.log import heads
 from app.core.sealed.announcing import Announcer
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib.breaker import Breaker
+from app.lib.gateway.answers import Application
+from app.lib.shares import Shares
 from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings, load
+
+# What requests meet of damage of the log is written down at most so often by each process.
+_DAMAGE_SECONDS = 10.0
 
 RESOURCES = (
     keys,
@@ -84,10 +96,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
+    app.url_map.converters["default"] = SegmentConverter
+    app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
-    app.extensions[limits.EXTENSION] = limits.Limits(
-        limits.Counter(limits.Rate.parse(settings.rate_limit))
-    )
+    app.extensions[limits.EXTENSION] = limits.Limits.of(settings)
     edge.register(app, settings)
     problems.register(app)
     documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
@@ -99,6 +111,21 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     services.announcer.begin()
     return app
+
+
+def _with_deadline(application: Application, seconds: float) -> Application:
+    """Let no caller hold a thread for longer without a byte, where the server reads in the thread.
+
+    gunicorn shows its socket; the gateway of `app.asgi` has no need for this.
+    """
+
+    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        connection = environ.get("gunicorn.socket")
+        if connection is not None:
+            connection.settimeout(seconds)
+        return application(environ, start_response)
+
+    return call
 
 
 def _services(settings: Settings) -> Services:
@@ -118,4 +145,19 @@ def _services(settings: Settings) -> Services:
     head = heads.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
-    return Services(settings, database, bell, tally, counters, announcer, keyring, verifier)
+    damage = Breaker(_DAMAGE_SECONDS)
+    limits = settings.web
+    return Services(
+        settings,
+        database,
+        bell,
+        tally,
+        counters,
+        announcer,
+        keyring,
+        verifier,
+        damage,
+        Room(limits.large_at_once, limits.large_waiting),
+        Shares(limits.answer_memory, limits.answer_memory // 2),
+        Renderings(limits.rendering_memory),
+    )

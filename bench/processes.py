@@ -1,6 +1,7 @@
 """Processes of a bench: started here, ended here, and what they cost meanwhile."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 30.0
+_PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 
 
 class BenchError(RuntimeError):
@@ -70,12 +72,32 @@ class Process:
 
 
 def cpu_seconds(pids: Collection[int]) -> float:
-    """Return what processes and their living descendants have used, in seconds of one core."""
+    """Return what processes and their descendants have used, in seconds of one core.
+
+    One that has ended counts with what its parent waited for, so the sum never falls.
+    """
+    return sum(_cpu_seconds(pid) for pid in _family(pids))
+
+
+def resident_bytes(pids: Collection[int]) -> int:
+    """Return the memory that processes and their living descendants hold (PSS, bytes)."""
+    return sum(_resident_bytes(pid) for pid in _family(pids))
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1]) * 1024
+
+
+def _family(pids: Collection[int]) -> set[int]:
     parents = _parents()
     family = set(pids)
     while grown := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= grown
-    return sum(_cpu_seconds(pid) for pid in family)
+    return family
 
 
 def _parents() -> dict[int, int]:
@@ -90,7 +112,8 @@ def _cpu_seconds(pid: int) -> float:
     fields = _stat(pid)
     if not fields:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # utime, stime, and cutime, cstime: those of children that were waited for (proc(5)).
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(pid: int) -> list[str]:

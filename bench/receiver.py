@@ -2,8 +2,9 @@
 
 `python -m bench.receiver FD` serves the listening socket FD until its parent ends. A POST to `/ok`
 is answered 204, and so is one to `/stamp`, whose body is kept with the moment it came; one to
-`/hang` is answered after 20 s. `GET /count` says how many POSTs came, `GET /arrivals` hands over
-what `/stamp` kept.
+`/hang` is answered after 20 s, one to `/paced/NAME` as late as `GET /pace/NAME/SECONDS` said last.
+`GET /count` says how many POSTs came, `GET /arrivals` hands over what `/stamp` kept, `GET
+/crowd/NAME` what came to `/paced/NAME` since its pace was set.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
 from typing import cast
 
 import uvloop
@@ -23,8 +25,36 @@ from app.dev import keeper
 HANG_SECONDS = 20.0
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_PACE = re.compile(rb"GET /pace/(\w+)/([\d.]+) ")
+_CROWD = re.compile(rb"GET /crowd/(\w+) ")
+_PACED = re.compile(rb"POST /paced/(\w+) ")
 _HEAD_END = b"\r\n\r\n"
 _NO_CONTENT = b"HTTP/1.1 204 No Content\r\nServer: bench\r\n\r\n"
+
+
+@dataclass
+class Paced:
+    """What came to one path: POSTs out now and at most, first arrival, and when each was answered.
+
+    Times are seconds since the epoch.
+    """
+
+    seconds: float = 0.0
+    out: int = 0
+    most: int = 0
+    began: float | None = None
+    answered: list[float] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Count a POST that has come."""
+        self.out += 1
+        self.most = max(self.most, self.out)
+        self.began = self.began or time.time()
+
+    def end(self) -> None:
+        """Count a POST that is answered."""
+        self.out -= 1
+        self.answered.append(time.time())
 
 
 @dataclass
@@ -33,6 +63,11 @@ class Seen:
 
     posts: int = 0
     stamped: list[tuple[float, bytes]] = field(default_factory=list)
+    paced: defaultdict[str, Paced] = field(default_factory=lambda: defaultdict(Paced))
+
+    def pace(self, name: str, seconds: float) -> None:
+        """Have POSTs to a path answered so late from now on; what came there is forgotten."""
+        self.paced[name] = Paced(seconds)
 
     def hand_over(self) -> list[dict[str, str | float]]:
         """Return what was stamped, oldest first, and forget it.
@@ -82,11 +117,26 @@ class Conversation(asyncio.Protocol):
             self._say(self._seen.hand_over())
         elif head.startswith(b"POST /hang "):
             asyncio.get_running_loop().call_later(HANG_SECONDS, self._answer_late)
+        elif match := _PACE.match(head):
+            self._seen.pace(match[1].decode(), float(match[2]))
+            self._say(None)
+        elif match := _CROWD.match(head):
+            self._say(asdict(self._seen.paced[match[1].decode()]))
+        elif match := _PACED.match(head):
+            self._answer_paced(self._seen.paced[match[1].decode()])
         else:
             self._seen.posts += 1
             if head.startswith(b"POST /stamp "):
                 self._seen.stamped.append((self._began, body))
             self._transport.write(_NO_CONTENT)
+
+    def _answer_paced(self, paced: Paced) -> None:
+        paced.begin()
+        asyncio.get_running_loop().call_later(paced.seconds, self._end_paced, paced)
+
+    def _end_paced(self, paced: Paced) -> None:
+        paced.end()
+        self._answer_late()
 
     def _answer_late(self) -> None:
         # Who waited may have lost patience.

@@ -73,6 +73,16 @@ class OwnReceiver(Receiver):
         """Return how many POSTs have arrived."""
         return int(self._get("/count"))
 
+    def pace(self, name: str, seconds: float) -> str:
+        """Return the address of a path whose POSTs are answered so late from now on."""
+        self._get(f"/pace/{name}/{seconds}")
+        return self.url(f"/paced/{name}")
+
+    def crowd(self, name: str) -> dict[str, Any]:
+        """Return what came to a path since its pace was set: see `bench.receiver.Paced`."""
+        found: dict[str, Any] = json.loads(self._get(f"/crowd/{name}"))
+        return found
+
     def arrivals(self) -> list[dict[str, Any]]:
         """Return what came to `/stamp` since this was asked last."""
         found: list[dict[str, Any]] = json.loads(self._get("/arrivals"))

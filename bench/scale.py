@@ -13,6 +13,8 @@ class Scale:
     seconds: float
     samples: int
     dead: tuple[int, ...]
+    slow_seconds: tuple[float, ...]
+    slow_webhooks: int
     backlogs: tuple[int, ...]
     records: int
     repeats: int
@@ -28,6 +30,8 @@ FULL = Scale(
     seconds=3.0,
     samples=200,
     dead=(0, 20, 60),
+    slow_seconds=(0.5, 0.9, 1.2, 5.0),
+    slow_webhooks=98,
     backlogs=(1_000, 100_000, 1_000_000),
     records=1_000_000,
     repeats=40,
@@ -42,6 +46,8 @@ QUICK = Scale(
     seconds=1.5,
     samples=40,
     dead=(0, 20),
+    slow_seconds=(0.5,),
+    slow_webhooks=40,
     backlogs=(1_000, 30_000),
     records=30_000,
     repeats=10,

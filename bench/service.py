@@ -41,6 +41,8 @@ class Service:
             "BASE_URL": self.base_url,
             # No limit is measured here.
             "RATE_LIMIT": "1000000000 per minute",
+            "TENANT_RATE_LIMIT": "1000000000 per minute",
+            "ADDRESS_RATE_LIMIT": "1000000000 per minute",
         }
         self.running: dict[str, Process] = {}
         settings = Settings.from_environ({**lab.environ, **self._environ})
@@ -131,9 +133,9 @@ class Tenant:
             raise BenchError(f"{method} {path} is answered {answer.status_code}: {answer.text}")
         return answer.json() if answer.content else None
 
-    def webhook(self, url: str) -> str:
+    def webhook(self, url: str, **wanted: Any) -> str:
         """Make a webhook that wants every finding; return its path."""
-        wanted = {"url": url, "event_types": ["finding.created"]}
+        wanted |= {"url": url, "event_types": ["finding.created"]}
         return f"/v1/webhooks/{self.ask('POST', '/v1/webhooks', wanted)['id']}"
 
     def record(self) -> str:
@@ -186,8 +188,20 @@ class Tenant:
             **limits,
         )
 
-    def _record(self) -> dict[str, Any]:
-        step = {
+    def gets(self, path: str, *, connections: int, **limits: Any) -> Plan:
+        """Return a plan that asks for a path; `limits` as those of `findings`."""
+        return Plan(self._service.port, self.head("GET", path), b"", connections, **limits)
+
+    def head(self, method: str, path: str) -> bytes:
+        """Write the head of a request with this tenant's key, but for its length."""
+        return load.head(method, path, [self._authorization])
+
+    def large_record(self, steps: int) -> dict[str, Any]:
+        """Return the body of a record with so many steps, some 340 bytes each."""
+        return self._record(steps)
+
+    def _record(self, steps: int = 4) -> dict[str, Any]:
+        step: dict[str, Any] = {
             "name": "read the order",
             "kind": "tool",
             "started_at": "2026-11-20T02:13:02.120Z",
@@ -197,13 +211,15 @@ class Tenant:
             "inputs": ["order"],
             "outputs": ["decision"],
         }
+        if steps > 4:
+            step["attributes"]["query"] = _DETAIL[:140]
         return {
             "session_id": self._session_id,
             "kind": "refund.decision",
             "title": f"Order {load.NUMBER.decode()} refunded",
             "labels": {"queue": "eu-west"},
             "content": {"amount": "49.90", "currency": "EUR", "reason": _DETAIL},
-            "steps": [step] * 4,
+            "steps": [step] * steps,
         }
 
     def post(self, plan: Plan) -> load.Tally:

@@ -64,9 +64,10 @@ class Sender:
         verdict = retries.judge(
             answer.status if answer else None,
             answer.retry_after if answer else None,
-            attempt=claimed.attempt,
+            attempt=claimed.scheduled_attempt,
             schedule=self.runtime.settings.retry_schedule,
             now=ended_at,
+            age=ended_at - claimed.created_at,
             ours=answer is None,
         )
         return Outcome(

@@ -21,6 +21,7 @@ def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome)
     No address, header or body: a URL may hold a secret, and a receiver may answer with one.
     """
     lane, verdict = turn.lane, outcome.verdict
+    wait = verdict.row_wait
     _log.info(
         "attempt",
         tenant_id=ids.text("ten", outcome.tenant_id),
@@ -34,15 +35,16 @@ def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome)
         claims_lost=claimed.claims_lost,
         slot=turn.slot,
         passed_on=turn.passed_on,
-        proven=lane.proven,
+        allowed=lane.allowed,
+        slow=lane.slow,
         paused=lane.paused,
         probe=outcome.probe,
         outcome=outcome.outcome,
         status_code=outcome.status_code,
         blame=str(verdict.blame),
         status=verdict.status,
-        next_attempt_at=_rfc3339(outcome.ended_at + verdict.wait if verdict.wait else None),
-        retry_in=verdict.wait.total_seconds() if verdict.wait else None,
+        next_attempt_at=_rfc3339(outcome.ended_at + wait if wait else None),
+        retry_in=wait.total_seconds() if wait else None,
         retry_after=verdict.lane_wait.total_seconds() if verdict.lane_wait else None,
         started_at=_rfc3339(outcome.started_at),
         **_milliseconds(outcome),

@@ -1,12 +1,13 @@
 """Writes the outcomes of a whole worker process, many in one transaction.
 
 A sender hands its outcome over and goes on to the next delivery; this thread writes what has
-gathered in a short window, also while a POST hangs. While the database is away outcomes wait here:
-their rows stay leased, and what is written after the lease was taken over changes nothing.
+gathered in a short window, also while a POST hangs, and at once when somebody waits for it. So are
+rows given back that were claimed and not sent. While the database is away all of it waits here: the
+rows stay leased, and what is written after the lease was taken over changes nothing.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
@@ -14,40 +15,64 @@ from uuid import UUID
 import structlog
 
 from app import ids, metrics
-from app.core.delivery import outcomes
-from app.core.delivery.outcomes import LaneKey, Outcome, Recorded
+from app.core.delivery import concurrency, deliveries, lanes, outcomes
+from app.core.delivery.deliveries import Claimed
+from app.core.delivery.lane_changes import LaneKey
+from app.core.delivery.outcomes import Outcome, Recorded
 from app.core.webhook import disabling
 from app.core.webhook.disabling import Reason
 from app.database import Database
 from app.errors import Unavailable
 from app.lib.tally import Tally
+from app.queue import Bell
 from app.settings import Settings
 from jobs.middleware import kind
 
 _log = structlog.get_logger(__name__)
 
-WINDOW_SECONDS = 0.02
+WINDOW_SECONDS = 0.05
 AT_ONCE = 500
 _LONGEST_WAIT = 2.0
+
+
+@dataclass(frozen=True)
+class _Unsent:
+    lane: LaneKey
+    rows: Sequence[Claimed]
+    why: str
+    stalled: bool
 
 
 @dataclass
 class _Waiting:
     outcomes: list[Outcome] = field(default_factory=list)
     slow: set[LaneKey] = field(default_factory=set)
+    unsent: list[_Unsent] = field(default_factory=list)
+
+    @property
+    def tickets(self) -> int:
+        """How many of these somebody may wait for."""
+        return len(self.outcomes) + len(self.unsent)
 
 
 class Flusher:
     """The one writer of outcomes in a process; start it once, stop it after the last sender."""
 
-    def __init__(self, database: Database, settings: Settings, tally: Tally) -> None:
+    def __init__(self, database: Database, bell: Bell, settings: Settings, tally: Tally) -> None:
         self._tally = tally
         self._database = database
+        self._bell = bell
         self._settings = settings
-        self._changed = threading.Condition()
+        # Two conditions of one lock: an outcome that arrives wakes this thread only if it must act,
+        # and nobody who waits for something to be written.
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)
+        self._written = threading.Condition(lock)
         self._waiting = _Waiting()
         self._handed_over = 0
+        self._awaited = 0
         self._settled = 0
+        self._to_ring: list[LaneKey] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
@@ -59,34 +84,53 @@ class Flusher:
         """Write what is left, for at most `timeout` seconds, and end."""
         with self._changed:
             self._stopping = True
-            self._changed.notify_all()
+            self._changed.notify()
         self._thread.join(timeout)
 
     def put(self, outcome: Outcome) -> int:
         """Hand an outcome over; return the ticket that `wait` takes."""
         with self._changed:
             self._waiting.outcomes.append(outcome)
-            self._handed_over += 1
-            self._changed.notify_all()
-            return self._handed_over
+            return self._ticket()
+
+    def give_back(
+        self, lane: LaneKey, rows: Sequence[Claimed], why: str, *, stalled: bool = False
+    ) -> int:
+        """Have rows given back that were claimed and not sent; return the ticket for `wait`.
+
+        `stalled` says that the POST before them is out for long: others are rung to take them.
+        """
+        with self._changed:
+            self._waiting.unsent.append(_Unsent(lane, rows, why, stalled))
+            self._changed.notify()
+            return self._ticket()
 
     def mark_slow(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Note that a POST of this lane has been out for over a second."""
         with self._changed:
             self._waiting.slow.add((tenant_id, webhook_id))
-            self._changed.notify_all()
+            self._changed.notify()
 
     def wait(self, ticket: int, timeout: float) -> bool:
         """Wait until everything up to `ticket` is written; False if that took over `timeout` s."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
+            self._awaited = max(self._awaited, ticket)
+            self._changed.notify()
+            return self._written.wait_for(lambda: self._settled >= ticket, timeout)
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            self._write(batch)
+            if batch.outcomes or batch.slow:
+                self._write(batch)
+            for unsent in batch.unsent:
+                self._return(unsent)
             with self._changed:
-                self._settled += len(batch.outcomes)
-                self._changed.notify_all()
+                self._settled += batch.tickets
+                self._written.notify_all()
+            # Nobody waits for Redis. A flag may be set: only the sweep was to ring a lane for which
+            # there was no slot.
+            self._bell.ring_lanes(self._to_ring, ignore_flags=True)
+            self._to_ring.clear()
 
     def _next(self) -> _Waiting | None:
         """Wait for outcomes and let more gather; None once there are none and we are stopping."""
@@ -94,14 +138,24 @@ class Flusher:
             self._changed.wait_for(lambda: self._any() or self._stopping)
             if not self._any():
                 return None
-            self._changed.wait_for(
-                lambda: len(self._waiting.outcomes) >= AT_ONCE or self._stopping, WINDOW_SECONDS
-            )
+            self._changed.wait_for(self._hurries, WINDOW_SECONDS)
             batch, self._waiting = self._waiting, _Waiting()
             return batch
 
+    def _hurries(self) -> bool:
+        """Say whether what is here should be written before the window ends."""
+        waiting = self._waiting
+        enough = waiting.tickets >= AT_ONCE or bool(waiting.unsent)
+        return enough or self._awaited > self._settled or self._stopping
+
     def _any(self) -> bool:
-        return bool(self._waiting.outcomes or self._waiting.slow)
+        return bool(self._waiting.tickets or self._waiting.slow)
+
+    def _ticket(self) -> int:
+        self._handed_over += 1
+        if self._waiting.tickets in (1, AT_ONCE):
+            self._changed.notify()
+        return self._handed_over
 
     def _write(self, batch: _Waiting) -> None:
         """Write one batch; outcomes that cannot be written together are written one by one."""
@@ -125,8 +179,11 @@ class Flusher:
                 disable_after=self._settings.disable_after,
             )
         self._note(recorded)
+        self._to_ring += recorded.widened
         for key, reason in recorded.to_disable.items():
             self._insist(partial(self._disable, key, reason))
+        for key, reason in recorded.to_warn.items():
+            self._insist(partial(self._warn, key, reason))
 
     def _note(self, recorded: Recorded) -> None:
         for each in recorded.fenced:
@@ -144,12 +201,42 @@ class Flusher:
             self._tally.add(metrics.DELIVERIES, delivery_kind, status, count=count)
         self._tally.add(metrics.PAUSES, count=recorded.pauses)
 
+    def _return(self, unsent: _Unsent) -> None:
+        try:
+            self._insist(partial(self._hand_back, unsent))
+        except Exception as error:  # noqa: BLE001  # as above; their leases bring the rows back
+            _log.critical("rows_not_handed_back", count=len(unsent.rows), error=kind(error))
+
+    def _hand_back(self, unsent: _Unsent) -> None:
+        tenant_id, webhook_id = unsent.lane
+        with self._database.transaction(tenant_id) as session:
+            lanes.lock(session, tenant_id, webhook_id)
+            count = deliveries.hand_back(session, tenant_id, unsent.rows)
+            if unsent.stalled:
+                lanes.note_stall(session, tenant_id, webhook_id, concurrency.CLAIM_SECONDS * 1000)
+            lanes.reschedule(session, tenant_id, webhook_id)
+        if unsent.stalled:
+            self._to_ring.append(unsent.lane)
+        self._tally.add(metrics.HANDED_BACK, unsent.why, count=count)
+        _log.info(
+            "handed_back",
+            tenant_id=ids.text("ten", tenant_id),
+            webhook_id=ids.text("whk", webhook_id),
+            count=count,
+            reason=unsent.why,
+        )
+
     def _disable(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
             disabled = disabling.disable(session, tenant_id, webhook_id, reason)
         if disabled:
             self._tally.add(metrics.DISABLED, reason.code)
+
+    def _warn(self, lane: LaneKey, reason: Reason) -> None:
+        tenant_id, webhook_id = lane
+        with self._database.transaction(tenant_id) as session:
+            disabling.warn(session, tenant_id, webhook_id, reason, self._settings.disable_after)
 
     def _insist(self, work: Callable[[], None]) -> None:
         """Do some work, again and again while the database is away."""

@@ -1,38 +1,45 @@
 """One worker's turn at one lane: claim, send, record, and leave so that others get theirs.
 
-No database transaction is open while a POST is out. What was claimed and not sent is handed back.
+No database transaction is open while a POST is out. What was claimed and not sent is given back,
+also while a POST is out for long: then others take it.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.delivery import cancelling, deliveries, lane_health, lanes, retries
+from app.core.delivery import (
+    cancelling,
+    concurrency,
+    deliveries,
+    lane_health,
+    lane_slots,
+    lanes,
+    retries,
+)
 from app.core.delivery.deliveries import LEASE, Claimed
-from app.core.delivery.lanes import Lane, Standing
+from app.core.delivery.lane_slots import Slot
+from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
 from app.errors import Unavailable
 from app.lib.outbound import DEADLINE_SECONDS
 from app.lib.webhook_signing import Signer
 from jobs.attempt import Sender
-from jobs.room import Place
+from jobs.batch import Batch
+from jobs.bulkhead import Place
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down
 from jobs.turn import Turn
 
 _T = TypeVar("_T")
-_log = structlog.get_logger(__name__)
 
-CLAIM_AT_ONCE = 50
-# A receiver that nobody knows yet may hang: less is claimed, so less waits behind it.
-CLAIM_AT_ONCE_UNPROVEN = 10
 TURN_SECONDS = 5.0
 # A change to a webhook applies within a second and the attempt in flight.
 LOOK_AGAIN_SECONDS = 0.8
@@ -40,18 +47,8 @@ LOOK_AGAIN_SECONDS = 0.8
 LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
 SETTLE_SECONDS = 5.0
 PASSED_ON_AT_MOST = 6
-# Seconds between tries to give rows or the slot back; each try may wait two seconds for a lock.
+# Seconds between tries to give the slot back; each try may wait two seconds for a lock.
 WAITS_FOR_THE_DATABASE = (0.1, 0.2, 0.4, 0.8)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    lane: Lane
-    claimed: list[Claimed]
-    full: bool
-    sender: Sender
-    # When the lease began, at the latest: a reading of the steady clock from before the claim.
-    leased_at: float
 
 
 class LaneRun:
@@ -67,7 +64,7 @@ class LaneRun:
         self._holder = ids.new()
         self._began = time.monotonic()
         self._place: Place | None = None
-        self._slot: int | None = None
+        self._slot: Slot | None = None
         self._result = "nothing_due"
         self._goes_behind = False
         self._more_to_cancel = False
@@ -82,8 +79,8 @@ class LaneRun:
         self._runtime.bell.clear_flag(self._key[1])
         try:
             batch = self._claim(first=True)
-            while batch is not None and batch.claimed:
-                if batch.full:
+            while batch is not None and batch.waits:
+                if batch.ring:
                     self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
                 self._send(batch)
                 # Less than asked for was all there was; what came since is seen on leaving.
@@ -94,7 +91,7 @@ class LaneRun:
             self._runtime.tally.add(metrics.TURNS, "sent" if self._sent else self._result)
             self._leave()
 
-    def _claim(self, *, first: bool) -> _Batch | None:
+    def _claim(self, *, first: bool) -> Batch | None:
         """Take rows, and with the first of them a slot; None when this lane is not for us now."""
         began = time.monotonic()
         with self._runtime.database.transaction(self._key[0]) as session:
@@ -106,59 +103,61 @@ class LaneRun:
                 self._result = "not_sending"
                 self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
-            if not (self._enter(session, lane) if first else self._stay(session, lane)):
+            if lane.held:
+                self._result = "held"
+                return None
+            slot = self._enter(session, lane) if first else self._stay(session, lane)
+            if slot is None:
                 return None
             # Before anything is claimed: under a key that is not here nothing can be signed.
             secrets = webhook_secrets.open_secrets(
                 self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
             )
-            lanes.number_locked(session, *self._key)
-            limit = self._limit(lane)
+            probes = lane.pause_level > 0 or lane.paused
+            limit = 1 if probes else concurrency.claim_size(lane.latency_ms)
             claimed = deliveries.claim(session, lane, limit)
             if claimed and lane.pause_level > 0:
                 deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
         self._count(claimed)
-        turn = Turn(lane, looked, slot=self._slot, passed_on=self._passed_on)
+        turn = Turn(lane, looked, slot=slot.number, passed_on=self._passed_on)
+        full = len(claimed) == limit and not probes
+        ring = full and slot.held < lane.allowed
         sender = Sender(self._runtime, turn, Signer(secrets))
-        return _Batch(lane, claimed, len(claimed) == limit > 1, sender, began)
+        return Batch(lane, claimed, full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
         tally = self._runtime.tally
         tally.add(metrics.CLAIMS, count=len(claimed))
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
-    def _enter(self, session: Session, lane: Lane) -> bool:
-        self._place = self._runtime.room.enter(lane.standing)
+    def _enter(self, session: Session, lane: Lane) -> Slot | None:
+        self._place = self._runtime.bulkhead.enter(*self._key, quick=lane.quick)
         if self._place is None:
             self._result = "no_room"
         else:
-            self._slot = lanes.take_slot(session, lane, self._holder)
+            self._slot = lane_slots.take(session, lane, self._holder)
             if self._slot is None:
                 self._result = "no_slot"
-        self._goes_behind = lane.standing is Standing.SLOW and self._slot is None
-        return self._slot is not None
+        self._goes_behind = lane.slow and self._slot is None
+        return self._slot
 
-    def _stay(self, session: Session, lane: Lane) -> bool:
-        return not lane.paused and lanes.keep_slot(session, lane, self._holder)
+    def _stay(self, session: Session, lane: Lane) -> Slot | None:
+        return None if lane.paused else lane_slots.keep(session, lane, self._holder)
 
-    def _limit(self, lane: Lane) -> int:
-        if lane.pause_level > 0 or lane.paused:
-            return 1
-        return CLAIM_AT_ONCE if lane.proven else CLAIM_AT_ONCE_UNPROVEN
-
-    def _send(self, batch: _Batch) -> None:
+    def _send(self, batch: Batch) -> None:
         looked = batch.leased_at
-        for index, claimed in enumerate(batch.claimed):
+        while batch.waits:
             # In this order: the look may take long, and the claim grows old meanwhile.
             if why := self._why_not_start(batch, looked):
                 self._stop = True
-                self._hand_back(batch.claimed[index:], why)
+                self._give_back(batch, why)
                 return
             if time.monotonic() - looked > LOOK_AGAIN_SECONDS:
                 looked = time.monotonic()
-            self._attempt(batch, claimed)
+            if claimed := batch.take():
+                self._attempt(batch, claimed)
 
-    def _why_not_start(self, batch: _Batch, looked: float) -> str | None:
+    def _why_not_start(self, batch: Batch, looked: float) -> str | None:
         """Name what keeps the next attempt from beginning, if something does."""
         if not self._unchanged_since(looked, batch.lane):
             return "lane_changed"
@@ -180,20 +179,29 @@ class LaneRun:
         try:
             with self._runtime.database.transaction(self._key[0]) as session:
                 now = lanes.look(session, *self._key, locked=False)
+                return (
+                    now is not None
+                    and now.sends
+                    and not now.held
+                    and not now.paused
+                    and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
+                    and lane_slots.may_keep(session, now, self._holder)
+                )
         except Unavailable:
             return False
-        return (
-            now is not None
-            and now.sends
-            and not now.paused
-            and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
-        )
 
-    def _attempt(self, batch: _Batch, claimed: Claimed) -> None:
-        outcome = batch.sender.attempt(claimed, self._turned_slow)
+    def _attempt(self, batch: Batch, claimed: Claimed) -> None:
+        with self._watched(batch):
+            outcome = batch.sender.attempt(claimed, partial(self._turned_slow, batch.lane))
         self._ticket = self._runtime.flusher.put(outcome)
         self._sent += 1
         self._note(outcome)
+
+    def _watched(self, batch: Batch) -> AbstractContextManager[None]:
+        """Give what waits behind a POST to others if it is out for long."""
+        if not batch.waits:
+            return nullcontext()
+        return self._runtime.watchdog.watch(batch.stalled_seconds, partial(self._let_others, batch))
 
     def _note(self, outcome: Outcome) -> None:
         """Leave a lane whose endpoint fails or asks for patience."""
@@ -208,33 +216,33 @@ class LaneRun:
             or outcome.probe
         )
 
-    def _turned_slow(self) -> None:
+    def _turned_slow(self, lane: Lane) -> None:
         if self._place is not None:
-            self._place.turned_slow()
-        self._runtime.flusher.mark_slow(*self._key)
+            self._runtime.bulkhead.note_hanging(self._place)
+        if not lane.slow:
+            self._runtime.flusher.mark_slow(*self._key)
 
-    def _hand_back(self, unsent: Sequence[Claimed], why: str) -> None:
-        count = self._insist(lambda session: deliveries.hand_back(session, self._key[0], unsent))
-        self._runtime.tally.add(metrics.HANDED_BACK, why, count=count)
-        _log.info(
-            "handed_back",
-            tenant_id=ids.text("ten", self._key[0]),
-            webhook_id=ids.text("whk", self._key[1]),
-            count=count,
-            reason=why,
-        )
+    def _give_back(self, batch: Batch, why: str) -> None:
+        if rest := batch.take_rest():
+            self._ticket = self._runtime.flusher.give_back(self._key, rest, why)
+
+    def _let_others(self, batch: Batch) -> None:
+        """Give back what waits behind a POST that is out for long, and ring for it."""
+        if rest := batch.take_rest():
+            self._runtime.flusher.give_back(self._key, rest, "stalled", stalled=True)
 
     def _leave(self) -> None:
         """Free the slot once the outcomes are written, and look whether the lane is due again."""
         due = False
+        bulkhead = self._runtime.bulkhead
         try:
             if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
-                self._goes_behind = self._place is not None and self._place.wanted()
+                self._goes_behind = self._place is not None and bulkhead.should_yield(self._place)
                 due = self._free_slot()
         finally:
             if self._place is not None:
-                self._place.leave()
+                bulkhead.leave(self._place)
         self._ring_again(due=due)
 
     def _ring_again(self, *, due: bool) -> None:
@@ -256,7 +264,7 @@ class LaneRun:
 
     def _free_slot(self) -> bool:
         def free(session: Session) -> bool:
-            lanes.free_slot(session, *self._key, self._holder)
+            lane_slots.free(session, *self._key, self._holder)
             return lanes.reschedule(session, *self._key, behind=self._goes_behind)
 
         return self._insist(free)
@@ -275,5 +283,5 @@ class LaneRun:
 
     def _try(self, work: Callable[[Session], _T]) -> _T:
         with self._runtime.database.transaction(self._key[0]) as session:
-            lanes.look(session, *self._key)
+            lanes.lock(session, *self._key)
             return work(session)

@@ -75,7 +75,10 @@ def _drop(database: Database, partition: Partition) -> bool:
     """Drop one partition in a transaction of its own; a busy one stays until the next run."""
     try:
         with database.across_tenants() as session:
-            return history.drop(session, partition)
+            history.drop(session, partition)
+    except history.PartitionKept:
+        return False
     except Unavailable:
         _log.warning("partition_busy", partition=partition.name)
         return False
+    return True

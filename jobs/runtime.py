@@ -1,11 +1,12 @@
-"""What one worker process holds: database, bell, flusher, room, jobs, log keeper, mailer, counters.
+"""What one worker process holds: database, bell, flusher, bulkhead, jobs, log keeper, mailer.
 
-And what says which master key it seals under. Made after the fork and before the first message
-(`jobs/middleware.py`, Lifetime).
+And its counters, and what says which master key it seals under. Made after the fork and before the
+first message (`jobs/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
 
+from app.core.anchoring import gate
 from app.core.audit.verification.stamps import Trust
 from app.core.audit.verification.verifier import Verifier
 from app.core.log import heads
@@ -18,11 +19,12 @@ from app.lib.mail import Mailer, Outbox
 from app.lib.outbound import Outbound
 from app.lib.smtp import Smtp
 from app.lib.tally import Tally
+from app.lib.watchdog import Watchdog
 from app.queue import Bell
 from app.settings import Settings
+from jobs.bulkhead import Bulkhead
 from jobs.flusher import Flusher
 from jobs.held import Held
-from jobs.room import Room
 
 _FLUSH_AT_STOP_SECONDS = 5.0
 
@@ -38,7 +40,8 @@ class Runtime:
     # For the URLs that the operator chose: timestamp authority and witnesses.
     authorities: Outbound
     flusher: Flusher
-    room: Room
+    bulkhead: Bulkhead
+    watchdog: Watchdog
     held: Held
     log: Keeper
     mailer: Mailer
@@ -61,10 +64,12 @@ class Runtime:
         )
         outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
         authorities = Outbound(EVERYWHERE)
-        flusher = Flusher(database, settings, tally)
+        flusher = Flusher(database, bell, settings, tally)
         flusher.start()
         head = heads.opened(settings.log_head_url)
-        log = Keeper(database, settings.master_keys, settings.log_origin, head)
+        log = Keeper(
+            database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+        )
         counters = CounterWriter(database, tally)
         counters.begin()
         announcer = Announcer(database, settings.master_keys)
@@ -76,7 +81,8 @@ class Runtime:
             outbound,
             authorities,
             flusher,
-            Room(threads),
+            Bulkhead(threads),
+            Watchdog(),
             Held(database),
             log,
             _mailer(settings),

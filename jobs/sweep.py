@@ -1,8 +1,7 @@
 """The tick that rings whatever is due and was not rung: lanes, jobs, and the log while leaves wait.
 
-Then it numbers rows that have waited for it, where no worker gets to: numbering costs the same
-whenever it is done, and a long backlog that has its numbers costs whoever asks for the books, or
-claims the first of it, next to nothing.
+Then it numbers rows that have waited long for a claim, which would number them: a long backlog that
+has its numbers costs whoever asks for the books next to nothing.
 """
 
 import random
@@ -29,13 +28,12 @@ def sweep() -> None:
     here = runtime()
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
-        due = sweeping.due_lanes(session)
-        jobs = sweeping.due_jobs(session)
+        due = sweeping.due(session)
     here.tally.add(metrics.SWEEPS)
-    here.tally.add(metrics.SWEPT, "lane", count=len(due))
-    here.tally.add(metrics.SWEPT, "job", count=len(jobs))
-    here.bell.ring_lanes(due, ignore_flags=True)
-    here.bell.ring_many("run_job", jobs)
+    here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
+    here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
+    here.bell.ring_lanes(due.lanes, ignore_flags=True)
+    here.bell.ring_many("run_job", due.jobs)
     ring_log(here.database, here.bell)
     number(here.database, unnumbered)
 

@@ -1,1 +1,1 @@
-"""The tests; what several of them share stands beside this file."""
+"""The tests; what several of them share is in `support`."""

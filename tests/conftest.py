@@ -1,37 +1,41 @@
-"""What every test stands on: a real PostgreSQL, migrated once a test process, and a fresh tenant a
-test.
+"""A real PostgreSQL for each test process, a database that each module of tests finds empty, and a
+tenant of its own for each test.
 
-Tests are apart by tenant, as customers are; the few that need an empty database make one from the
-migrated template.
+Tests of a module are apart by tenant, as customers are; those that need an empty database ask for
+`fresh_database`.
 """
 
-import secrets
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, cast
-from uuid import UUID
+from dataclasses import replace
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from sqlalchemy import Engine, create_engine, text
-from werkzeug.test import TestResponse
+from sqlalchemy import Engine, create_engine
 
-from app import database as database_module
-from app import migrations
 from app.api.services import EXTENSION
 from app.core import tenants
 from app.core.log.keeper import Keeper
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
-from app.dev.valkey import EmbeddedValkey
 from app.settings import Settings
 from app.web import create_app
 from jobs.runtime import Runtime
-from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support import leftovers
+from tests.support.api import Api, FreshTenant
+from tests.support.databases import (
+    SpareDatabase,
+    copy_template,
+    empty,
+    made_database,
+    make_template,
+    of_database,
+)
+from tests.support.faults import OwnValkey
+from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
 # How long examples take says more of what else the machine does than of the code.
 hypothesis_settings.register_profile(
@@ -40,91 +44,60 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("tests")
 
 
-# What the service sets for each of its transactions.
-PATIENCE, SET_TENANT = database_module._PATIENCE, database_module._SET_TENANT
-
-
 @pytest.fixture(scope="session", autouse=True)
 def machine_that_stands_still() -> Iterator[None]:
-    """Let no transaction of the tests' own process end because that got no processor for 5 s.
-
-    `tests/core/test_idle_transactions.py` has the 5 s back.
-    """
+    """Let no transaction of the tests' own process end because that got no processor for 5 s."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for name, value in [("_PATIENCE", PATIENCE), ("_SET_TENANT", SET_TENANT)]:
-            assert "'5s'" in value
-            monkeypatch.setattr(database_module, name, value.replace("'5s'", "'60s'"))
+        monkeypatch.setattr(Database, "idle_seconds", 60.0)
         yield
 
 
-@dataclass(frozen=True)
-class FreshTenant:
-    """A tenant nobody else uses, with the text of its root admin key."""
-
-    id: UUID
-    root_key: str
-
-
-class Answer(TestResponse):
-    """An answer whose JSON is there: what a test expects of it, it asserts."""
-
-    json: Any
+@pytest.fixture(autouse=True)
+def no_rows_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves rows by which later ones would judge the service."""
+    yield
+    if "settings" in request.fixturenames:
+        assert leftovers.take_rows(request.getfixturevalue("admin_engine")) == []
 
 
-class Api:
-    """The HTTP API as one key's holder sees it."""
-
-    def __init__(self, client: FlaskClient, key: str | None) -> None:
-        self._client = client
-        self._key = key
-
-    def request(self, method: str, path: str, **options: Any) -> Answer:
-        """Send one request; extra keyword arguments are the test client's."""
-        headers = dict(options.pop("headers", {}))
-        if self._key is not None:
-            headers.setdefault("Authorization", f"Bearer {self._key}")
-        return cast(Answer, self._client.open(path, method=method, headers=headers, **options))
-
-    def get(self, path: str, **options: Any) -> Answer:
-        """GET `path`."""
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, json: Any = None, **options: Any) -> Answer:
-        """POST `json` to `path`, or no body."""
-        if json is not None:
-            options["json"] = json
-        return self.request("POST", path, **options)
-
-    def patch(self, path: str, json: Any, **options: Any) -> Answer:
-        """PATCH `path` with `json`."""
-        return self.request("PATCH", path, json=json, **options)
-
-    def delete(self, path: str, **options: Any) -> Answer:
-        """DELETE `path`."""
-        return self.request("DELETE", path, **options)
+@pytest.fixture(scope="module", autouse=True)
+def no_threads_left() -> Iterator[None]:
+    """Fail a module of tests that leaves a thread that goes on writing."""
+    before = set(threading.enumerate())
+    yield
+    leftovers.end_of_threads(before)
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """Run a PostgreSQL for this test process, migrated to this release."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False) as server:
-        migrations.migrate(_sqlalchemy(server.admin_url), app_url=_sqlalchemy(server.url))
+        make_template(server)
         yield server
 
 
 @pytest.fixture(scope="session")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
+def shared_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnValkey]:
     """Run a Valkey for this test process."""
-    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
+    server = OwnValkey(tmp_path_factory.mktemp("valkey"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_valkey(shared_valkey: OwnValkey) -> OwnValkey:
+    """Return a Valkey that is empty, and that this test may freeze, stop and empty."""
+    shared_valkey.forget()
+    return shared_valkey
 
 
 @pytest.fixture(scope="session")
 def environ(postgres: EmbeddedPostgres) -> dict[str, str]:
     """Return the environment of a service on the test's servers, without Redis."""
+    copy_template(postgres, "tests")
     return {
-        "DATABASE_URL": postgres.url,
-        "DATABASE_ADMIN_URL": postgres.admin_url,
+        "DATABASE_URL": of_database(postgres.url, "tests"),
+        "DATABASE_ADMIN_URL": of_database(postgres.admin_url, "tests"),
         "MASTER_KEYS": MASTER_KEYS_SETTING,
         "BASE_URL": "https://records.test",
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
@@ -132,12 +105,19 @@ def environ(postgres: EmbeddedPostgres) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def settings(environ: dict[str, str]) -> Settings:
-    """Return the settings of that service."""
+def base_settings(environ: dict[str, str]) -> Settings:
+    """Return the settings of that service, for what outlives a module of tests."""
     return Settings.from_environ(environ)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def settings(base_settings: Settings, admin_engine: Engine) -> Settings:
+    """Return the settings of that service, whose database each module of tests finds empty."""
+    empty(admin_engine)
+    return base_settings
+
+
+@pytest.fixture(scope="module")
 def database(settings: Settings) -> Iterator[Database]:
     """Return the database as the service's own role sees it."""
     opened = Database(settings.database_url, pool_size=20, application="tests")
@@ -146,52 +126,40 @@ def database(settings: Settings) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session")
-def admin_engine(settings: Settings) -> Iterator[Engine]:
+def admin_engine(base_settings: Settings) -> Iterator[Engine]:
     """Return an engine of the database's owner, whom no wall binds: for attacks and for looking."""
-    engine = create_engine(settings.database_admin_url)
+    engine = create_engine(base_settings.database_admin_url)
     yield engine
     engine.dispose()
 
 
-@contextmanager
-def made_database(settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
-    """Make an empty, migrated database for the length of a `with`; yield settings that name it."""
-    name = f"fresh_{secrets.token_hex(6)}"
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
-    admin_url = _other_database(settings.database_admin_url, name)
-    app_url = _other_database(settings.database_url, name)
-    migrations.migrate(admin_url, app_url=app_url)
-    yield replace(settings, database_url=app_url, database_admin_url=admin_url)
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
+@pytest.fixture(scope="session")
+def spare_database(base_settings: Settings, admin_engine: Engine) -> Iterator[SpareDatabase]:
+    """Return the database that `fresh_database` hands from test to test."""
+    spare = SpareDatabase(base_settings, admin_engine)
+    yield spare
+    spare.close()
 
 
 @pytest.fixture
-def fresh_database(
-    postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine
-) -> Iterator[Database]:
+def fresh_database(spare_database: SpareDatabase) -> Iterator[Database]:
     """Return an empty, migrated database of this test's own."""
-    with made_database(settings, admin_engine) as own:
-        opened = Database(own.database_url, application="tests")
-        yield opened
-        opened.close()
+    opened = Database(spare_database.fresh().database_url, application="tests")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def forgotten_breaks(admin_engine: Engine) -> Iterator[None]:
-    """Forget, after a test that breaks chains, what was found: others ask whether all is well."""
+def forgotten(admin_engine: Engine) -> Iterator[None]:
+    """Forget, after a test that breaks chains or seals under other keys, what others would meet."""
     yield
-    with admin_engine.begin() as connection:
-        connection.execute(text("DELETE FROM audit_breaks"))
+    leftovers.take_rows(admin_engine)
 
 
 @pytest.fixture(scope="session")
-def log_settings(
-    postgres: EmbeddedPostgres, settings: Settings, admin_engine: Engine
-) -> Iterator[Settings]:
+def log_settings(base_settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
     """Return settings that name a database for tests that need a log to themselves."""
-    with made_database(settings, admin_engine) as own:
+    with made_database(base_settings, admin_engine) as own:
         yield own
 
 
@@ -203,7 +171,7 @@ def log_owner(log_settings: Settings) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def log_runtime(log_settings: Settings) -> Iterator[Runtime]:
     """Return what a worker on that database holds, without Redis."""
     opened = Runtime.open(replace(log_settings, redis_url=None), threads=4)
@@ -223,7 +191,7 @@ def other_tenant(database: Database) -> FreshTenant:
     return FreshTenant(*tenants.create(database, MASTER_KEYS, "a stranger"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def app(settings: Settings, database: Database) -> Iterator[Flask]:
     """Return the web application on the test's servers."""
     created = create_app(settings)
@@ -260,11 +228,3 @@ def mint(api: Callable[..., Api]) -> Callable[..., str]:
         return str(answer.json["key"])
 
     return mint_key
-
-
-def _sqlalchemy(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+psycopg://", 1)
-
-
-def _other_database(url: str, name: str) -> str:
-    return f"{url.rpartition('/')[0]}/{name}"

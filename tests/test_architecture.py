@@ -2,6 +2,9 @@
 
 import ast
 import re
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from flask import Flask
 from app.api.auth import PUBLIC, access_rule
 from app.core.anchoring.tick import order
 from app.core.jobs import enqueue, recur
+from app.dev import uv_requirement
 from app.queue import ACTORS, QUEUES
 from jobs import actors
 from jobs.kinds import KINDS
@@ -108,6 +112,24 @@ def test_one_module_alone_does_what_is_its_own(door: str, pattern: str) -> None:
         if re.search(pattern, line)
     ]
     assert elsewhere == []
+
+
+def test_uv_is_installed_as_the_lock_has_it_and_nothing_without_a_hash() -> None:
+    for line in re.findall(r"pip install(?:.*\\\n)*.*", _read("Makefile")):
+        assert "--require-hashes -r /dev/stdin" in line
+    name, *hashes = uv_requirement.requirement(_read("uv.lock")).split()
+    assert re.fullmatch(r"uv==[0-9.]+", name)
+    assert name.removeprefix("uv==") == version("uv"), "run make: another uv is installed"
+    assert len(hashes) > 10
+    assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+
+
+def test_the_clock_runs_without_what_the_lock_leaves_out() -> None:
+    left_out = re.findall(r'"([a-z]+); python_version < \'0\'"', _read("pyproject.toml"))
+    assert left_out == ["croniter", "freezegun"]
+    assert not {f'name = "{name}"' for name in left_out} & set(_read("uv.lock").splitlines())
+    blocked = f"import sys; sys.modules |= dict.fromkeys({left_out}); import scheduler.__main__"
+    subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT)
 
 
 def test_the_lock_names_only_the_public_hosts_of_pypi() -> None:

@@ -16,8 +16,10 @@ from xml.dom import minidom
 
 import pytest
 from werkzeug.exceptions import MethodNotAllowed, NotFound
+from werkzeug.routing import MapAdapter
 
 from app import manage
+from app.api.services import EXTENSION
 from app.dev.stack import ROOT
 from app.lib.sealing import MasterKeys
 from app.lib.webhook_signing import Signer, new_secret
@@ -25,8 +27,8 @@ from app.settings import Settings
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
 from tests.e2e.stack import PLAIN, RunningStack, running
-from tests.faults import until
-from tests.ports import own_port
+from tests.support.faults import until
+from tests.support.ports import own_port
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 REQUIRED = {
@@ -94,9 +96,16 @@ def routes_named(page: Path) -> set[tuple[str, str]]:
     return {(method, re.sub(r":\w+|\$\w+", "x", path).partition("?")[0]) for method, path in named}
 
 
+@pytest.fixture(scope="module")
+def routes() -> Iterator[MapAdapter]:
+    """Return the routes of an application without servers."""
+    created = create_app(Settings.from_environ(REQUIRED))
+    yield created.url_map.bind("localhost")
+    created.extensions[EXTENSION].close()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_route_named_exists(page: Path) -> None:
-    routes = create_app(Settings.from_environ(REQUIRED)).url_map.bind("localhost")
+def test_every_route_named_exists(page: Path, routes: MapAdapter) -> None:
     for method, path in routes_named(page):
         try:
             routes.match(path, method)

@@ -101,13 +101,14 @@ def read(agent_id: str) -> Response:
 
 
 @blp.route("/<agent_id>", methods=["PATCH"])
-@requires(Role.WRITE)
+@requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(AgentChangeSchema)
 @blp.response(200, AgentSchema)
 def change(body: dict[str, Any], agent_id: str) -> Response:
     """Change an agent.
 
-    Fields not sent stay; null clears `description` and `metadata`.
+    Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
+    tenant, so a pinned key changes none.
     """
     with transaction() as session:
         changed = agents.change(session, caller(), ids.parse("agt", agent_id), body)

@@ -93,7 +93,8 @@ def list_entries(args: dict[str, Any]) -> Response:
 
     Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
     streams, oldest first, one entry a line; it ends with the entry that records this export and
-    then a line of `type` `trailer`. Without that line an export is incomplete.
+    then a line of `type` `trailer`. Without that line an export is incomplete. It takes
+    no parameters: 422 for any that is sent.
     """
     if audit_exports.is_asked_for():
         return audit_exports.answer()

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
+import structlog
 from flask import g, request
 
 from app.api import limits, parsing
 from app.api.request_ids import request_id
 from app.api.services import services
 from app.core.callers import Caller, Role
-from app.errors import Unauthenticated
+from app.errors import TenantSuspended, Unauthenticated
+
+_log = structlog.get_logger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -69,7 +72,7 @@ def requires(
         @wraps(view)
         def recognised(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             g.caller = _known_by(services().keyring.recognise)
-            limits.count_key(caller().key_id)
+            limits.count_key(caller())
             try:
                 return checked(*args, **kwargs)
             except Exception:
@@ -93,6 +96,11 @@ def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
         return view(*args, **kwargs)
 
     return mark(counted, PUBLIC)
+
+
+def probed(view: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let anybody reach the view as often as they ask: a load balancer is never to be refused."""
+    return mark(view, PUBLIC)
 
 
 def access_rule(view: Callable[..., object]) -> Access | None:
@@ -134,7 +142,7 @@ def key_was_sent() -> bool:
 def authenticate() -> Caller:
     """Return whose key the request carries, and count it; raises `Unauthenticated`."""
     g.caller = _known_by(services().keyring.authenticate)
-    limits.count_key(caller().key_id)
+    limits.count_key(caller())
     return caller()
 
 
@@ -146,6 +154,9 @@ def key_holder() -> Caller | None:
     try:
         return services().keyring.authenticate(_presented_key(), request_id())
     except Unauthenticated:
+        _log_refusal()
+        return None
+    except TenantSuspended:
         return None
 
 
@@ -157,9 +168,22 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     except Unauthenticated:
         if key_text:
             limits.count_refusal()
+            _log_refusal()
         else:
             limits.count_address()
         raise
+    except TenantSuspended:
+        limits.count_refusal()
+        raise
+
+
+def _log_refusal() -> None:
+    """Log where a key that is not good came from, and never the key.
+
+    What an address sends beyond its limit has a line in the access log alone (429).
+    """
+    route = request.url_rule.rule if request.url_rule else "(none)"
+    _log.warning("key_refused", request_id=request_id(), address=limits.address(), route=route)
 
 
 def _presented_key() -> str:

@@ -135,7 +135,7 @@ def _link_to(record_id: UUID | None) -> Link | None:
 
 def _open(link: Link) -> UUID | None:
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = openings.open_link(session, link, limits.address(), request_id())
+        ends_at = openings.open_link(session, link, limits.network(), request_id())
     return None if ends_at is None else link.tenant_id
 
 

@@ -1,9 +1,11 @@
 """A record's bundle over HTTP: the exact bytes that were signed."""
 
+from contextlib import ExitStack
 from typing import Any
 
 from flask import Response
 
+from app.api import in_flight
 from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
 from app.api.parsing import Blueprint
@@ -41,6 +43,7 @@ MEDIA_TYPE = "application/json"
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
 def read_bundle(args: dict[str, Any], record_id: str) -> Response:
     """Read the exact bytes that were signed
@@ -49,14 +52,15 @@ def read_bundle(args: dict[str, Any], record_id: str) -> Response:
     with the SHA-256 and the place in the log that remain.
     """
     master_keys = services().settings.master_keys
-    with admitted() as (session, record):
+    with ExitStack() as held, admitted() as (session, record):
         contents.require_kept(session, record)
-        answered = conditional(
-            record.bundle_sha256.hex(),
-            record.bundle_size,
-            lambda start, stop: contents.read(session, master_keys, record)[start:stop],
-            MEDIA_TYPE,
-        )
+
+        def read(start: int, stop: int) -> bytes:
+            held.enter_context(in_flight.share(record.bundle_size))
+            return contents.read(session, master_keys, record)[start:stop]
+
+        answered = conditional(record.bundle_sha256.hex(), record.bundle_size, read, MEDIA_TYPE)
+        answered.call_on_close(held.pop_all().close)
     signed = bundle.signature_header(record.key_id, record.signature)
     answered.headers["x-service-bundle-signature"] = signed
     return answered

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 from flask import Flask, Response, g, request
-from werkzeug.exceptions import RequestHeaderFieldsTooLarge, RequestURITooLarge
+from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
 
 from app import ids, metrics
 from app.api import limits
@@ -49,6 +49,9 @@ def register(app: Flask, settings: Settings) -> None:
 
 def _enter() -> None:
     g.began = time.perf_counter()
+    # The router matches a path whatever number of slashes it begins with.
+    if request.environ.get("PATH_INFO", "").startswith("//"):
+        raise NotFound
     if sum(len(name) + len(value) for name, value in _header_items()) > MAX_HEADERS:
         raise RequestHeaderFieldsTooLarge
     if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
@@ -73,6 +76,7 @@ def _record(response: Response) -> None:
         route=route,
         status=response.status_code,
         problem=g.get("problem"),
+        address=limits.address(),
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )
@@ -85,3 +89,4 @@ def _count(route: str, status: int, seconds: float) -> None:
     here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
     here.counters.begin()
     here.announcer.begin()
+    here.renderings.drop_old()

@@ -1,12 +1,15 @@
 """A record's bundle in other people's formats, streamed: W3C PROV and OpenTelemetry."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from flask import Response, request
 
-from app.api import heavy
+from app import evidence
+from app.api import heavy, in_flight
 from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, is_current, not_modified
 from app.api.parsing import Blueprint
@@ -26,6 +29,16 @@ blp = Blueprint(
 
 MEDIA_TYPE = "application/json"
 
+# The code that writes: two builds may call themselves one release.
+_WRITERS = sha256(
+    b"\0".join(
+        [
+            VERSION.encode(),
+            *(file.read_bytes() for file in sorted(Path(evidence.__file__).parent.glob("*.py"))),
+        ]
+    )
+).hexdigest()
+
 
 @blp.route("/prov.json", methods=["GET"], endpoint="prov")
 @bundle_content(public=True)
@@ -34,6 +47,7 @@ MEDIA_TYPE = "application/json"
 @blp.alt_response(304, description="The caller has this version.")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(parameters=[IF_NONE_MATCH])
 def read_prov(args: dict[str, Any], record_id: str) -> Response:
     """Read the record as W3C PROV-JSON"""
@@ -50,6 +64,7 @@ def read_prov(args: dict[str, Any], record_id: str) -> Response:
 @blp.alt_response(304, description="The caller has this version.")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(parameters=[IF_NONE_MATCH])
 def read_logs(args: dict[str, Any], record_id: str) -> Response:
     """Read what happened during the steps, as OpenTelemetry logs
@@ -67,6 +82,7 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
 @blp.alt_response(304, description="The caller has this version.")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(parameters=[IF_NONE_MATCH])
 def read_traces(args: dict[str, Any], record_id: str) -> Response:
     """Read the record and its steps as OpenTelemetry spans
@@ -78,26 +94,45 @@ def read_traces(args: dict[str, Any], record_id: str) -> Response:
 
 
 def _made_from_bundle(write: Callable[[Record, Bundle], Iterator[bytes]]) -> Response:
-    """Answer what `write` makes of the bundle, streamed.
+    """Answer what `write` makes of the bundle, or was made of it a moment ago.
 
-    It depends on the bundle, this route, this release and where the service is: so much of an ETag
-    is known without making anything. It is weak, since two builds may call themselves one release.
+    It depends on the bundle, this route, where the service is, and the code that writes it: so its
+    ETag is known without making anything.
     """
     with admitted() as (session, record):
         contents.require_kept(session, record)
-        etag = _etag(record)
-        if is_current(etag, weak=True):
-            return not_modified(etag, weak=True)
-        asked_for = request.method != "HEAD"
-        raw = contents.read(session, services().settings.master_keys, record) if asked_for else b""
+    etag = _etag(record)
+    if is_current(etag):
+        return not_modified(etag)
     # Of a length that is not known nothing is said: an iterator has none.
-    with heavy.room_for(len(raw)):
-        body = write(record, bundle.read(raw)) if asked_for else iter(())
-    answered = Response(body, content_type=MEDIA_TYPE)
-    answered.set_etag(etag, weak=True)
+    answered = Response(iter(()), content_type=MEDIA_TYPE)
+    if request.method != "HEAD":
+        _fill(answered, etag, record, write)
+    answered.set_etag(etag)
     return answered
 
 
+def _fill(
+    answered: Response,
+    etag: str,
+    record: Record,
+    write: Callable[[Record, Bundle], Iterator[bytes]],
+) -> None:
+    """Give an answer its body. What is too large to be kept is written while it is sent."""
+    renderings = services().renderings
+    with ExitStack() as held, heavy.room_for(record.bundle_size, record.tenant_id):
+        kept = renderings.get(etag)
+        if kept is not None:
+            answered.response = kept
+            return
+        held.enter_context(in_flight.share(record.bundle_size))
+        with admitted() as (session, _):
+            raw = contents.read(session, services().settings.master_keys, record)
+        answered.response, whole = renderings.made(etag, write(record, bundle.read(raw)))
+        if not whole:
+            answered.call_on_close(held.pop_all().close)
+
+
 def _etag(record: Record) -> str:
-    of = (record.bundle_sha256.hex(), request.endpoint, VERSION, services().settings.base_url)
+    of = (record.bundle_sha256.hex(), request.endpoint, _WRITERS, services().settings.base_url)
     return sha256("\n".join(map(str, of)).encode()).hexdigest()

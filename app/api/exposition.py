@@ -127,6 +127,11 @@ def _gauges(now: Gauges) -> Iterator[Metric]:
         ("unanchored", "Parts of anchoring that fail.", now.unanchored),
         ("witness_alarms", "Witnesses that saw another log of our name.", now.anchoring_alarms),
         ("unanchored_seconds", "Since when the longest failing one does.", now.oldest_unanchored),
+        (
+            "checkpoint_waiting_seconds",
+            "Since when a signed checkpoint waits for its quorum of witnesses.",
+            now.oldest_candidate,
+        ),
         ("audit_chains_broken_now", "Tenants whose audit chain is broken.", now.chains_broken),
         ("audit_chains_unknown", "Chains in the log that no tenant has.", now.chains_unknown),
         (

@@ -1,31 +1,34 @@
-"""Room for what is large: few at once in a process, or all other requests wait for them.
+"""Large work waits for a place, and is refused at once where enough waits.
 
-A body or a bundle of megabytes takes seconds of Python's one lock, and hundreds of megabytes while
-it is read. Whoever finds no room within some seconds is asked to come back.
+A large body or bundle holds Python's one lock for long, and every other request waits for that.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import BoundedSemaphore
 
+from app import metrics
+from app.api.services import services
 from app.errors import Busy
 
-LARGE = 1024 * 1024
-AT_ONCE = 2
-_WAIT_SECONDS = 10.0
-
-_room = BoundedSemaphore(AT_ONCE)
+LARGE = 64 * 1024
 
 
 @contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """Wait for room if `size` (bytes) is large, and hold it; raises `Busy` after ten seconds."""
+def room_for(size: int, whose: object) -> Iterator[None]:
+    """Hold a place in this process's room if `size` (bytes) is large; raises `Busy`.
+
+    `whose` is the tenant's id.
+    """
     if size <= LARGE:
         yield
         return
-    if not _room.acquire(timeout=_WAIT_SECONDS):
-        raise Busy("Too many large records are being read or written; try again in a moment.")
+    here = services()
+    try:
+        here.large.enter(whose)
+    except Busy:
+        here.tally.add(metrics.WEB_REFUSED, "large_work")
+        raise
     try:
         yield
     finally:
-        _room.release()
+        here.large.leave(whose)

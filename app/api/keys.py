@@ -34,7 +34,12 @@ class NewKeySchema(fields.Schema):
     role = fields.Choice(Role, required=True)
     pin = fields.Object(PinSchema, allow_none=True, load_default=None)
     expires_at = fields.Time(
-        allow_none=True, load_default=None, metadata={"description": "In the future; null: never."}
+        allow_none=True,
+        load_default=None,
+        metadata={
+            "description": "In the future, and no later than the minting key's own. Null: as that, "
+            "or never where that never expires."
+        },
     )
 
 
@@ -71,8 +76,8 @@ class KeyPageSchema(fields.Schema):
 def mint(body: dict[str, Any]) -> Response:
     """Mint a key.
 
-    The text in `key` is shown this once. A key mints no role above its own, and a pinned key only
-    keys with its own pin.
+    The text in `key` is shown this once. A key mints no role above its own, a pinned key only keys
+    with its own pin, and a key that expires none that outlives it.
     """
     pin = body["pin"] and Pin(**body["pin"])
     wanted = keys.NewKey(body["name"], body["role"], pin, body["expires_at"])
@@ -102,15 +107,29 @@ def own() -> Response:
         return answer(keys.represent(keys.own(session, caller())))
 
 
+class RevokeArgs(fields.Schema):
+    """What else is to be revoked."""
+
+    descendants = fields.QueryBoolean(
+        load_default=False,
+        metadata={
+            "description": "Revoke also the keys that it minted, that those minted, and so on.",
+            "default": False,
+        },
+    )
+
+
 @blp.route("/<key_id>", methods=["DELETE"])
 @requires(Role.ADMIN)
+@blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
 @blp.alt_response(409, "CONFLICT")
-def revoke(key_id: str) -> Response:
+def revoke(args: dict[str, Any], key_id: str) -> Response:
     """Revoke a key, at once and for good.
 
-    Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself.
+    Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
+    with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        keys.revoke(session, caller(), ids.parse("key", key_id))
+        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
     return no_content()

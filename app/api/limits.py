@@ -1,74 +1,27 @@
-"""How much one caller may ask: fixed windows, counted in this process's memory.
+"""How much one caller may ask, counted in this process's memory.
 
 Counting in Redis would make its loss an outage; so each web process counts for itself, and a
-deployment's limit is this one times its processes. A key is counted by its id, a caller without one
-by its address (IPv6 by /64, since one host owns that many).
+deployment's limit is this one times its processes. A key is counted by its id and with all others
+of its tenant, a caller without one by its address (IPv6 by /64, since one host owns that many).
 """
 
 import ipaddress
-import re
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import cast
-from uuid import UUID
+from dataclasses import dataclass
+from typing import Self, cast
 
 from flask import Response, current_app, g, request
 
-from app.settings import SettingError
+from app.api.services import services
+from app.core.callers import Caller
+from app.lib import forwarded
+from app.lib.gateway.gateway import AGAIN
+from app.lib.rates import Counter, Rate, Spent
+from app.settings import Settings
 
 EXTENSION = "record-service-limits"
 
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-_RATE = re.compile(r"([1-9][0-9]{0,9})\s*(?:per|/)\s*(second|minute|hour|day)", re.ASCII)
-# Callers remembered in one window; beyond it the window starts anew rather than eat the memory.
-_MOST_CALLERS = 100_000
-
-
-@dataclass(frozen=True)
-class Rate:
-    """So many requests in so many seconds."""
-
-    limit: int
-    seconds: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Rate":
-        """Read `300 per minute` or `300/minute` (second, minute, hour, day).
-
-        Raises `SettingError`.
-        """
-        match = _RATE.fullmatch(text.strip())
-        if match is None:
-            raise SettingError("RATE_LIMIT is wrong: write it as 300 per minute")
-        return cls(int(match[1]), _UNITS[match[2]])
-
-
 # Nobody guesses 238 random bits; this spares the database the lookups of a client gone wrong.
 REFUSALS = Rate(1000, 60)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What one caller has used of its rate, for the `RateLimit` headers."""
-
-    rate: Rate
-    count: int
-    resets_in: int
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether this request was one too many."""
-        return self.count > self.rate.limit
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers that tell the caller (draft-ietf-httpapi-ratelimit-headers-06)."""
-        return {
-            "RateLimit-Limit": str(self.rate.limit),
-            "RateLimit-Remaining": str(max(self.rate.limit - self.count, 0)),
-            "RateLimit-Reset": str(self.resets_in),
-        }
 
 
 class RateLimited(Exception):
@@ -79,43 +32,39 @@ class RateLimited(Exception):
         self.spent = spent
 
 
-class Counter:
-    """Counts requests by caller in windows of one rate; safe for the threads of a process."""
-
-    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._window = -1
-        self._counts: dict[object, int] = {}
-
-    def hit(self, caller: object) -> Spent:
-        """Count one request of `caller`."""
-        now = self._clock()
-        window = int(now // self._rate.seconds)
-        with self._lock:
-            if window != self._window or len(self._counts) >= _MOST_CALLERS:
-                self._window, self._counts = window, {}
-            count = self._counts[caller] = self._counts.get(caller, 0) + 1
-        return Spent(self._rate, count, int((window + 1) * self._rate.seconds - now) + 1)
-
-
 @dataclass(frozen=True)
 class Limits:
     """The counters of one application."""
 
-    requests: Counter
-    refusals: Counter = field(default_factory=lambda: Counter(REFUSALS))
+    keys: Counter
+    tenants: Counter
+    addresses: Counter
+    refusals: Counter
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return fresh counters with the rates of the settings."""
+        return cls(
+            Counter(settings.rate_limit, "by this API key"),
+            Counter(settings.tenant_rate_limit, "by the keys of this tenant"),
+            Counter(settings.address_rate_limit, "without a key from this address"),
+            Counter(REFUSALS, "with keys that are not good from this address"),
+        )
 
 
-def count_key(key_id: UUID) -> None:
+def count_key(caller: Caller) -> None:
     """Count a request of an authenticated key; raises `RateLimited`."""
-    _spend(_limits().requests, key_id)
+    counters = _limits()
+    times = _times()
+    _spend(
+        counters.keys.hit(caller.key_id.bytes, times),
+        counters.tenants.hit(caller.tenant_id.bytes, times),
+    )
 
 
 def count_address() -> None:
     """Count a request that needs no key; raises `RateLimited`."""
-    _spend(_limits().requests, address())
+    _spend(_limits().addresses.hit(network().encode(), _times()))
 
 
 def count_refusal() -> None:
@@ -123,21 +72,22 @@ def count_refusal() -> None:
 
     A good key from the same address is never held back by it.
     """
-    _spend(_limits().refusals, address())
+    _spend(_limits().refusals.hit(network().encode()))
 
 
 def address() -> str:
-    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 network of /64.
+    """Return the address that the request comes from, past the proxies that are trusted."""
+    settings = services().settings
+    name = settings.proxy_header
+    sent = request.headers.get(name, "")
+    peer = request.remote_addr or ""
+    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
 
-    One host owns that many; an IPv4 address that a socket for both shows in IPv6 counts as itself.
-    """
-    text = (request.remote_addr or "").partition("%")[0]
-    if ":" not in text:
-        return text
-    shown = ipaddress.IPv6Address(text)
-    if shown.ipv4_mapped is not None:
-        return str(shown.ipv4_mapped)
-    return str(ipaddress.IPv6Network((shown, 64), strict=False))
+
+def network() -> str:
+    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 /64."""
+    text = address()
+    return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text
 
 
 def add_headers(response: Response) -> Response:
@@ -148,10 +98,16 @@ def add_headers(response: Response) -> Response:
     return response
 
 
-def _spend(counter: Counter, caller: object) -> None:
-    g.spent = spent = counter.hit(caller)
-    if spent.exceeded:
-        raise RateLimited(spent)
+def _spend(*spent: Spent) -> None:
+    """Raise where a rate is exceeded; the response's headers tell of the one nearest to its end."""
+    g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
+    if nearest.exceeded:
+        raise RateLimited(nearest)
+
+
+def _times() -> int:
+    """Return 0 for a request that passes here again, now with its body (`app/lib/gateway`)."""
+    return 0 if AGAIN in request.environ else 1
 
 
 def _limits() -> Limits:

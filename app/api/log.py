@@ -138,7 +138,9 @@ def consistency(args: dict[str, Any]) -> Response:
 def jwks() -> AnyResponse:
     """Read every public key that ever signed here, with its dates
 
-    `purpose` is `bundle` or `log`; a log's key has its verifier key in `vkey`, and the log's own
+    `purpose` is `bundle` or `log`. `retired_at` is when a key ceased to sign. With `revoked_at`
+    nothing that it signed counts unless others had seen it in the log by then;
+    `revocation_reason` says why. A log's key has its verifier key in `vkey`, and the log's own
     prefix in `prefix`.
     """
     with _log() as session:

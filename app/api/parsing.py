@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
 import flask
 import flask_smorest
 import marshmallow
-from flask import current_app, request
+from flask import current_app, g, request
 from webargs.flaskparser import FlaskParser
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api import heavy
+from app.api import heavy, limits
 from app.errors import FieldError, Invalid, ServiceError
 from app.lib import canonical_json
+from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.gateway.streams import BodyWanted, Pending
 
 MAX_BODY = 1024 * 1024
 MAX_RECORD = 8 * MAX_BODY
@@ -37,6 +39,10 @@ class UnsupportedMediaType(ServiceError):
     """The body is not declared as JSON in UTF-8."""
 
     slug = "unsupported-media-type"
+
+
+class UnsupportedCoding(UnsupportedMediaType):
+    """The body is compressed, or encoded in another way (RFC 9110 section 8.4)."""
 
 
 class MalformedBody(ServiceError):
@@ -76,7 +82,7 @@ class StrictParser(FlaskParser):
 
     def load_json(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
         """Return the body; an absent one counts as `{}` where no field is required."""
-        if not body() and not any(field.required for field in schema.fields.values()):
+        if not body() and not _is_required(schema):
             return {}
         return json_object()
 
@@ -136,6 +142,17 @@ class Blueprint(_Untyped):
 
     ARGUMENTS_PARSER = StrictParser()
 
+    def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]:
+        """Read a view's arguments; a body is required, and documented so, if a field of it is."""
+        if not isinstance(schema, dict):
+            made = schema() if isinstance(schema, type) else schema
+            options.setdefault("required", _is_required(made))
+        return super().arguments(schema, **options)
+
+
+def _is_required(schema: marshmallow.Schema) -> bool:
+    return any(field.required for field in schema.fields.values())
+
 
 def takes_a_record(view: _View) -> _View:
     """Let the view's body be as large as a record may be; any other takes 1 MiB.
@@ -145,7 +162,7 @@ def takes_a_record(view: _View) -> _View:
 
     @wraps(view)
     def with_room(*args: Any, **kwargs: Any) -> Any:
-        with heavy.room_for(len(body())):
+        with heavy.room_for(len(body()), g.caller.tenant_id):
             return view(*args, **kwargs)
 
     with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
@@ -159,7 +176,16 @@ def body() -> bytes:
     # A body without a length (chunked) is cut at the limit by werkzeug and not refused: so one
     # byte more is let in, to be seen.
     request.max_content_length = limit + 1
-    raw = request.get_data(cache=True)
+    if isinstance(request.environ["wsgi.input"], Pending):
+        if (request.content_length or 0) > limit:
+            raise RequestEntityTooLarge
+        raise BodyWanted(limit, g.caller.tenant_id if "caller" in g else limits.network())
+    try:
+        raw = request.get_data(cache=True)
+    except ClientDisconnected as error:
+        # A server that reads in the thread: its socket's deadline passed, or the sender has gone.
+        late = isinstance(error.__context__, TimeoutError)
+        raise (BodyTooSlow if late else BodyCutShort) from None
     if len(raw) > limit:
         raise RequestEntityTooLarge
     return raw
@@ -201,6 +227,11 @@ def pointer(*steps: object) -> str:
 
 
 def _check_media_type() -> None:
+    coding = request.headers.get("Content-Encoding", "identity").strip()
+    if coding.lower() != "identity":
+        raise UnsupportedCoding(
+            f"Send the body as it is, without Content-Encoding; it came with {coding}."
+        )
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
         raise UnsupportedMediaType(

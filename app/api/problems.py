@@ -12,8 +12,12 @@ from werkzeug.exceptions import HTTPException
 from app import errors, metrics
 from app.api.answers import encode
 from app.api.limits import RateLimited
+from app.api.parsing import UnsupportedCoding
 from app.api.request_ids import request_id
 from app.api.services import services
+from app.core.audit.verification import breaks
+from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.shares import NoShare
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -63,6 +67,12 @@ KINDS: Mapping[str, Kind] = {
         "The pin would be wider",
         "A pinned key mints only keys with exactly its own pin.",
     ),
+    "tenant-suspended": Kind(
+        403,
+        "The tenant is suspended",
+        "The operator of this service has suspended the tenant of this key. Nothing is lost: once "
+        "it is resumed, the same keys are good again, and what waits to be delivered goes out.",
+    ),
     "not-found": Kind(
         404,
         "Not found",
@@ -70,6 +80,12 @@ KINDS: Mapping[str, Kind] = {
     ),
     "method-not-allowed": Kind(
         405, "The method does not exist here", "The Allow header names the methods that do."
+    ),
+    "request-timeout": Kind(
+        408,
+        "The body came too slowly",
+        "A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes "
+        "(16,384). Send it again on a better line. The connection was closed.",
     ),
     "conflict": Kind(409, "Not in this state", "Read the thing again and decide anew."),
     "session-completed": Kind(
@@ -87,6 +103,14 @@ KINDS: Mapping[str, Kind] = {
         409,
         "Too many share links",
         "A record has at most 100 active share links. Revoke one that nobody needs.",
+    ),
+    "storage-limit": Kind(
+        409,
+        "The tenant has stored all it may",
+        "The operator of this service limits how many records a tenant has, and how many bytes of "
+        "bundles it keeps; the detail says which. Nothing of the request was kept. A shorter "
+        "bundle_retention_days makes room for bundles once older ones have expired; the operator "
+        "can raise either limit.",
     ),
     "cannot-revoke-own-key": Kind(
         409, "A key cannot revoke itself", "Revoke it with another admin key of the tenant."
@@ -112,8 +136,8 @@ KINDS: Mapping[str, Kind] = {
         409,
         "The database is older than its log",
         "More was published than the database holds, or something else: it was restored from a "
-        "backup. Nothing is signed in this state. The operator restores the newest database, or "
-        "begins a successor with `python -m app.manage log succeed`.",
+        "backup. Nothing is signed in this state. The operator restores the newest database, or, "
+        "where that is lost, begins a successor with `python -m app.manage log succeed`.",
     ),
     "log-head-lost": Kind(
         409,
@@ -129,8 +153,9 @@ KINDS: Mapping[str, Kind] = {
     "log-damaged": Kind(
         409,
         "The log is damaged",
-        "What the database holds of the log does not give what was published. Keep it as it is; "
-        "`python -m app.manage log rebuild --check` names the first tile that is wrong.",
+        "What the database holds of the log does not give what was published, and nothing damaged "
+        "is served. The operator looks with `python -m app.manage log rebuild --check`, and mends "
+        "it with `python -m app.manage log rebuild`.",
     ),
     "idempotency-key-in-use": Kind(
         409,
@@ -157,7 +182,9 @@ KINDS: Mapping[str, Kind] = {
     "body-too-large": Kind(413, "The body is too large", "A body is at most 1 MiB."),
     "uri-too-long": Kind(414, "The URL is too long", "A URL is at most 8 KiB."),
     "unsupported-media-type": Kind(
-        415, "The body is not declared as JSON", "Send Content-Type: application/json."
+        415,
+        "The body is not declared as JSON",
+        "Send Content-Type: application/json, and no Content-Encoding: bodies are not compressed.",
     ),
     "range-not-satisfiable": Kind(
         416,
@@ -170,6 +197,12 @@ KINDS: Mapping[str, Kind] = {
         "errors names each: pointer (RFC 6901) is the place in the body, or the name of a query "
         'parameter or header, and detail says what to send. Types are strict: "30" is no number. '
         "Fields that do not exist are refused.",
+    ),
+    "outlives-parent": Kind(
+        422,
+        "The key would outlive the one that mints it",
+        "A key that expires mints only keys that expire no later. Send an earlier expires_at, or "
+        "none: it is the minting key's own then.",
     ),
     "idempotency-key-reused": Kind(
         422,
@@ -204,8 +237,9 @@ KINDS: Mapping[str, Kind] = {
     "busy": Kind(
         503,
         "Too much at once",
-        "Large records are read and written a few at a time. Repeat the request after the seconds "
-        "that Retry-After names.",
+        "Large records are read and written a few at a time, and each tenant and each reader has a "
+        "share of the memory for that. Nothing was done. Repeat the request after the seconds that "
+        "Retry-After names.",
     ),
     "unavailable": Kind(
         503,
@@ -257,14 +291,19 @@ def register(app: Flask) -> None:
     app.register_error_handler(errors.ServiceError, _service_error)
     app.register_error_handler(errors.Invalid, _invalid)
     app.register_error_handler(errors.Unauthenticated, _unauthenticated)
+    app.register_error_handler(UnsupportedCoding, _unsupported_coding)
     app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
     app.register_error_handler(errors.LogPending, _log_pending)
+    app.register_error_handler(errors.LogDamaged, _log_damaged)
     app.register_error_handler(errors.Gone, _gone)
     app.register_error_handler(errors.BundleExpired, _bundle_expired)
     app.register_error_handler(errors.PackFailed, _pack_failed)
     app.register_error_handler(errors.PackUnreadable, _pack_unreadable)
     app.register_error_handler(RateLimited, _rate_limited)
     app.register_error_handler(errors.Busy, _busy)
+    app.register_error_handler(NoShare, _no_memory_for_body)
+    app.register_error_handler(BodyTooSlow, _body_too_slow)
+    app.register_error_handler(BodyCutShort, _body_cut_short)
     app.register_error_handler(errors.Unavailable, _unavailable)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
@@ -283,6 +322,10 @@ def _unauthenticated(error: errors.Unauthenticated) -> Response:
     return problem(error.slug, error.detail, headers={"WWW-Authenticate": "Bearer"})
 
 
+def _unsupported_coding(error: UnsupportedCoding) -> Response:
+    return problem(error.slug, error.detail, headers={"Accept-Encoding": "identity"})
+
+
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
     # What a caller says they kept may be invented: no figure that is worth an alarm.
     if not isinstance(error, errors.KeptHeadContradicted):
@@ -292,6 +335,16 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
 
 def _log_pending(error: errors.LogPending) -> Response:
     return problem(error.slug, error.detail, headers={"Retry-After": "1"})
+
+
+def _log_damaged(error: errors.LogDamaged) -> Response:
+    here = services()
+    here.tally.add(metrics.LOG_DAMAGED)
+    # Anybody may ask for what is damaged, as often as they like: it is written down now and then.
+    if here.damage.admits():
+        here.damage.failed()
+        breaks.halted(here.database, error)
+    return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
 
 
 def _gone(error: errors.Gone) -> Response:
@@ -319,7 +372,7 @@ def _rate_limited(error: RateLimited) -> Response:
     spent = error.spent
     return problem(
         "rate-limited",
-        f"More than {spent.rate.limit} requests in {spent.rate.seconds} seconds; "
+        f"More than {spent.rate.limit} requests {spent.scope} in {spent.rate.seconds} seconds; "
         f"come back in {spent.resets_in} seconds.",
         headers={"Retry-After": str(spent.resets_in), **spent.headers()},
     )
@@ -327,6 +380,20 @@ def _rate_limited(error: RateLimited) -> Response:
 
 def _busy(error: errors.Busy) -> Response:
     return problem(error.slug, error.detail, headers={"Retry-After": "5"})
+
+
+def _no_memory_for_body(_: NoShare) -> Response:
+    services().tally.add(metrics.WEB_REFUSED, "body_memory")
+    return _busy(errors.Busy("Too many large bodies are being sent; try again in a moment."))
+
+
+def _body_too_slow(_: BodyTooSlow) -> Response:
+    services().tally.add(metrics.WEB_REFUSED, "slow_body")
+    return problem("request-timeout", "The body did not arrive in time; send it again.")
+
+
+def _body_cut_short(_: BodyCutShort) -> Response:
+    return problem("bad-request", "The body ended too early, or its chunks cannot be read.")
 
 
 def _unavailable(error: errors.Unavailable) -> Response:

@@ -72,15 +72,16 @@ def create(body: dict[str, Any]) -> Response:
     """Sign and keep a record of what an agent did.
 
     The body may have 8 MiB. The answer has the commitment to the signed bundle; its place in the
-    transparency log follows within seconds. A completed session takes no more records.
+    transparency log follows within seconds. A completed session takes no more records, and a
+    tenant that has stored all it may takes none (409 `storage-limit`).
     """
     new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
-    master_keys = services().settings.master_keys
+    settings = services().settings
     with raw_transaction() as tx:
-        draft = records.draft(tx, caller(), master_keys, new.session_id)
+        draft = records.draft(tx, caller(), settings.master_keys, new.session_id)
     signed = None if draft is None else records.sign(caller(), draft, new)
     with raw_transaction() as tx:
-        return once(tx, 201, lambda: records.add(tx, caller(), master_keys, new.session_id, signed))
+        return once(tx, 201, lambda: records.add(tx, caller(), settings, new.session_id, signed))
 
 
 @blp.route("", methods=["GET"], endpoint="list")

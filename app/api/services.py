@@ -4,11 +4,15 @@ from dataclasses import dataclass
 
 from flask import current_app
 
+from app.api.renderings import Renderings
+from app.api.room import Room
 from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
 from app.core.sealed.announcing import Announcer
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib.breaker import Breaker
+from app.lib.shares import Shares
 from app.lib.tally import Tally
 from app.queue import Bell
 from app.settings import Settings
@@ -18,7 +22,10 @@ EXTENSION = "record-service"
 
 @dataclass(frozen=True)
 class Services:
-    """The parts that `create_app` opened, shared by all requests of the process."""
+    """The parts that `create_app` opened, shared by all requests of the process.
+
+    `damage` says when damage of the log that requests met is to be written down again.
+    """
 
     settings: Settings
     database: Database
@@ -28,6 +35,10 @@ class Services:
     announcer: Announcer
     keyring: Keyring
     verifier: Verifier
+    damage: Breaker
+    large: Room
+    answers: Shares
+    renderings: Renderings
 
     def close(self) -> None:
         """Write the last counts and close every connection to PostgreSQL and Redis."""

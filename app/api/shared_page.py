@@ -21,13 +21,14 @@ from app.api.parsing import Blueprint
 from app.api.record_schemas import RecordSchema
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.api.shared_view import shown
+from app.api.shared_view import ShownBundle, shown
 from app.core import signing_keys
 from app.core.record import bundles, openings, records
 from app.core.record.openings import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
 from app.lib.visible import visible
+from app.models import Record
 
 blp = Blueprint(
     "shared_page",
@@ -82,6 +83,7 @@ blp.app_template_filter("visible")(visible)
 @blp.route("/s/<token>", methods=["GET"])
 @public
 @blp.response(200, SharedRecordSchema)
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(responses={200: {"content": {_HTML: {"schema": {"type": "string"}}}}})
 def read(token: str) -> Response:
     """Open a share link
@@ -101,10 +103,7 @@ def read(token: str) -> Response:
         if _wants_json():
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
-        master_keys = services().settings.master_keys
-        raw = bundles.read(session, master_keys, record.tenant_id, record.id)
-    with heavy.room_for(0 if raw is None else len(raw)):
-        inside = None if raw is None else shown(bundle.read(raw))
+    inside = _inside(record)
     page = render_template(
         "shared/record.html",
         style=_STYLE,
@@ -121,9 +120,18 @@ def read(token: str) -> Response:
     return Response(page, content_type=_CONTENT_TYPE)
 
 
+def _inside(record: Record) -> ShownBundle | None:
+    """Return what is to be shown of the bundle; None once it has expired."""
+    here = services()
+    with heavy.room_for(record.bundle_size, record.tenant_id):
+        with here.database.transaction(record.tenant_id) as session:
+            raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
+        return None if raw is None else shown(bundle.read(raw))
+
+
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return openings.open_link(session, link, limits.address(), request_id())
+        return openings.open_link(session, link, limits.network(), request_id())
 
 
 def _dead() -> Response:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app import counters, migrations
 from app.api import exposition, fields
 from app.api.answers import answer
-from app.api.auth import public
+from app.api.auth import probed, public
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
@@ -22,7 +22,7 @@ from app.core.gauges import Gauges
 from app.core.log import generations, publication, status
 from app.core.sealed import usage
 from app.database import database_now
-from app.errors import Unauthenticated, Unavailable
+from app.errors import LogDamaged, Unauthenticated, Unavailable
 from app.ledger.notes import Malformed
 from app.models import NO_TENANT
 
@@ -48,7 +48,7 @@ class ReadinessSchema(fields.Schema):
 
 
 @blp.route("/healthz", methods=["GET"])
-@public
+@probed
 @blp.response(200, AliveSchema)
 def healthz() -> Response:
     """Say that the process answers."""
@@ -56,7 +56,7 @@ def healthz() -> Response:
 
 
 @blp.route("/readyz", methods=["GET"])
-@public
+@probed
 @blp.response(200, ReadinessSchema)
 @blp.alt_response(503, schema=ReadinessSchema)
 def readyz() -> Response:
@@ -65,7 +65,8 @@ def readyz() -> Response:
     Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
     `worker` or `scheduler` everything is accepted and kept, and its effects wait. `master_keys` is
     among them when MASTER_KEYS lacks a key that something may be sealed under. `log` is among
-    them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …
+    them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …; it
+    is `log-damaged` as well when something of it that was read is damaged, which `audit` names.
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
     `audit` is when an audit chain was found broken, and is not verified again since, or when the
@@ -142,12 +143,15 @@ def _database_state() -> str:
 
 
 def _log_states(database: str) -> dict[str, str]:
-    """Say whether the log signs, and whether it is guarded against a rollback of the database."""
+    """Say whether the log signs and is whole, and whether it is guarded against a rollback."""
     head = "kept" if services().settings.log_head_url else status.NO_HEAD
     if database != "up":
         return {"log": "unknown", "log_head": head}
     try:
         trouble = generations.look(services().database).trouble
+        with services().database.across_tenants() as session:
+            if trouble is None and breaks.log_is_damaged(session):
+                trouble = LogDamaged.slug
     except Unavailable:
         return {"log": "unknown", "log_head": head}
     return {"log": trouble or "up", "log_head": head}
@@ -173,7 +177,7 @@ def _vouchers(session: Session) -> str:
         last = publication.current(session)
         reach = None if last is None else evidence.reach(session, last, policy, trusted)
     except Malformed:
-        return "Nobody can say: what the database holds of the log is damaged."
+        return "Unknown: the stored log data is damaged."
     return vouching.of_log(reach, others)
 
 

@@ -33,10 +33,15 @@ LONGEST_OVERLAP = 7 * 24 * 3600
 DEFAULT_OVERLAP = 24 * 3600
 
 _URL: dict[str, Any] = {
-    "description": "https, to a public address; without credentials and fragment.",
+    "description": "https, to a public address; without credentials and fragment. A key with the "
+    "role read is shown its path and query as `/***`.",
     "example": "https://hooks.example.com/records",
 }
-_MAX_IN_FLIGHT: dict[str, Any] = {"description": "How many POSTs may be out at the same time."}
+_MAX_IN_FLIGHT: dict[str, Any] = {
+    "description": "How many POSTs may be out at the same time, at most. How many are allowed now "
+    "follows how the receiver behaves: `health.concurrency`. A lower number applies within a "
+    "second, to what is not out yet."
+}
 
 
 def _distinct(event_types: Sequence[EventType]) -> None:
@@ -77,6 +82,30 @@ class WebhookChangeSchema(fields.Schema):
     status = fields.Choice(Status)
 
 
+class ConcurrencySchema(fields.Schema):
+    """How many POSTs are out at the same time, and how many may be."""
+
+    now = fields.Integer(
+        0,
+        MOST_IN_FLIGHT,
+        required=True,
+        metadata={"description": "POSTs out now, those included whose outcome is being written."},
+    )
+    allowed = fields.Integer(
+        1,
+        MOST_IN_FLIGHT,
+        required=True,
+        metadata={
+            "description": "How many may be out: `max_in_flight` unless the receiver was "
+            "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
+            "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
+            "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
+            "begins anew. Fewer are out where fewer deliveries wait, or while other slow webhooks "
+            "have taken the worker's places."
+        },
+    )
+
+
 class LaneHealthSchema(fields.Schema):
     """How the webhook's deliveries have fared of late."""
 
@@ -86,7 +115,24 @@ class LaneHealthSchema(fields.Schema):
         allow_none=True,
         metadata={"description": "When the next probe goes out; null: it is not paused."},
     )
+    failing_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "When the endpoint failed first (no connection, TLS, timeout, 429, 5xx)"
+            " and has only failed since; null: it is not failing."
+        },
+    )
     last_success_at = fields.Time(required=True, allow_none=True)
+    slow = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "Whether a POST was out for over a second, and none was answered with "
+            "2xx and sooner since. Slow webhooks share the places that they leave to quick ones; "
+            "their `concurrency` is none the lower."
+        },
+    )
+    concurrency = fields.Object(ConcurrencySchema, required=True)
 
 
 class WebhookSchema(fields.Schema):
@@ -203,7 +249,9 @@ def list_webhooks(args: dict[str, Any]) -> Response:
     """List webhooks, newest first"""
     with transaction() as session:
         return page(
-            args, lambda *where: webhooks.rows(session, caller(), *where), webhooks.represent
+            args,
+            lambda *where: webhooks.rows(session, caller(), *where),
+            lambda watched: webhooks.represent(watched, caller()),
         )
 
 
@@ -214,7 +262,7 @@ def read(webhook_id: str) -> Response:
     """Read a webhook"""
     with transaction() as session:
         found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
-        return answer(webhooks.represent(found))
+        return answer(webhooks.represent(found, caller()))
 
 
 @blp.route("/<webhook_id>", methods=["PATCH"])
@@ -231,7 +279,7 @@ def change(body: dict[str, Any], webhook_id: str) -> Response:
         changed = webhooks.change(
             session, caller(), services().settings, ids.parse("whk", webhook_id), body
         )
-        return answer(webhooks.represent(changed))
+        return answer(webhooks.represent(changed, caller()))
 
 
 @blp.route("/<webhook_id>", methods=["DELETE"])
@@ -290,4 +338,4 @@ def read_accounting(args: dict[str, Any], webhook_id: str) -> Response:
 
 
 def _with_secret(watched: Watched, secret: str) -> dict[str, Any]:
-    return {**webhooks.represent(watched), "secret": secret}
+    return {**webhooks.represent(watched, caller()), "secret": secret}

@@ -1,6 +1,6 @@
 """Agents: the AI agents that act for a tenant's people.
 
-An agent belongs to the whole tenant: a pinned key sees and describes its own and makes none.
+An agent belongs to the whole tenant: a pinned key sees its own, and makes and changes none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,8 +61,10 @@ def change(
 ) -> Agent:
     """Set the fields (`name`, `description`, `metadata`) that `wanted` names; leave the rest.
 
-    Raises `NotFound` when there is no such agent that the caller may see.
+    Raises `NotFound` when there is no such agent, and `PinnedKey` when the caller is pinned: the
+    agent's other principals would see the change.
     """
+    caller.require_no_pin()
     agent = _one(session, caller, agent_id, lock=True)
     columns = dict(wanted)
     if "metadata" in columns:

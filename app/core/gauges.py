@@ -35,6 +35,7 @@ class Gauges:
     unanchored: int
     anchoring_alarms: int
     oldest_unanchored: float
+    oldest_candidate: float
     chains_broken: int
     chains_unknown: int
     logs_unverified: int
@@ -88,6 +89,9 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
           FROM digests WHERE status IN ('pending', 'sending')) AS oldest_digest,
        trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
        trouble.oldest AS oldest_unanchored,
+       (SELECT coalesce(extract(epoch FROM (SELECT now FROM present) - min(signed_at)), 0)::float8
+          FROM checkpoints WHERE note IS NULL
+           AND generation = (SELECT max(generation) FROM log_generations)) AS oldest_candidate,
        broken.chains AS chains_broken, broken.unknown AS chains_unknown,
        broken.logs AS logs_unverified
   FROM (SELECT count(*) AS due, count(*) FILTER (WHERE age > %(overdue)s) AS overdue,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import psycopg
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.errors import Unavailable
 
 PARENTS = ("events", "deliveries", "delivery_attempts")
 WEEK = timedelta(days=7)
@@ -45,6 +46,11 @@ def make_partitions(connection: Connection, now: datetime) -> int:
     return made
 
 
+def keep(connection: Connection, days: int) -> None:
+    """Have the database refuse to drop what is younger; only the schema's owner may say so."""
+    connection.execute(text("UPDATE history_policy SET days = :days"), {"days": days})
+
+
 @dataclass(frozen=True)
 class Partition:
     """One week of one table: ids from `lower` up to, and without, `upper`."""
@@ -63,22 +69,18 @@ SELECT parent.relname, child.relname FROM pg_inherits
  ORDER BY child.relname
 """)
 
-# Open deliveries, and the events that open deliveries have yet to bring, stay.
-_IN_USE = {
-    "deliveries": text(
-        "SELECT EXISTS (SELECT 1 FROM deliveries"
-        " WHERE id >= :lower AND id < :upper AND finished_at IS NULL)"
-    ),
-    "events": text(
-        "SELECT EXISTS (SELECT 1 FROM deliveries"
-        " WHERE event_id >= :lower AND event_id < :upper AND finished_at IS NULL)"
-    ),
-}
+_DAYS_KEPT = text("SELECT days FROM history_policy")
+_DROP = text("SELECT drop_history_partition(:parent, :lower)")
+_REFUSED = (psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteState)
 
 
 def outlived(session: Session, now: datetime, history_days: int) -> list[Partition]:
-    """Return the partitions in which everything is older than `history_days`, oldest first."""
-    limit = ids.earliest_at(now - timedelta(days=history_days))
+    """Return the partitions in which everything is older than `history_days`, oldest first.
+
+    Where the last release was told of more days, the database keeps as many.
+    """
+    days = max(history_days, session.execute(_DAYS_KEPT).scalar_one())
+    limit = ids.earliest_at(now - timedelta(days=days))
     found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
     partitions = [_partition(parent, name) for parent, name in found]
     return [partition for partition in partitions if partition.upper <= limit]
@@ -90,30 +92,24 @@ def begins_at(session: Session) -> datetime | None:
     return min((ids.made_at(_partition(*each).lower) for each in found), default=None)
 
 
-def drop(session: Session, partition: Partition) -> bool:
-    """Drop a partition unless something in it is still open; return whether it went.
+class PartitionKept(Exception):
+    """The database refuses to drop a partition: it has open deliveries, or is too young."""
+
+
+def drop(session: Session, partition: Partition) -> None:
+    """Drop a partition; a refusal or a missed lock ends the caller's transaction.
 
     Waits at most 2 s for the lock, so that nobody queues behind it for longer; then the database's
-    error is raised and the next run tries again. So it does after `Unavailable`, which is raised
-    when something in it was opened meanwhile.
+    error is raised. Raises `PartitionKept` for what has open deliveries or is younger than the last
+    release's HISTORY_DAYS.
     """
-    if _is_in_use(session, partition):
-        return False
     session.execute(text("SET LOCAL lock_timeout = '2s'"))
-    session.execute(
-        text("SELECT drop_history_partition(:parent, :lower)"),
-        {"parent": partition.parent, "lower": partition.lower},
-    )
-    # Behind the lock nobody reads it any more, but who read it before may have replayed from it.
-    if _is_in_use(session, partition):
-        raise Unavailable(f"Something in {partition.name} was sent again just now.")
-    return True
-
-
-def _is_in_use(session: Session, partition: Partition) -> bool:
-    question = _IN_USE.get(partition.parent)
-    bounds = {"lower": partition.lower, "upper": partition.upper}
-    return question is not None and bool(session.scalar(question, bounds))
+    try:
+        session.execute(_DROP, {"parent": partition.parent, "lower": partition.lower})
+    except DBAPIError as error:
+        if isinstance(error.orig, _REFUSED):
+            raise PartitionKept(str(error.orig)) from error
+        raise
 
 
 def _partition(parent: str, name: str) -> Partition:

@@ -21,6 +21,8 @@ from app.errors import (
     InsufficientRole,
     Invalid,
     NotFound,
+    OutlivesParent,
+    TenantSuspended,
     Unauthenticated,
     WiderThanPin,
 )
@@ -28,6 +30,8 @@ from app.lib import api_keys
 from app.models import Agent, ApiKey
 
 _LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
+
+_IS_SUSPENDED = "SELECT is_suspended_key(%s)"
 
 _NO_KEY = "Send an API key: Authorization: Bearer <key>."
 
@@ -48,10 +52,14 @@ class NewKey:
 def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
     """Return the caller whose key this is, as the key stands at this moment.
 
-    Raises `Unauthenticated`. A text that cannot be a key costs no query.
+    Raises `Unauthenticated`, and `TenantSuspended` for a key that is good again once its tenant is
+    resumed. A text that cannot be a key costs no query.
     """
-    row = database.ask(_LOOKUP, (_digest(key_text),))
+    digest = _digest(key_text)
+    row = database.ask(_LOOKUP, (digest,))
     if row is None:
+        if database.ask(_IS_SUSPENDED, (digest,)) == (True,):
+            raise TenantSuspended("The tenant of this key was suspended by the operator.")
         raise Unauthenticated(BAD_KEY)
     tenant_id, key_id, role, agent_id, principal = row
     pin = None if agent_id is None else Pin(agent_id, principal)
@@ -77,7 +85,7 @@ class Keyring:
         digest = _digest(key_text)
         try:
             found = authenticate(self._database, key_text, request_id)
-        except Unauthenticated:
+        except (Unauthenticated, TenantSuspended):
             self._known.pop(digest, None)
             raise
         if len(self._known) >= _MOST_KNOWN:
@@ -108,12 +116,15 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     """Make a key and return it as its GET answers it, with its text as `key`, this once.
 
     Raises `InsufficientRole` for a role above the caller's own, `WiderThanPin` when a pinned caller
-    wants another pin, `Invalid` for an agent that does not exist or a time that has passed.
+    wants another pin, `Invalid` for an agent that does not exist or a time that has passed,
+    `OutlivesParent` for one after the caller's own. Without a time it is the caller's own.
     """
     _refuse_wider(caller, wanted)
+    parent = _lock_parent(session, caller)
     if wanted.pin is not None:
         _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
     _require_future(session, wanted.expires_at)
+    expires_at = _within(parent, wanted.expires_at)
     key_text = api_keys.new()
     row = ApiKey(
         tenant_id=caller.tenant_id,
@@ -124,7 +135,7 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
         pin_principal=wanted.pin and wanted.pin.principal,
         digest=api_keys.digest(key_text),
         created_by=caller.key_id,
-        expires_at=wanted.expires_at,
+        expires_at=expires_at,
     )
     session.add(row)
     session.flush()
@@ -146,18 +157,26 @@ def own(session: Session, caller: Caller) -> ApiKey:
     return _find(session, caller, caller.key_id)
 
 
-def revoke(session: Session, caller: Caller, key_id: UUID | None) -> None:
+def revoke(
+    session: Session, caller: Caller, key_id: UUID | None, *, descendants: bool = False
+) -> None:
     """End a key, at once and for good; a key that was ended before stays as it is.
 
-    Raises `NotFound`, and `CannotRevokeOwnKey` for the key in use.
+    With `descendants` also every key that it minted, that those minted, and so on. Raises
+    `NotFound`, and `CannotRevokeOwnKey` where the key in use is among them.
     """
     row = _find(session, caller, key_id, lock=True)
-    if row.id == caller.key_id:
-        raise CannotRevokeOwnKey("The key in use cannot revoke itself; use another admin key.")
-    if row.revoked_at is not None:
-        return
-    row.revoked_at = database_now(session)
-    _record(session, caller, "key.revoke", row, {"name": row.name})
+    others = _lock_descendants(session, row) if descendants else []
+    if caller.key_id in (row.id, *(other.id for other in others)):
+        raise CannotRevokeOwnKey(
+            "The key in use cannot revoke itself, nor what it descends from with all descendants; "
+            "use another admin key."
+        )
+    for ended in (row, *others):
+        if ended.revoked_at is None:
+            ended.revoked_at = database_now(session)
+            of = {} if ended is row else {"descends_from": ids.text("key", row.id)}
+            _record(session, caller, "key.revoke", ended, {"name": ended.name, **of})
 
 
 def represent(row: ApiKey) -> dict[str, Any]:
@@ -191,6 +210,46 @@ def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
         )
     if caller.pin is not None and wanted.pin != caller.pin:
         raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
+
+
+def _lock_parent(session: Session, caller: Caller) -> ApiKey:
+    """Hold the minting key as it is: whoever revokes it waits, and then finds what it minted.
+
+    Raises `Unauthenticated` when it was revoked since it was looked up.
+    """
+    query = select(ApiKey).where(ApiKey.tenant_id == caller.tenant_id, ApiKey.id == caller.key_id)
+    row = session.scalar(query.with_for_update(read=True))
+    if row is None or row.revoked_at is not None:
+        raise Unauthenticated(BAD_KEY)
+    return row
+
+
+def _within(parent: ApiKey, expires_at: datetime | None) -> datetime | None:
+    if parent.expires_at is None or expires_at is None:
+        return expires_at or parent.expires_at
+    if expires_at > parent.expires_at:
+        raise OutlivesParent(
+            FieldError("/expires_at", f"Send {rfc3339(parent.expires_at)} or earlier, or nothing."),
+            detail=f"The key that mints this one expires at {rfc3339(parent.expires_at)}.",
+        )
+    return expires_at
+
+
+def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
+    """Lock what a locked key minted, a generation at a time.
+
+    A locked key mints nothing more, so the next statement finds all that it minted.
+    """
+    found: list[ApiKey] = []
+    generation = [root.id]
+    while generation:
+        minted = select(ApiKey).where(
+            ApiKey.tenant_id == root.tenant_id, ApiKey.created_by.in_(generation)
+        )
+        children = session.scalars(minted.order_by(ApiKey.id).with_for_update()).all()
+        found += children
+        generation = [child.id for child in children]
+    return found
 
 
 def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:

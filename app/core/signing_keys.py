@@ -2,22 +2,29 @@
 
 A private key lives sealed in the database, so every process signs with the same one and a restored
 dump still verifies. A retired key signs nothing and stays: what it signed must verify for ever.
+
+Others hold what a key signed against its end (docs/formats.md). So no bundle may have a later
+`created_at` than its key's `retired_at`: who signs takes the time first and the key then, and a
+key's end is set last, a little ahead, for those who read the key before the change is committed.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
+from uuid import UUID
 
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
+from app.clock import rfc3339
 from app.core.audit import chain
-from app.core.callers import OPERATOR
 from app.database import Tx, cursor, database_now
+from app.errors import AuditChainBroken, Conflict, NotFound
 from app.lib.sealing import MasterKeys
 from app.lib.signing import PublicKey, SigningKey
 from app.models import SigningKey as SigningKeyRow
-from app.models import Tenant
 
 # Any number does, as long as nobody else uses it for another lock in this database.
 _LOCK = 7_264_301_560
@@ -33,6 +40,10 @@ class Purpose(enum.StrEnum):
 _CURRENT = """
 SELECT key_id, sealed_private_key FROM signing_keys WHERE purpose = %s AND retired_at IS NULL
 """
+
+_REVOKED = "SELECT revoked_at FROM signing_keys WHERE key_id = %s"
+_END = "UPDATE signing_keys SET retired_at = clock_timestamp() + %s WHERE key_id = %s"
+_UNTIL_COMMITTED = timedelta(seconds=10)
 
 _SEALED = "SELECT sealed_private_key FROM signing_keys WHERE key_id = %s"
 
@@ -74,23 +85,88 @@ def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
     return _opened(master_keys, key_id, bytes(row[0]))
 
 
-def rotate(session: Session, master_keys: MasterKeys) -> tuple[str | None, str]:
-    """Retire the key that signs bundles and make the next; return both ids, the old one first.
+@dataclass(frozen=True)
+class Rotation:
+    """The ids of the retired key (None if there was none) and of the current one.
+
+    `untold` are the broken chains, which have no entry of the rotation.
+    """
+
+    retired: str | None
+    current: str
+    untold: Mapping[UUID, AuditChainBroken]
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """The id of the key that signs in place of a revoked one; None if that was retired before.
+
+    `untold` are the broken chains, which have no entry of it.
+    """
+
+    successor: str | None
+    untold: Mapping[UUID, AuditChainBroken]
+
+
+def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
+    """Retire the key that signs bundles and make the next.
 
     Needs a session that sees every tenant: each has the rotation in its chain. The log's key is not
     rotated: it is the log's identity, and ends with it (`app/core/log/succession.py`).
     """
     old, new = replace(session, master_keys, Purpose.BUNDLE)
-    for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
-        chain.append(
-            session,
-            tenant_id,
-            OPERATOR,
-            "signing_key.rotate",
-            target=("signing_key", new.public.id),
-            details={"retired": old},
+    target, details = ("signing_key", new.public.id), {"retired": old}
+    untold = chain.append_to_all(session, "signing_key.rotate", target=target, details=details)
+    _settle(session, old)
+    return Rotation(old, new.public.id, untold)
+
+
+def revoke(
+    session: Session,
+    master_keys: MasterKeys,
+    key_id: str,
+    reason: str,
+    since: datetime | None = None,
+) -> Revocation:
+    """Let no signature of a key count that others had not seen by `since` (now); `reason` is told.
+
+    If it signs now, the next one is made in the same act. Sessions and chains are as for `rotate`.
+    Raises `NotFound` and `Conflict`.
+    """
+    session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    row = session.get(SigningKeyRow, key_id)
+    now = database_now(session)
+    if row is None:
+        raise NotFound(f"There is no signing key {key_id}: see `app.manage signing-key list`.")
+    if row.purpose != Purpose.BUNDLE:
+        raise Conflict(f"{key_id} is the key of a log, and ends with it: `app.manage log succeed`.")
+    if row.revoked_at is not None:
+        raise Conflict(f"{key_id} is revoked already, since {rfc3339(row.revoked_at)}.")
+    if since is not None and not row.created_at <= since <= now:
+        raise Conflict(
+            f"{key_id} was made at {rfc3339(row.created_at)}: since then, and not later than now."
         )
-    return old, new.public.id
+    signs = row.retired_at is None
+    new = replace(session, master_keys, Purpose.BUNDLE)[1].public.id if signs else None
+    row.revoked_at, row.revocation_reason = since or now, reason
+    session.flush()
+    details = {"revoked_at": rfc3339(row.revoked_at), "reason": reason, "successor": new}
+    target = ("signing_key", key_id)
+    untold = chain.append_to_all(session, "signing_key.revoke", target=target, details=details)
+    if signs:
+        _settle(session, key_id)
+    return Revocation(new, untold)
+
+
+def revoked_at(tx: Tx, key_id: str) -> datetime | None:
+    """Return since when a key is revoked, if it is."""
+    row = cursor(tx).execute(_REVOKED, (key_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _settle(session: Session, key_id: str | None) -> None:
+    """Set a key's end behind all that could still be signed with it; the last before the commit."""
+    cursor(session).execute(_END, (_UNTIL_COMMITTED, key_id))
 
 
 def replace(

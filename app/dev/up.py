@@ -35,7 +35,13 @@ HOST = "127.0.0.1"
 # What only the release process is told: the others work with the rights of the service's own role.
 _FOR_RELEASE = ("DATABASE_ADMIN_URL", "ROOT_ADMIN_KEY")
 # What operators' commands need to know of the log, where it is set.
-_OF_THE_LOG = ("LOG_ORIGIN", "LOG_HEAD_URL")
+_OF_THE_LOG = (
+    "LOG_ORIGIN",
+    "LOG_HEAD_URL",
+    "WITNESS_POLICY",
+    "LOG_REQUIRE_QUORUM",
+    "LOG_QUORUM_GRACE_SECONDS",
+)
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
 

@@ -9,7 +9,8 @@ in. One file, Python 3.8 or newer, the standard library alone; it opens no conne
 file. Take it from where you trust it: the copy inside a pack was put there by whoever made that.
 
 --key     public keys (Ed25519, in PEM or as a JSON Web Key Set) that you have from elsewhere: those
-          that signed the bundle and the pack
+          that signed the bundle and the pack. What a set says of a key's end counts: what was
+          signed with it later is INVALID, and with a revoked key whatever others did not see before
 --policy  a C2SP tlog-policy: the logs and witnesses that you trust, and how many of them you need
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
@@ -28,8 +29,12 @@ and last what all of it comes to. It ends with
 
 What VALID does not mean: that the record tells the truth. It means that nobody changed it.
 
-From top to bottom: what is printed, JSON, Ed25519, signed notes and the Merkle tree, RSA and ECDSA,
-certificates and timestamps, the ZIP, the pack, the audit chain, the command line.
+All of it is checked in this file, by nothing but Python's hashes and integers. From top to bottom:
+what is printed, JSON, Ed25519, signed notes and the Merkle tree, the ZIP, the pack, the audit
+chain, the command line. Last, and for timestamps alone, come DER, RSA, ECDSA and X.509. They do
+what `openssl ts -verify` does for you (README.txt of a pack has that line): the timestamp is of the
+checkpoint's bytes, by a certificate for timestamping that leads to the root and was valid then. If
+you run that instead, and find in the timestamp the time that anchor.json tells, skip them.
 """
 
 from __future__ import annotations
@@ -44,10 +49,11 @@ import re
 import struct
 import sys
 import zlib
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, BinaryIO, Callable, Dict, Iterable, NamedTuple, Tuple, Union
 
 MAX_PACK, MAX_BUNDLE, MAX_SMALL = 512 << 20, 16 << 20, 1 << 20
+MAX_SECONDS = 253402300799  # to the end of the year 9999
 MAX_LINE = 16 << 20  # of an exported chain; its trailer has up to a hundred timestamps
 Data = Union[bytes, memoryview]
 
@@ -188,6 +194,14 @@ def matched(pattern: str, text: str, why: str) -> re.Match[str]:
         raise Invalid(why)
     return found
 
+def instant(text: Any) -> str:
+    """Return a time in UTC, in the one spelling that the service has; such texts sort by time."""
+    form = r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\.[0-9]{6}Z"
+    return matched(form, str(text), f"{str(text)[:40]!r} is not a time in UTC with microseconds")[0]
+
+def written(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
 def from_base64(text: str) -> bytes:
     whole = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
     require(re.fullmatch(whole, text), "this is not base64")
@@ -255,16 +269,26 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
 
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
-def public_keys(data: bytes) -> list[bytes]:
+class End(NamedTuple):
+    """When a key ceased to sign, as the key set says; None for what did not happen."""
+    retired: str | None = None
+    revoked: str | None = None
+    reason: str = ""
+
+def public_keys(data: bytes) -> list[tuple[bytes, End]]:
     """Return the keys in PEM, or in a JSON Web Key Set (RFC 7517, RFC 8037), but for a log's."""
     if data.strip()[:1] != b"{":
-        return [public_key(data)]
+        return [(public_key(data), End())]
     keys = read_json(data).get("keys")
-    keys = [each for each in keys if type(each) is dict] if type(keys) is list else []
-    found = [from_base64(f"{each.get('x')}=".replace("-", "+").replace("_", "/")) for each in keys
-             if [each.get("kty"), each.get("crv")] == ["OKP", "Ed25519"]
-             and each.get("purpose") != "log"]
-    require({len(key) for key in found} == {32}, "this has no Ed25519 key that signs bundles")
+    found = []
+    for each in keys if type(keys) is list else []:
+        if (type(each) is dict and [each.get("kty"), each.get("crv")] == ["OKP", "Ed25519"]
+                and each.get("purpose") != "log"):
+            key = from_base64(f"{each.get('x')}=".replace("-", "+").replace("_", "/"))
+            told = [each.get(name) for name in ("retired_at", "revoked_at")]
+            retired, revoked = [None if when is None else instant(when) for when in told]
+            found.append((key, End(retired, revoked, str(each.get("revocation_reason") or ""))))
+    require({len(key) for key, _ in found} == {32}, "this has no Ed25519 key that signs bundles")
     return found
 
 def public_key(pem: bytes) -> bytes:
@@ -419,8 +443,8 @@ def check_log_key(key: Key, policy: Policy | None) -> str:
     require(key in policy.logs, f"{key.name}, with this key, is no log that the policy lists")
     return f"the policy lists {key.name}"
 
-def check_cosignatures(anchor: Anchor, policy: Policy | None) -> str:
-    """Hold the cosignatures of a checkpoint to the policy."""
+def check_cosignatures(anchor: Anchor, policy: Policy | None, found: list[tuple[str, str]]) -> str:
+    """Hold the cosignatures of a checkpoint to the policy; add to `found` when each was made."""
     if policy is None:
         raise NotChecked(f"{len(anchor.lines)}, by whom is not said: give --policy")
     witnesses = {key[:2]: (name, key) for name, key in policy.witnesses.items()
@@ -432,12 +456,511 @@ def check_cosignatures(anchor: Anchor, policy: Policy | None) -> str:
         text = b"cosignature/v1\ntime %d\n" % seconds + anchor.text
         holds = seconds < 1 << 63 and ed25519_verifies(key.public, signature, text)
         require(holds, f"the cosignature of {key.name} does not hold")
+        made = datetime.fromtimestamp(min(seconds, MAX_SECONDS), timezone.utc)
+        found.append((written(made), name))
         good.add(name)
-    found = (f"{len(good)} by witnesses of the policy, {len(anchor.lines) - len(ours)} others not "
-             f"checked; the policy's quorum {policy.quorum} is")
+    said = (f"{len(good)} by witnesses of the policy, {len(anchor.lines) - len(ours)} others not "
+            f"checked; the policy's quorum {policy.quorum} is")
     if not policy.is_met_by(good):
-        raise Incomplete(f"{found} not met")
-    return f"{found} met"
+        raise Incomplete(f"{said} not met")
+    return f"{said} met"
+
+# --- The ZIP: nothing but the bytes that its files make, so nothing hides in it -------------------
+
+LOCAL, CENTRAL, END = map(struct.Struct, ("<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"))
+MADE = (0x314, 20, 0, 0, 0, 0x21, 0, 0, 0, 0, 0o100644 << 16)  # all but names, sizes and places
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+Files = Dict[str, memoryview]
+
+def unzip(path: pathlib.Path) -> Files:
+    """Take a ZIP apart that must be as packs are: stored, sorted, dated 1980, nothing between.
+
+    Of its directory only names and lengths are read: the rest is made anew, and must be the same.
+    """
+    files: Files = {}
+    data, offset = memoryview(read_file(path, MAX_PACK)), 0
+    if len(data) < END.size or bytes(data[:2]) != b"PK":
+        raise Unreadable("this is not a ZIP")
+    count, _, start = END.unpack(data[-END.size :])[4:7]
+    at = start
+    while len(files) < min(count, 64):
+        require(at + CENTRAL.size <= len(data), "the ZIP's directory is cut off")
+        told = CENTRAL.unpack(data[at : at + CENTRAL.size])
+        require(told[1:7] + told[11:16] == MADE, "the ZIP was made or changed by another program, "
+                "and may hide something: unzip it, and check the folder (verify.py FOLDER)")
+        length, name_length = told[9:11]
+        raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
+        name, begin = raw.decode("latin-1"), offset + LOCAL.size + name_length
+        good = FILE_NAME.fullmatch(name) and name > max(files, default="")
+        require(good, f"{name[:64]!r} is no name of a file in a pack, or not in its order")
+        files[name] = content = data[begin : begin + length]
+        sizes = (zlib.crc32(content), length, length, name_length)
+        head = LOCAL.pack(b"PK\3\4", *MADE[1:6], *sizes, 0) + raw
+        entry = CENTRAL.pack(b"PK\1\2", *MADE[:6], *sizes, *MADE[6:], offset) + raw
+        same = data[offset:begin] == head and data[at : at + len(entry)] == entry
+        require(same, f"{name}: its bytes or what the ZIP says of it are not as they must be")
+        offset, at = begin + length, at + len(entry)
+    end = END.pack(b"PK\5\6", 0, 0, len(files), len(files), at - start, start, 0)
+    require(offset == start and data[at:] == end, "something else is in the ZIP than its files")
+    return files
+
+def read_folder(folder: pathlib.Path) -> Files:
+    """Read the files of an unzipped pack; a link or a folder among them is refused."""
+    files: Files = {}
+    for path in sorted(folder.iterdir()):
+        plain = path.is_file() and not path.is_symlink() and FILE_NAME.fullmatch(path.name)
+        require(plain and len(files) < 64, f"{path.name[:64]!r} is not a plain file of a pack")
+        files[path.name] = memoryview(read_file(path, MAX_PACK - sum(map(len, files.values()))))
+    return files
+
+def read_file(path: pathlib.Path, limit: int) -> bytes:
+    with path.open("rb") as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise Unreadable(f"{path} has more than {limit} bytes")
+    return data
+
+# --- The pack ------------------------------------------------------------------------------------
+
+STAMPED = {"checkpoint.tsr", "tsa-chain.pem"}
+SUMMED = {"README.txt", "anchor.json", "bundle.json", "bundle.sig", "checkpoint", "pack-key.pem",
+          "prov.json", "public-key.pem", "record.tlog-proof", "verify.py"}
+OTHERS = {"SHA256SUMS", "SHA256SUMS.sig", "manifest.json"}
+
+class Pack:
+    """The checks of one pack. What one of them finds, later ones use."""
+
+    def __init__(self, options: argparse.Namespace, report: Report) -> None:
+        self.here = pathlib.Path(__file__).resolve().parent
+        self.path, self.options, self.report = options.path or self.here, options, report
+        self.files: Files = {}
+        self.sums: dict[str, str] = {}
+        self.found: dict[str, Any] = {}
+        self.cosigned: list[tuple[str, str]] = []  # when each witness of the policy did
+
+    def check(self) -> int:
+        """Make every check; return the exit code."""
+        attempt, options = self.report.attempt, self.options
+        if not attempt("folder" if self.path.is_dir() else "archive", self.open):
+            return self.report.ended([], "", "")
+        attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
+        attempt("SHA256SUMS", self.read_sums)
+        for name, digest in sorted(self.sums.items()):
+            if name not in self.files:
+                attempt(name, refuse, Incomplete(f"{name} is not here"))
+            elif sha256(self.files[name]).hex() != digest:
+                attempt(name, refuse, Invalid("its SHA-256 is not that of SHA256SUMS"))
+        attempt("bundle.json", self.read_bundle)
+        attempt("bundle.sig", self.check_signature, "bundle.json", "public-key.pem")
+        bundle = attempt("public-key.pem", self.check_key, "public-key.pem")
+        packer = attempt("pack-key.pem", self.check_key, "pack-key.pem")
+        attempt("anchor.json", self.read_anchor)
+        attempt("inclusion", self.check_inclusion)
+        attempt("checkpoint", self.check_same, "checkpoint", lambda: self.need("anchor").note)
+        attempt("the log's key", lambda: check_log_key(self.need("anchor").key, options.policy))
+        attempt("record.tlog-proof", self.check_same, "record.tlog-proof", self.expected_proof)
+        attempt("manifest.json", self.check_same, "manifest.json", self.expected_manifest)
+        attempt("prov.json", self.check_prov, packer)
+        attempt("README.txt", self.check_told, packer, "nothing of it is held to anything: it is")
+        attempt("release", lambda: self.check_told(packer, f"{self.need('release')} is"))
+        anchor = self.found.get("anchor")
+        if anchor and (anchor.lines or options.policy):
+            attempt("cosignatures", check_cosignatures, anchor, options.policy, self.cosigned)
+        if STAMPED.issubset(self.sums) or self.found.get("timestamp"):
+            attempt("checkpoint.tsr", self.check_timestamp)
+            attempt("tsa-chain.pem", check_authority, options.tsa_ca)
+        elif options.tsa_ca is not None:
+            attempt("checkpoint.tsr", refuse, NotChecked("there is none to hold to --tsa-ca"))
+        self.check_times(bundle, packer)
+        attempt("verify.py", self.check_verifier)
+        needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
+        besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
+        return self.report.ended(needed, "" if bundle else "THE PACK'S",
+                                 besides if bundle and not packer else "")
+
+    def open(self) -> str:
+        self.files = (read_folder if self.path.is_dir() else unzip)(self.path)
+        return f"{len(self.files)} files, and nothing besides"
+
+    def need(self, what: str) -> Any:
+        if what not in self.found:
+            raise NotChecked("this needs what a check above did not find")
+        return self.found[what]
+
+    def view(self, name: str, limit: int = MAX_SMALL) -> memoryview:
+        if name not in self.files:
+            raise Incomplete(f"{name} is not here")
+        require(len(self.files[name]) <= limit, f"{name} has more than {limit} bytes")
+        return self.files[name]
+
+    def read(self, name: str) -> bytes:
+        return bytes(self.view(name))
+
+    def check_same(self, name: str, expected: Callable[[], bytes]) -> None:
+        """Check a file that says nothing of its own."""
+        require(expected() == self.read(name), "it is not exactly what follows from what is signed")
+
+    def check_signature(self, name: str, key_file: str) -> str:
+        key, signature = public_key(self.read(key_file)), name.replace(".json", "") + ".sig"
+        holds = ed25519_verifies(key, self.read(signature), self.view(name, MAX_BUNDLE))
+        require(holds, f"it is not the signature of {name} by {key_file}")
+        return f"it is the signature of {name} by the key {key_id(key)}"
+
+    def read_sums(self) -> None:
+        """Read which files there must be, in the one order and spelling of `sha256sum`."""
+        text = str(self.read("SHA256SUMS"), "latin-1")
+        sums = {name: digest for digest, name in re.findall("([0-9a-f]{64})  (.+)\n", text)}
+        lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+        require(text == lines, "it is not a list of digests and names in order")
+        require(set(sums) in (SUMMED, SUMMED | STAMPED), "it names other files than a pack has")
+        self.sums = sums
+        extra = sorted(set(self.files) - OTHERS - set(sums))
+        require(not extra, f"it has no file that is called {', '.join(extra)}")
+
+    def check_key(self, name: str) -> str:
+        """Hold a key of the pack to those from outside."""
+        key, bundle_key = public_key(self.read(name)), public_key(self.read("public-key.pem"))
+        if self.options.key is None:
+            raise NotChecked(f"only the pack says whose key {key_id(key)} is: give --key")
+        if key in self.options.key:
+            _, revoked, reason = self.options.key[key]
+            if revoked and name == "pack-key.pem":
+                raise NotChecked(f"{key_id(key)} was revoked at {revoked} ({reason}): have the "
+                                 "service make the pack anew")
+            return f"{key_id(key)} was given by --key"
+        require(key != bundle_key, f"{key_id(key)} is none of the keys given by --key")
+        raise NotChecked(f"{key_id(key)} signed the pack alone: if the service has it, give it too")
+
+    def read_bundle(self) -> str:
+        """Read the bundle, as far as other files speak of it."""
+        data = self.view("bundle.json", MAX_BUNDLE)
+        schema, record, named, _, _, _ = members(read_json(data), BUNDLE)
+        known = schema == "records/bundle/v1" and type(record.get("id")) is str
+        require(known, "this is not a bundle of a kind that this program knows")
+        key = key_id(public_key(self.read("public-key.pem")))
+        require(named == key, "it names another key than public-key.pem")
+        self.found.update(record_id=record["id"], digest=sha256(data).hex(),
+                          created_at=record.get("created_at"))
+        return f"it is the bundle of {record['id']}"
+
+    def read_anchor(self) -> str:
+        """Read where the record is in the log, and check the log's signature."""
+        anchored = read_canonical(self.view("anchor.json"))
+        schema, release, said, vkey, proof, lines, timestamp = members(anchored, ANCHOR)
+        require(schema == "records/anchor/v1", "this is not an anchor of a kind that is known here")
+        anchor = read_anchor(vkey, proof, lines)
+        others = [] if timestamp is None else [f"a timestamp of {members(timestamp, STAMP)[0]}"]
+        if lines:
+            others.append("one cosignature" if len(lines) == 1 else f"{len(lines)} cosignatures")
+        true = "the service's own log" + (f", with {' and '.join(others)}" if others else " alone")
+        require(said == true, f"anchored_by is not what follows: {true}")
+        self.found.update(anchor=anchor, release=release, timestamp=timestamp)
+        return f"its checkpoint is signed by {anchor.key.name}"
+
+    def check_inclusion(self) -> str:
+        leaf = {"type": "record", "bundle_sha256": self.need("digest")}
+        self.found["included"] = check_inclusion(self.need("anchor"), leaf)
+        return str(self.found["included"])
+
+    def end(self, name: str) -> End:
+        """Return the end of a key that --key gave."""
+        return End(*self.options.key[public_key(self.read(name))])
+
+    def seen(self) -> str:
+        """Return when others, whom the caller trusts, had seen the log with this bundle in it."""
+        self.need("included")
+        found = [self.found["stamped"]] if self.options.tsa_ca and "stamped" in self.found else []
+        for moment, _ in self.cosigned:
+            names = [name for when, name in self.cosigned if when <= moment]
+            if self.options.policy.quorum != "none" and self.options.policy.is_met_by(names):
+                found.append(moment)
+        return min(found, default="")
+
+    def check_times(self, bundle: bool, packer: bool) -> None:
+        """Check what was signed with keys that --key gave, and that ended, as it says."""
+        if bundle and self.end("public-key.pem") != End():
+            self.report.attempt("time of bundle.sig", self.check_bundle_time)
+        if packer and self.end("pack-key.pem") != End():
+            self.report.attempt("time of SHA256SUMS.sig", self.check_pack_time)
+
+    def check_bundle_time(self) -> str:
+        """Check that the bundle was signed before its key ended.
+
+        What others saw shows that. `created_at` is the word of who signed: it can only tell
+        against the bundle.
+        """
+        (retired, revoked, reason), seen = self.end("public-key.pem"), self.seen()
+        others = "whom --tsa-ca or --policy trusts had seen it in the log by then"
+        require(not revoked or "" < seen <= revoked,
+                f"its key was revoked at {revoked} ({reason}), and nobody {others}")
+        if retired and not "" < seen <= retired:
+            said, why = instant(self.need("created_at")), f"its key was retired at {retired}"
+            require(said <= retired, f"{why}, and it says itself that it was made at {said}")
+            if not revoked:
+                raise NotChecked(f"{why}; that it is older is its own word, and nobody {others}")
+        return f"others had seen it in the log by {seen}, before its key ended"
+
+    def check_pack_time(self) -> str:
+        """Check that nothing in the pack is later than the end of the key that signed it."""
+        known = [instant(self.need("created_at")), self.found.get("stamped", ""),
+                 *(when for when, _ in self.cosigned)]
+        retired, newest = self.end("pack-key.pem").retired or "", max(known)
+        why = f"its key was retired at {retired}, and the newest in it is of {newest}"
+        require(newest <= retired, why)
+        return why
+
+    def expected_proof(self) -> bytes:
+        """Return the C2SP tlog-proof that says the same as anchor.json."""
+        anchor: Anchor = self.need("anchor")
+        lines = ["c2sp.org/tlog-proof@v1", f"index {anchor.place}", *map(to_base64, anchor.path)]
+        signed = "".join(f"\u2014 {name} {to_base64(key_hash + payload)}\n"
+                         for name, key_hash, payload in dict.fromkeys(anchor.lines))
+        return "\n".join([*lines, "", ""]).encode() + anchor.note + signed.encode()
+
+    def expected_manifest(self) -> bytes:
+        """Return the manifest, which is not signed: all in it must follow from what is."""
+        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
+        checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
+        names = {*self.sums, *OTHERS} - {"manifest.json"}
+        return write_json({
+            "schema": "records/manifest/v1", "record_id": record_id, "release": release,
+            "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
+            "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
+                      ((name, self.view(name, MAX_PACK)) for name in names)}})
+
+    def check_prov(self, packer: bool) -> str:
+        """Check which bundle prov.json is about. It can be large, and is not parsed."""
+        named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
+        require(named == [self.need("digest").encode()], "it is not about this bundle")
+        return self.check_told(packer, "it names the bundle's digest: all else in it is")
+
+    def check_told(self, packer: bool, what: str) -> str:
+        """Say whose word it is that follows from nothing else that is signed."""
+        if not packer:
+            raise NotChecked(f"{what} the word of whoever packed, and nobody says who that is")
+        return f"{what} the word of whoever packed, with a key that --key gave"
+
+    def check_timestamp(self) -> str:
+        told, stamped = self.need("timestamp"), self.read("checkpoint")
+        response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
+        found = check_timestamp(response, stamped, chain, self.options.tsa_ca)
+        same = told == {"gen_time": found, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
+        require(same, "anchor.json tells of another timestamp")
+        self.found["stamped"] = found
+        return f"it is a timestamp of the checkpoint at {found}"
+
+    def check_verifier(self) -> None:
+        """Hold the pack's verify.py to this program."""
+        theirs = self.read("verify.py")
+        its = f"its SHA-256 is {sha256(theirs).hex()}"
+        if self.path.resolve() == self.here:
+            raise NotChecked(f"this program came with the pack and cannot vouch for itself; {its}")
+        if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
+            raise NotChecked(f"it is not this program, but another release or not ours; {its}")
+
+def check_authority(authorities: list[Certificate] | None) -> None:
+    if authorities is None:
+        raise NotChecked("only the pack says whose root the timestamp's chain ends with: --tsa-ca")
+
+# --- The audit chain -----------------------------------------------------------------------------
+
+class Chain:
+    """An exported audit chain, read line by line: of each entry only its hash is kept."""
+
+    def __init__(self) -> None:
+        self.hashes, self.last = bytearray(32), 0  # before the first entry stand zeros
+        self.tenant = self.action = ""  # as the last entry says
+        self.names: dict[str, None] = {}  # of the chain, as its anchors say
+        self.trailer: dict[str, Any] = {}
+        self.anchors: list[tuple[Anchor, dict[str, Any]]] = []
+
+    def hash_at(self, seq: int) -> bytes:
+        return bytes(self.hashes[32 * seq : 32 * seq + 32])
+
+    def read(self, stream: BinaryIO) -> str:
+        """Recompute every entry up to the trailer."""
+        for line in iter(lambda: stream.readline(MAX_LINE), b""):
+            require(not self.trailer, "something follows the trailer")
+            if not line.endswith(b"\n"):
+                raise Incomplete(f"the line after entry {self.last} is cut off")
+            try:
+                self.take(line[:-1])
+            except Invalid as error:
+                raise Invalid(f"entry {self.last + 1}: {error}") from None
+        if not self.trailer:
+            raise Incomplete("the export has no trailer, so its end may be missing")
+        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
+
+    def take(self, line: bytes) -> None:
+        """Check the next entry, or keep the trailer."""
+        entry = read_json(line)
+        if isinstance(entry, dict) and entry.get("type") == "trailer":
+            self.trailer = read_canonical(line)
+            return
+        seq, before, stated, tenant, action = members(entry, ENTRY)[:5]
+        follows = seq == self.last + 1 and before == self.hash_at(self.last)
+        require(follows, "it does not follow the entry before")
+        # What is hashed is the line without this member.
+        hashed = line.replace(b'"hash":"%b",' % stated.hex().encode(), b"", 1)
+        whole = {**read_json(hashed), "hash": stated.hex()} == entry
+        require(whole and sha256(hashed) == stated, "its hash is not that of what it says")
+        good = tenant == self.tenant if seq > 1 else action == "tenant.create"
+        require(good, "it is of another chain, or not how one begins")
+        self.hashes += stated
+        self.last, self.tenant, self.action = seq, tenant, action
+
+    def check_trailer(self) -> None:
+        _, entries, head, listed, total = members(self.trailer, TRAILER)
+        seq, digest = members(head, "seq:int hash:hash")
+        good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
+        require(good and total >= len(listed), "it is not about what stands before it")
+        if total and not listed:
+            raise Incomplete(f"none of the {total} anchors is listed")
+
+    def check_head(self, seq: int, digest: str) -> None:
+        if seq > self.last:
+            raise Incomplete("the chain ends before it")
+        require(self.hash_at(seq).hex() == digest, "the chain has another entry there")
+
+    def read_anchor(self, value: Any) -> str:
+        """Check that the log has a leaf with the hash of this chain's entry."""
+        seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
+        require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
+        self.names[named.hex()] = None
+        if [vkey, proof, lines, response, chain] == [None, None, [], None, None]:
+            raise NotChecked("it waits for its place in the log")
+        vkey, proof = members({"vkey": vkey, "log_proof": proof}, "vkey:str log_proof:dict")
+        anchor = read_anchor(vkey, proof, lines)
+        leaf = {"seq": seq, "hash": digest.hex(), "at": at, "chain": named.hex()}
+        found = check_inclusion(anchor, {"type": "audit-head", **leaf})
+        self.anchors.append((anchor, value))
+        return f"entry {seq}: {found}"
+
+    def check_name(self, kept: str | None, held: int, anchored: int) -> str:
+        """Check that it is the chain that the caller means: by its name, or a head that was kept.
+
+        A leaf of the log names a chain, and no tenant: anybody's leaf may carry any name.
+        """
+        name = kept or min(self.names, default="nothing")
+        said = f"its anchors say {', '.join(self.names) or 'nothing'}, its entries {self.tenant}"
+        require({name}.issuperset(self.names), f"{said}: that is not one chain, or not {name}")
+        if kept and anchored:
+            return f"{said}: --chain names it, and a log that the policy lists has it"
+        if 0 < held >= anchored:
+            return f"{said}: it leads through entry {held}, which --head gave"
+        raise NotChecked(f"{said}, and nobody else says whose it is: give --chain and --policy")
+
+def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -> str:
+    told = {name: value[name] for name in ("timestamp", "tsa_chain")}
+    response, chain = members(told, "timestamp:str tsa_chain:str")
+    found = check_timestamp(from_base64(response), anchor.note, chain.encode(), trusted)
+    return f"its checkpoint was there at {found}"
+
+def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
+    """Check all anchors; return the newest entry of those in logs that are known from outside."""
+    attempt = report.attempt
+    for number, value in enumerate(chain.trailer["anchors"], 1):
+        name = f"anchor {number}"
+        if attempt(name, chain.read_anchor, value):
+            anchor = chain.anchors[-1][0]
+            if anchor.lines or options.policy:
+                attempt(f"{name} cosignatures", check_cosignatures, anchor, options.policy, [])
+            if (value["timestamp"], value["tsa_chain"]) != (None, None):
+                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, options.tsa_ca)
+    keys = dict.fromkeys(anchor.key for anchor, _ in chain.anchors)
+    known = [key for key in keys if attempt("the log's key", check_log_key, key, options.policy)]
+    if not chain.anchors:
+        attempt("anchors", refuse, NotChecked("none is in a log"))
+    if any(value["timestamp"] for _, value in chain.anchors):
+        attempt("timestamps' roots", check_authority, options.tsa_ca)
+    return max((value["seq"] for anchor, value in chain.anchors if anchor.key in known), default=0)
+
+def check_audit(options: argparse.Namespace, report: Report) -> int:
+    """Check an exported audit chain; return the exit code."""
+    form, why = "([1-9][0-9]{0,15}):([0-9a-f]{64})", "it is not as --help says"
+    heads = [matched(form, head, f"--head {head}: {why}") for head in options.head]
+    if options.chain is not None:
+        matched("[0-9a-f]{64}", options.chain, f"--chain {options.chain}: {why}")
+    chain, held, anchored, besides = Chain(), 0, 0, ""
+    with options.path.open("rb") as stream:
+        report.attempt("entries", chain.read, stream)
+    for head in heads:
+        if report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2]):
+            held = max(held, int(head[1]))
+    if chain.trailer and report.attempt("trailer", chain.check_trailer):
+        anchored = check_anchors(chain, options, report)
+    through = max(held, anchored)
+    if not report.attempt("chain", chain.check_name, options.chain, held, anchored):
+        besides = "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
+    if 0 < through == chain.last - 1 and chain.action == "audit.export":
+        # An export ends with the entry that it made of itself, which no anchor can cover yet.
+        besides += f", BUT FOR ENTRY {chain.last}, THE EXPORT'S OWN, WHICH NOTHING COVERS"
+    elif through < chain.last:
+        report.attempt(f"entries {through + 1} to {chain.last}", refuse, NotChecked(
+            "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
+    return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
+
+# --- The command line ----------------------------------------------------------------------------
+
+def plain(data: bytes) -> bytes:
+    """Return a text in UTF-8 with bare newlines, also where Windows saved it with others."""
+    marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb": "utf-8-sig"}
+    if data[:2] in marks:
+        data = str(data, marks[data[:2]], "replace").encode()
+    require(b"\0" not in data, "this is UTF-16 without a mark, or no text: save it as UTF-8")
+    return data.replace(b"\r\n", b"\n")
+
+def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
+    try:
+        return read(plain(read_file(pathlib.Path(name), MAX_SMALL)))
+    except Verdict as error:
+        raise Unreadable(f"{name}: {error}") from None
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    audit = arguments[:1] == ["audit"]
+    parser = argparse.ArgumentParser(
+        "verify.py audit" if audit else "verify.py", allow_abbrev=False, description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    if audit:
+        parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
+        parser.add_argument("--chain", metavar="NAME")
+        parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
+    else:
+        parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+        parser.add_argument("--key", metavar="FILE", action="append")
+    parser.add_argument("--policy", metavar="FILE")
+    parser.add_argument("--tsa-ca", metavar="PEM")
+    parser.add_argument("--strict", action="store_true")
+    return parser.parse_args(arguments[1:] if audit else arguments,
+                             argparse.Namespace(audit=audit, key=None))
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the command line says; return the exit code."""
+    # Of all that is said of one key counts that it was revoked, else that it was retired.
+    keys = [each for name in options.key or [] for each in read_root(name, public_keys)]
+    ended = sorted(keys, key=lambda each: (each[1].revoked is not None, each[1].retired or ""))
+    options.key = options.key and dict(ended)
+    options.policy = options.policy and read_root(options.policy, Policy)
+    options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    report = Report(strict=options.strict)
+    return check_audit(options, report) if options.audit else Pack(options, report).check()
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run as a program; return the exit code."""
+    try:
+        try:
+            return run(parse(sys.argv[1:] if arguments is None else arguments))
+        except (Unreadable, Verdict, OSError) as error:
+            show(f"COULD NOT BE READ: {error}")
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
+            # What nobody thought of must not look like a verdict, nor be a page of Python.
+            show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
+    except OSError:
+        # Nobody reads on, or nothing can be written. Python would complain once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 2
 
 # --- DER (X.690), RSA (RFC 8017) and ECDSA (FIPS 186-5) -------------------------------------------
 
@@ -640,7 +1163,9 @@ class Certificate:
 
     def check(self, moment: datetime) -> None:
         """Check what holds for every certificate of a chain."""
-        require(self.begin <= moment <= self.end, f"a certificate was not valid at {moment}")
+        why = f"when the timestamp was made ({written(moment)}), a certificate of its authority"
+        require(moment >= self.begin, f"{why} was not valid yet: from {written(self.begin)} on")
+        require(moment <= self.end, f"{why} had expired: it was valid until {written(self.end)}")
         for name, (critical, _) in self.extensions.items():
             if critical and name not in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE):
                 raise NotChecked(f"a certificate's critical extension {name} is not understood")
@@ -740,7 +1265,7 @@ def check_timestamp(response: bytes, data: bytes, chain: bytes,
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
     check_chain(signer, known, roots, found)
-    return found.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return written(found)
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:
     """Check what is signed: the kind and digest of the content, and which certificate signed."""
@@ -759,437 +1284,6 @@ def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> N
             raise NotChecked("the certificate is named by a digest this program does not check")
         same = hashed.content == hashlib.new(by, signer.raw).digest()
         require(same, "the signed attributes name another certificate")
-
-# --- The ZIP: nothing but the bytes that its files make, so nothing hides in it -------------------
-
-LOCAL, CENTRAL, END = map(struct.Struct, ("<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"))
-MADE = (0x314, 20, 0, 0, 0, 0x21, 0, 0, 0, 0, 0o100644 << 16)  # all but names, sizes and places
-FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-Files = Dict[str, memoryview]
-
-def unzip(path: pathlib.Path) -> Files:
-    """Take a ZIP apart that must be as packs are: stored, sorted, dated 1980, nothing between.
-
-    Of its directory only names and lengths are read: the rest is made anew, and must be the same.
-    """
-    files: Files = {}
-    data, offset = memoryview(read_file(path, MAX_PACK)), 0
-    if len(data) < END.size or bytes(data[:2]) != b"PK":
-        raise Unreadable("this is not a ZIP")
-    count, _, start = END.unpack(data[-END.size :])[4:7]
-    at = start
-    while len(files) < min(count, 64):
-        require(at + CENTRAL.size <= len(data), "the ZIP's directory is cut off")
-        told = CENTRAL.unpack(data[at : at + CENTRAL.size])
-        require(told[1:7] + told[11:16] == MADE, "the ZIP was made or changed by another program, "
-                "and may hide something: unzip it, and check the folder (verify.py FOLDER)")
-        length, name_length = told[9:11]
-        raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
-        name, begin = raw.decode("latin-1"), offset + LOCAL.size + name_length
-        good = FILE_NAME.fullmatch(name) and name > max(files, default="")
-        require(good, f"{name[:64]!r} is no name of a file in a pack, or not in its order")
-        files[name] = content = data[begin : begin + length]
-        sizes = (zlib.crc32(content), length, length, name_length)
-        head = LOCAL.pack(b"PK\3\4", *MADE[1:6], *sizes, 0) + raw
-        entry = CENTRAL.pack(b"PK\1\2", *MADE[:6], *sizes, *MADE[6:], offset) + raw
-        same = data[offset:begin] == head and data[at : at + len(entry)] == entry
-        require(same, f"{name}: its bytes or what the ZIP says of it are not as they must be")
-        offset, at = begin + length, at + len(entry)
-    end = END.pack(b"PK\5\6", 0, 0, len(files), len(files), at - start, start, 0)
-    require(offset == start and data[at:] == end, "something else is in the ZIP than its files")
-    return files
-
-def read_folder(folder: pathlib.Path) -> Files:
-    """Read the files of an unzipped pack; a link or a folder among them is refused."""
-    files: Files = {}
-    for path in sorted(folder.iterdir()):
-        plain = path.is_file() and not path.is_symlink() and FILE_NAME.fullmatch(path.name)
-        require(plain and len(files) < 64, f"{path.name[:64]!r} is not a plain file of a pack")
-        files[path.name] = memoryview(read_file(path, MAX_PACK - sum(map(len, files.values()))))
-    return files
-
-def read_file(path: pathlib.Path, limit: int) -> bytes:
-    with path.open("rb") as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise Unreadable(f"{path} has more than {limit} bytes")
-    return data
-
-# --- The pack ------------------------------------------------------------------------------------
-
-STAMPED = {"checkpoint.tsr", "tsa-chain.pem"}
-SUMMED = {"README.txt", "anchor.json", "bundle.json", "bundle.sig", "checkpoint", "pack-key.pem",
-          "prov.json", "public-key.pem", "record.tlog-proof", "verify.py"}
-OTHERS = {"SHA256SUMS", "SHA256SUMS.sig", "manifest.json"}
-
-class Pack:
-    """The checks of one pack. What one of them finds, later ones use."""
-
-    def __init__(self, options: argparse.Namespace, report: Report) -> None:
-        self.here = pathlib.Path(__file__).resolve().parent
-        self.path, self.options, self.report = options.path or self.here, options, report
-        self.files: Files = {}
-        self.sums: dict[str, str] = {}
-        self.found: dict[str, Any] = {}
-
-    def check(self) -> int:
-        """Make every check; return the exit code."""
-        attempt, options = self.report.attempt, self.options
-        if not attempt("folder" if self.path.is_dir() else "archive", self.open):
-            return self.report.ended([], "", "")
-        attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
-        attempt("SHA256SUMS", self.read_sums)
-        for name, digest in sorted(self.sums.items()):
-            if name not in self.files:
-                attempt(name, refuse, Incomplete(f"{name} is not here"))
-            elif sha256(self.files[name]).hex() != digest:
-                attempt(name, refuse, Invalid("its SHA-256 is not that of SHA256SUMS"))
-        attempt("bundle.json", self.read_bundle)
-        attempt("bundle.sig", self.check_signature, "bundle.json", "public-key.pem")
-        bundle = attempt("public-key.pem", self.check_key, "public-key.pem")
-        packer = attempt("pack-key.pem", self.check_key, "pack-key.pem")
-        attempt("anchor.json", self.read_anchor)
-        attempt("inclusion", self.check_inclusion)
-        attempt("checkpoint", self.check_same, "checkpoint", lambda: self.need("anchor").note)
-        attempt("the log's key", lambda: check_log_key(self.need("anchor").key, options.policy))
-        attempt("record.tlog-proof", self.check_same, "record.tlog-proof", self.expected_proof)
-        attempt("manifest.json", self.check_same, "manifest.json", self.expected_manifest)
-        attempt("prov.json", self.check_prov, packer)
-        attempt("README.txt", self.check_told, packer, "nothing of it is held to anything: it is")
-        attempt("release", lambda: self.check_told(packer, f"{self.need('release')} is"))
-        anchor = self.found.get("anchor")
-        if anchor and (anchor.lines or options.policy):
-            attempt("cosignatures", check_cosignatures, anchor, options.policy)
-        if STAMPED.issubset(self.sums) or self.found.get("timestamp"):
-            attempt("checkpoint.tsr", self.check_timestamp)
-            attempt("tsa-chain.pem", check_authority, options.tsa_ca)
-        elif options.tsa_ca is not None:
-            attempt("checkpoint.tsr", refuse, NotChecked("there is none to hold to --tsa-ca"))
-        attempt("verify.py", self.check_verifier)
-        needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
-        besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
-        return self.report.ended(needed, "" if bundle else "THE PACK'S",
-                                 besides if bundle and not packer else "")
-
-    def open(self) -> str:
-        self.files = (read_folder if self.path.is_dir() else unzip)(self.path)
-        return f"{len(self.files)} files, and nothing besides"
-
-    def need(self, what: str) -> Any:
-        if what not in self.found:
-            raise NotChecked("this needs what a check above did not find")
-        return self.found[what]
-
-    def view(self, name: str, limit: int = MAX_SMALL) -> memoryview:
-        if name not in self.files:
-            raise Incomplete(f"{name} is not here")
-        require(len(self.files[name]) <= limit, f"{name} has more than {limit} bytes")
-        return self.files[name]
-
-    def read(self, name: str) -> bytes:
-        return bytes(self.view(name))
-
-    def check_same(self, name: str, expected: Callable[[], bytes]) -> None:
-        """Check a file that says nothing of its own."""
-        require(expected() == self.read(name), "it is not exactly what follows from what is signed")
-
-    def check_signature(self, name: str, key_file: str) -> str:
-        key, signature = public_key(self.read(key_file)), name.replace(".json", "") + ".sig"
-        holds = ed25519_verifies(key, self.read(signature), self.view(name, MAX_BUNDLE))
-        require(holds, f"it is not the signature of {name} by {key_file}")
-        return f"it is the signature of {name} by the key {key_id(key)}"
-
-    def read_sums(self) -> None:
-        """Read which files there must be, in the one order and spelling of `sha256sum`."""
-        text = str(self.read("SHA256SUMS"), "latin-1")
-        sums = {name: digest for digest, name in re.findall("([0-9a-f]{64})  (.+)\n", text)}
-        lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
-        require(text == lines, "it is not a list of digests and names in order")
-        require(set(sums) in (SUMMED, SUMMED | STAMPED), "it names other files than a pack has")
-        self.sums = sums
-        extra = sorted(set(self.files) - OTHERS - set(sums))
-        require(not extra, f"it has no file that is called {', '.join(extra)}")
-
-    def check_key(self, name: str) -> str:
-        """Hold a key of the pack to those from outside."""
-        key, bundle_key = public_key(self.read(name)), public_key(self.read("public-key.pem"))
-        if self.options.key is None:
-            raise NotChecked(f"only the pack says whose key {key_id(key)} is: give --key")
-        if key in self.options.key:
-            return f"{key_id(key)} was given by --key"
-        require(key != bundle_key, f"{key_id(key)} is none of the keys given by --key")
-        raise NotChecked(f"{key_id(key)} signed the pack alone: if the service has it, give it too")
-
-    def read_bundle(self) -> str:
-        """Read the bundle, as far as other files speak of it."""
-        data = self.view("bundle.json", MAX_BUNDLE)
-        schema, record, named, _, _, _ = members(read_json(data), BUNDLE)
-        known = schema == "records/bundle/v1" and type(record.get("id")) is str
-        require(known, "this is not a bundle of a kind that this program knows")
-        key = key_id(public_key(self.read("public-key.pem")))
-        require(named == key, "it names another key than public-key.pem")
-        self.found.update(record_id=record["id"], digest=sha256(data).hex())
-        return f"it is the bundle of {record['id']}"
-
-    def read_anchor(self) -> str:
-        """Read where the record is in the log, and check the log's signature."""
-        anchored = read_canonical(self.view("anchor.json"))
-        schema, release, said, vkey, proof, lines, timestamp = members(anchored, ANCHOR)
-        require(schema == "records/anchor/v1", "this is not an anchor of a kind that is known here")
-        anchor = read_anchor(vkey, proof, lines)
-        others = [] if timestamp is None else [f"a timestamp of {members(timestamp, STAMP)[0]}"]
-        if lines:
-            others.append("one cosignature" if len(lines) == 1 else f"{len(lines)} cosignatures")
-        true = "the service's own log" + (f", with {' and '.join(others)}" if others else " alone")
-        require(said == true, f"anchored_by is not what follows: {true}")
-        self.found.update(anchor=anchor, release=release, timestamp=timestamp)
-        return f"its checkpoint is signed by {anchor.key.name}"
-
-    def check_inclusion(self) -> str:
-        leaf = {"type": "record", "bundle_sha256": self.need("digest")}
-        return check_inclusion(self.need("anchor"), leaf)
-
-    def expected_proof(self) -> bytes:
-        """Return the C2SP tlog-proof that says the same as anchor.json."""
-        anchor: Anchor = self.need("anchor")
-        lines = ["c2sp.org/tlog-proof@v1", f"index {anchor.place}", *map(to_base64, anchor.path)]
-        signed = "".join(f"\u2014 {name} {to_base64(key_hash + payload)}\n"
-                         for name, key_hash, payload in dict.fromkeys(anchor.lines))
-        return "\n".join([*lines, "", ""]).encode() + anchor.note + signed.encode()
-
-    def expected_manifest(self) -> bytes:
-        """Return the manifest, which is not signed: all in it must follow from what is."""
-        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
-        checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
-        names = {*self.sums, *OTHERS} - {"manifest.json"}
-        return write_json({
-            "schema": "records/manifest/v1", "record_id": record_id, "release": release,
-            "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
-            "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
-                      ((name, self.view(name, MAX_PACK)) for name in names)}})
-
-    def check_prov(self, packer: bool) -> str:
-        """Check which bundle prov.json is about. It can be large, and is not parsed."""
-        named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
-        require(named == [self.need("digest").encode()], "it is not about this bundle")
-        return self.check_told(packer, "it names the bundle's digest: all else in it is")
-
-    def check_told(self, packer: bool, what: str) -> str:
-        """Say whose word it is that follows from nothing else that is signed."""
-        if not packer:
-            raise NotChecked(f"{what} the word of whoever packed, and nobody says who that is")
-        return f"{what} the word of whoever packed, with a key that --key gave"
-
-    def check_timestamp(self) -> str:
-        told, stamped = self.need("timestamp"), self.read("checkpoint")
-        response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
-        found = check_timestamp(response, stamped, chain, self.options.tsa_ca)
-        same = told == {"gen_time": found, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
-        require(same, "anchor.json tells of another timestamp")
-        return f"it is a timestamp of the checkpoint at {found}"
-
-    def check_verifier(self) -> None:
-        """Hold the pack's verify.py to this program."""
-        theirs = self.read("verify.py")
-        its = f"its SHA-256 is {sha256(theirs).hex()}"
-        if self.path.resolve() == self.here:
-            raise NotChecked(f"this program came with the pack and cannot vouch for itself; {its}")
-        if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
-            raise NotChecked(f"it is not this program, but another release or not ours; {its}")
-
-def check_authority(authorities: list[Certificate] | None) -> None:
-    if authorities is None:
-        raise NotChecked("only the pack says whose root the timestamp's chain ends with: --tsa-ca")
-
-# --- The audit chain -----------------------------------------------------------------------------
-
-class Chain:
-    """An exported audit chain, read line by line: of each entry only its hash is kept."""
-
-    def __init__(self) -> None:
-        self.hashes, self.last = bytearray(32), 0  # before the first entry stand zeros
-        self.tenant = self.action = ""  # as the last entry says
-        self.names: dict[str, None] = {}  # of the chain, as its anchors say
-        self.trailer: dict[str, Any] = {}
-        self.anchors: list[tuple[Anchor, dict[str, Any]]] = []
-
-    def hash_at(self, seq: int) -> bytes:
-        return bytes(self.hashes[32 * seq : 32 * seq + 32])
-
-    def read(self, stream: BinaryIO) -> str:
-        """Recompute every entry up to the trailer."""
-        for line in iter(lambda: stream.readline(MAX_LINE), b""):
-            require(not self.trailer, "something follows the trailer")
-            if not line.endswith(b"\n"):
-                raise Incomplete(f"the line after entry {self.last} is cut off")
-            try:
-                self.take(line[:-1])
-            except Invalid as error:
-                raise Invalid(f"entry {self.last + 1}: {error}") from None
-        if not self.trailer:
-            raise Incomplete("the export has no trailer, so its end may be missing")
-        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
-
-    def take(self, line: bytes) -> None:
-        """Check the next entry, or keep the trailer."""
-        entry = read_json(line)
-        if isinstance(entry, dict) and entry.get("type") == "trailer":
-            self.trailer = read_canonical(line)
-            return
-        seq, before, stated, tenant, action = members(entry, ENTRY)[:5]
-        follows = seq == self.last + 1 and before == self.hash_at(self.last)
-        require(follows, "it does not follow the entry before")
-        # What is hashed is the line without this member.
-        hashed = line.replace(b'"hash":"%b",' % stated.hex().encode(), b"", 1)
-        whole = {**read_json(hashed), "hash": stated.hex()} == entry
-        require(whole and sha256(hashed) == stated, "its hash is not that of what it says")
-        good = tenant == self.tenant if seq > 1 else action == "tenant.create"
-        require(good, "it is of another chain, or not how one begins")
-        self.hashes += stated
-        self.last, self.tenant, self.action = seq, tenant, action
-
-    def check_trailer(self) -> None:
-        _, entries, head, listed, total = members(self.trailer, TRAILER)
-        seq, digest = members(head, "seq:int hash:hash")
-        good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
-        require(good and total >= len(listed), "it is not about what stands before it")
-        if total and not listed:
-            raise Incomplete(f"none of the {total} anchors is listed")
-
-    def check_head(self, seq: int, digest: str) -> None:
-        if seq > self.last:
-            raise Incomplete("the chain ends before it")
-        require(self.hash_at(seq).hex() == digest, "the chain has another entry there")
-
-    def read_anchor(self, value: Any) -> str:
-        """Check that the log has a leaf with the hash of this chain's entry."""
-        seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
-        require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
-        self.names[named.hex()] = None
-        if [vkey, proof, lines, response, chain] == [None, None, [], None, None]:
-            raise NotChecked("it waits for its place in the log")
-        vkey, proof = members({"vkey": vkey, "log_proof": proof}, "vkey:str log_proof:dict")
-        anchor = read_anchor(vkey, proof, lines)
-        leaf = {"seq": seq, "hash": digest.hex(), "at": at, "chain": named.hex()}
-        found = check_inclusion(anchor, {"type": "audit-head", **leaf})
-        self.anchors.append((anchor, value))
-        return f"entry {seq}: {found}"
-
-    def check_name(self, kept: str | None, held: int, anchored: int) -> str:
-        """Check that it is the chain that the caller means: by its name, or a head that was kept.
-
-        A leaf of the log names a chain, and no tenant: anybody's leaf may carry any name.
-        """
-        name = kept or min(self.names, default="nothing")
-        said = f"its anchors say {', '.join(self.names) or 'nothing'}, its entries {self.tenant}"
-        require({name}.issuperset(self.names), f"{said}: that is not one chain, or not {name}")
-        if kept and anchored:
-            return f"{said}: --chain names it, and a log that the policy lists has it"
-        if 0 < held >= anchored:
-            return f"{said}: it leads through entry {held}, which --head gave"
-        raise NotChecked(f"{said}, and nobody else says whose it is: give --chain and --policy")
-
-def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -> str:
-    told = {name: value[name] for name in ("timestamp", "tsa_chain")}
-    response, chain = members(told, "timestamp:str tsa_chain:str")
-    found = check_timestamp(from_base64(response), anchor.note, chain.encode(), trusted)
-    return f"its checkpoint was there at {found}"
-
-def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
-    """Check all anchors; return the newest entry of those in logs that are known from outside."""
-    attempt = report.attempt
-    for number, value in enumerate(chain.trailer["anchors"], 1):
-        name = f"anchor {number}"
-        if attempt(name, chain.read_anchor, value):
-            anchor = chain.anchors[-1][0]
-            if anchor.lines or options.policy:
-                attempt(f"{name} cosignatures", check_cosignatures, anchor, options.policy)
-            if (value["timestamp"], value["tsa_chain"]) != (None, None):
-                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, options.tsa_ca)
-    keys = dict.fromkeys(anchor.key for anchor, _ in chain.anchors)
-    known = [key for key in keys if attempt("the log's key", check_log_key, key, options.policy)]
-    if not chain.anchors:
-        attempt("anchors", refuse, NotChecked("none is in a log"))
-    if any(value["timestamp"] for _, value in chain.anchors):
-        attempt("timestamps' roots", check_authority, options.tsa_ca)
-    return max((value["seq"] for anchor, value in chain.anchors if anchor.key in known), default=0)
-
-def check_audit(options: argparse.Namespace, report: Report) -> int:
-    """Check an exported audit chain; return the exit code."""
-    form, why = "([1-9][0-9]{0,15}):([0-9a-f]{64})", "it is not as --help says"
-    heads = [matched(form, head, f"--head {head}: {why}") for head in options.head]
-    if options.chain is not None:
-        matched("[0-9a-f]{64}", options.chain, f"--chain {options.chain}: {why}")
-    chain, held, anchored, besides = Chain(), 0, 0, ""
-    with options.path.open("rb") as stream:
-        report.attempt("entries", chain.read, stream)
-    for head in heads:
-        if report.attempt(f"head {head[1]}", chain.check_head, int(head[1]), head[2]):
-            held = max(held, int(head[1]))
-    if chain.trailer and report.attempt("trailer", chain.check_trailer):
-        anchored = check_anchors(chain, options, report)
-    through = max(held, anchored)
-    if not report.attempt("chain", chain.check_name, options.chain, held, anchored):
-        besides = "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
-    if 0 < through == chain.last - 1 and chain.action == "audit.export":
-        # An export ends with the entry that it made of itself, which no anchor can cover yet.
-        besides += f", BUT FOR ENTRY {chain.last}, THE EXPORT'S OWN, WHICH NOTHING COVERS"
-    elif through < chain.last:
-        report.attempt(f"entries {through + 1} to {chain.last}", refuse, NotChecked(
-            "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
-    return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
-
-# --- The command line ----------------------------------------------------------------------------
-
-def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
-    try:
-        return read(read_file(pathlib.Path(name), MAX_SMALL))
-    except Verdict as error:
-        raise Unreadable(f"{name}: {error}") from None
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    audit = arguments[:1] == ["audit"]
-    parser = argparse.ArgumentParser(
-        "verify.py audit" if audit else "verify.py", allow_abbrev=False, description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    if audit:
-        parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
-        parser.add_argument("--chain", metavar="NAME")
-        parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
-    else:
-        parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
-        parser.add_argument("--key", metavar="FILE", action="append")
-    parser.add_argument("--policy", metavar="FILE")
-    parser.add_argument("--tsa-ca", metavar="PEM")
-    parser.add_argument("--strict", action="store_true")
-    return parser.parse_args(arguments[1:] if audit else arguments,
-                             argparse.Namespace(audit=audit, key=None))
-
-def run(options: argparse.Namespace) -> int:
-    """Do what the command line says; return the exit code."""
-    options.key = options.key and [
-        key for name in options.key for key in read_root(name, public_keys)]
-    options.policy = options.policy and read_root(options.policy, Policy)
-    options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
-    report = Report(strict=options.strict)
-    return check_audit(options, report) if options.audit else Pack(options, report).check()
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run as a program; return the exit code."""
-    try:
-        try:
-            return run(parse(sys.argv[1:] if arguments is None else arguments))
-        except (Unreadable, Verdict, OSError) as error:
-            show(f"COULD NOT BE READ: {error}")
-        except (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
-            # What nobody thought of must not look like a verdict, nor be a page of Python.
-            show(f"COULD NOT BE READ: this program failed at it ({type(error).__name__})")
-    except OSError:
-        # Nobody reads on, or nothing can be written. Python would complain once more as it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        return 130
-    return 2
 
 if __name__ == "__main__":
     sys.exit(main())

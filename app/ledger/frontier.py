@@ -34,16 +34,21 @@ class Frontier:
         levels = [each.level for each in peaks(size)]
         self._peaks = list(zip(levels, hashes or [], strict=True))
 
-    def append(self, row: bytes) -> None:
-        """Add the hashes of 256 leaves, joined. Raises ValueError for fewer or more."""
+    def append(self, row: bytes) -> bytes:
+        """Add the hashes of 256 leaves, joined; return the root over them.
+
+        Raises ValueError for fewer or more.
+        """
         if len(row) != WIDTH * HASH_BYTES:
             raise ValueError(f"A row has {WIDTH} hashes, not {len(row) / HASH_BYTES:g}.")
         level, found = HEIGHT, fold(row)
+        of_row = found
         while self._peaks and self._peaks[-1][0] == level:
             found = node_hash(self._peaks.pop()[1], found)
             level += 1
         self._peaks.append((level, found))
         self.size += WIDTH
+        return of_row
 
     def root(self, rest: bytes = b"") -> bytes:
         """Return the root over all leaves so far and, behind them, those hashed in `rest`."""

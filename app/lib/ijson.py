@@ -36,6 +36,10 @@ _SMALLEST_WITH_EXPONENT = 1e21
 _DEPTH = f"The document is nested deeper than {MAX_DEPTH} levels here: flatten it."
 _DUPLICATE = "This name appears more than once in its object: keep one."
 _INTEGER = "This integer is outside ±(2^53-1), where a double rounds: send it as a string."
+_WRITTEN_AS_INTEGER = (
+    "Canonical JSON writes this number as an integer outside ±(2^53-1), where a double rounds: "
+    "send it as a string."
+)
 _OVERFLOW = "This number is too large for a double: send it as a string."
 _SURROGATE = "This string holds half of a surrogate pair, which is not a character."
 _SURROGATE_NAME = "A name in this object holds half of a surrogate pair, which is not a character."
@@ -114,7 +118,7 @@ def _double(literal: str) -> float:
     number = float(literal)
     size = abs(number)
     if size > MAX_INTEGER and not _SMALLEST_WITH_EXPONENT <= size < math.inf:
-        raise _Suspicion(_OVERFLOW if size == math.inf else _INTEGER)
+        raise _Suspicion(_OVERFLOW if size == math.inf else _WRITTEN_AS_INTEGER)
     return number
 
 

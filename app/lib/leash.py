@@ -89,12 +89,10 @@ def connect(address: Address, port: int, seconds: float) -> Leashed:
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the roots of `requests` and those in `ca_file` (PEM), no others.
+    """Return a context that trusts the roots in `ca_file` (PEM) alone, or those of `requests`.
 
     Loading the roots takes tens of milliseconds: make one and keep it.
     """
-    context = ssl.create_default_context(cafile=DEFAULT_CA_BUNDLE_PATH)
-    if ca_file is not None:
-        context.load_verify_locations(ca_file)
+    context = ssl.create_default_context(cafile=ca_file or DEFAULT_CA_BUNDLE_PATH)
     context.sslsocket_class = _LeashedTLS
     return context

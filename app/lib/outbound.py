@@ -83,7 +83,7 @@ class Outbound:
         """Make a client.
 
         `allowed_networks` may be sent to although they are not public, also by `http://`. `ca_file`
-        names roots (PEM) to trust beside the usual ones. `lookup` resolves a name, blocking.
+        names roots (PEM) to trust in place of the public ones. `lookup` resolves a name, blocking.
         """
         self._adapter = Adapter(Dialer(Resolver(lookup), allowed_networks), ca_file)
         self._watchdog = Watchdog()

@@ -80,7 +80,7 @@ def check(
         _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
         moment = read.tst_info.gen_time
     except (VerificationError, ValueError, TypeError) as error:
-        raise NotStamped(_plain(error)) from None
+        raise NotStamped(_expired(read, trusted) or _plain(error)) from None
     return Stamp(response, "".join(_pem(each) for each in chain), moment)
 
 
@@ -95,7 +95,7 @@ def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) ->
         _builder(trusted).build().verify_message(read, data)
         return read.tst_info.gen_time
     except (VerificationError, ValueError, TypeError) as error:
-        raise NotStamped(_plain(error)) from None
+        raise NotStamped(_expired(read, trusted) or _plain(error)) from None
 
 
 def _read(response: bytes) -> TimeStampResponse:
@@ -129,25 +129,48 @@ def _chain(
     read: TimeStampResponse, trusted: Sequence[x509.Certificate]
 ) -> Iterable[x509.Certificate]:
     """Return the certificates above the signer's, the root last."""
+    chain = _lineage(read, trusted)
+    here = chain[-1]
+    if here not in trusted or here.subject != here.issuer:
+        raise NotStamped(
+            f"The authority's certificate leads to {_short(here.issuer.rfc4514_string())}, and the"
+            " roots that are trusted do not include that one."
+        )
+    return chain[1:]
+
+
+def _lineage(
+    read: TimeStampResponse, trusted: Sequence[x509.Certificate]
+) -> list[x509.Certificate]:
+    """Return the signer's certificate and those above it, as far as they are known."""
     sent = [x509.load_der_x509_certificate(each) for each in read.signed_data.certificates]
     (signer,) = read.signed_data.signer_infos
     named = (signer.issuer, signer.serial_number)
     here = next((each for each in sent if (each.issuer, each.serial_number) == named), None)
     if here is None:
         raise NotStamped("The answer does not include its signer's certificate.")
-    chain: list[x509.Certificate] = []
-    while here.subject != here.issuer and len(chain) < _LONGEST_CHAIN:
+    chain = [here]
+    while here.subject != here.issuer and len(chain) <= _LONGEST_CHAIN:
         above = next((each for each in (*trusted, *sent) if _issued(each, here)), None)
         if above is None:
             break
         chain.append(above)
         here = above
-    if here not in trusted or here.subject != here.issuer:
-        raise NotStamped(
-            f"The authority's certificate leads to {_short(here.issuer.rfc4514_string())}, and the"
-            " roots that are trusted do not include that one."
-        )
     return chain
+
+
+def _expired(read: TimeStampResponse, trusted: Sequence[x509.Certificate]) -> str | None:
+    """Say in words which certificate was not valid; the library has an error of OpenSSL's."""
+    moment = read.tst_info.gen_time
+    for each in _lineage(read, trusted):
+        name = f"the authority's certificate ({_short(each.subject.rfc4514_string())})"
+        when = f"When the timestamp was made ({moment:%Y-%m-%dT%H:%M:%SZ}), {name}"
+        begin, end = each.not_valid_before_utc, each.not_valid_after_utc
+        if moment > end:
+            return f"{when} had expired: it was valid until {end:%Y-%m-%dT%H:%M:%SZ}."
+        if moment < begin:
+            return f"{when} was not valid yet: it is from {begin:%Y-%m-%dT%H:%M:%SZ} on."
+    return None
 
 
 def _issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:

@@ -19,7 +19,7 @@ from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.master_keys import MasterKey
-from app.models.records import Bundle, BundleWords, Record, RecordWords
+from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
 from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
@@ -63,6 +63,7 @@ __all__ = [
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",
+    "StoredRecords",
     "Tenant",
     "Webhook",
 ]

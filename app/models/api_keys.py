@@ -9,7 +9,10 @@ from app.models.base import Base, CreatedAt, Id, TenantId
 
 
 class ApiKey(Base):
-    """A key, known only by the SHA-256 of its text."""
+    """A key, known only by the SHA-256 of its text.
+
+    Those of a suspended tenant have `suspended_at`, and `revoked_at` until it is resumed.
+    """
 
     __tablename__ = "api_keys"
 
@@ -24,3 +27,4 @@ class ApiKey(Base):
     created_by: Mapped[UUID | None]
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    suspended_at: Mapped[datetime | None]

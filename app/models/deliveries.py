@@ -32,7 +32,9 @@ class Delivery(Base):
     """One event on its way to one webhook; open until `finished_at` is set.
 
     While a worker holds the row, `status` is `sending` and `next_attempt_at` is the end of its
-    lease: a row whose worker died is due again by itself.
+    lease: a row whose worker died is due again by itself. Of its `attempts`, begun last at
+    `attempted_at`, the `unscheduled` came ahead of its schedule (`recovery`). `asked_until` is what
+    the receiver's last Retry-After asked for.
     """
 
     __tablename__ = "deliveries"
@@ -51,6 +53,9 @@ class Delivery(Base):
     attempts: Mapped[SmallCount]
     claim_no: Mapped[Count]
     claims_lost: Mapped[SmallCount]
+    unscheduled: Mapped[SmallCount]
+    attempted_at: Mapped[datetime | None]
+    asked_until: Mapped[datetime | None]
     next_attempt_at: Mapped[datetime | None]
     created_at: Mapped[CreatedAt]
     finished_at: Mapped[datetime | None]

@@ -52,7 +52,10 @@ class LogTile(Base):
 
 
 class LogCheckpoint(Base):
-    """A size and its root; prepared until it has a note, published from then on."""
+    """A size and its root; prepared until it has a note, published from then on.
+
+    `unpublished_note` is that of a candidate: signed, and shown to witnesses alone.
+    """
 
     __tablename__ = "checkpoints"
 
@@ -62,3 +65,5 @@ class LogCheckpoint(Base):
     note: Mapped[bytes | None]
     prepared_at: Mapped[CreatedAt]
     published_at: Mapped[datetime | None]
+    unpublished_note: Mapped[bytes | None]
+    signed_at: Mapped[datetime | None]

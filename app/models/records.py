@@ -3,6 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import SmallInteger
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -41,6 +42,20 @@ class Bundle(Base):
     size: Mapped[int]
     location: Mapped[str] = mapped_column(server_default="database")
     bytes: Mapped[bytes | None]
+
+
+class StoredRecords(Base):
+    """Part of a tenant's count of records and bundles' bytes: the shards' sum is what it has.
+
+    Triggers on `bundles` add to them, and alone a shard may be below zero.
+    """
+
+    __tablename__ = "stored_records"
+
+    tenant_id: Mapped[TenantId]
+    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    records: Mapped[int]
+    bytes: Mapped[int]
 
 
 class RecordWords(Base):

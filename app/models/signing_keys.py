@@ -8,7 +8,10 @@ from app.models.base import Base, CreatedAt
 
 
 class SigningKey(Base):
-    """One key pair; the private half is sealed, and a retired one still verifies."""
+    """One key pair; the private half is sealed, and a retired one still verifies.
+
+    Of a revoked one nothing counts that others had not seen in the log by `revoked_at`.
+    """
 
     __tablename__ = "signing_keys"
 
@@ -18,3 +21,5 @@ class SigningKey(Base):
     sealed_private_key: Mapped[bytes]
     created_at: Mapped[CreatedAt]
     retired_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    revocation_reason: Mapped[str | None]

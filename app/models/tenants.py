@@ -12,7 +12,8 @@ from app.models.base import Base, CreatedAt, Id
 class Tenant(Base):
     """One customer of the service; nothing of one is ever seen by another.
 
-    `digest_series` is kept by the database: new with each address that is set where none was.
+    The database keeps `digest_series`, new with each address that is set where none was, and
+    `address_nonce`, new with each change of the address.
     `chain_salt` counts only with `chain_seal`; tenants of older releases lack both until `release`.
     """
 
@@ -25,7 +26,9 @@ class Tenant(Base):
     anchoring_enabled: Mapped[bool] = mapped_column(server_default=true())
     notification_email: Mapped[str | None]
     digest_series: Mapped[UUID | None]
+    address_nonce: Mapped[UUID | None]
     expired_through: Mapped[datetime | None]
+    suspended_at: Mapped[datetime | None]
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]

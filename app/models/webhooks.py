@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ARRAY, SmallInteger, Text, Uuid, text
+from sqlalchemy import ARRAY, DateTime, SmallInteger, Text, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
@@ -31,6 +31,9 @@ class Webhook(Base):
 class Lane(Base):
     """The moving state of one webhook's deliveries.
 
+    `concurrency` is how many POSTs its receiver's answers allow at once (`concurrency.after`),
+    `latency_ms` their moving average, unknown before the first.
+
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
     totals, and neither is computed from the other. The `…_open` are counted by triggers from the
     rows themselves, an event from when it has its number; nobody else writes them.
@@ -49,6 +52,17 @@ class Lane(Base):
     failing_since: Mapped[datetime | None]
     last_success_at: Mapped[datetime | None]
     slow_at: Mapped[datetime | None]
+    last_failures: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
+    )
+    warned_at: Mapped[datetime | None]
+    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("2"))
+    halved_at: Mapped[datetime | None]
+    latency_ms: Mapped[float | None]
+    recovering: Mapped[SmallCount]
+    recovering_since: Mapped[datetime | None]
+    recovered_through: Mapped[datetime | None]
+    receiver_since: Mapped[datetime | None]
     events_succeeded: Mapped[Count]
     events_failed: Mapped[Count]
     events_cancelled: Mapped[Count]

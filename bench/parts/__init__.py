@@ -17,6 +17,8 @@ from bench.parts import (
     log,
     neighbours,
     search,
+    slow,
+    starvation,
 )
 from bench.scale import Scale
 
@@ -26,6 +28,8 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "deliveries": deliveries.run,
     "latency": latency.run,
     "neighbours": neighbours.run,
+    "slow": slow.run,
+    "starvation": starvation.run,
     "backlog": backlog.run,
     "search": search.run,
     "expiry": expiry.run,

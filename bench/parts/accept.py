@@ -26,6 +26,12 @@ _BATCH = 500
 _BATCH_CONNECTIONS = 4
 _START_SECONDS = 20.0
 _WARM_UP_SECONDS = 1.0
+# As granian serves a Flask application by itself, with as many processes and threads as ours has.
+_BARE = (
+    "exec granian bench.peers.route:create_app --factory --interface wsgi --http 1 --no-ws"
+    ' --host "$HOST" --port "$PORT" --workers "${WEB_CONCURRENCY:-2}"'
+    ' --blocking-threads "${WEB_THREADS:-16}"'
+)
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,12 @@ def _batches(tenant: Tenant, scale: Scale) -> Figure:
 
 @contextmanager
 def _bare_route(lab: Lab, like: Plan) -> Iterator[_Contender]:
-    """Serve the bare route as the Procfile serves the service, and ask it the same."""
+    """Serve the bare route, and ask it the same."""
     port = free_port()
-    line = lab.service.line("web").replace("app.web:", "bench.peers.route:")
     with lab.database() as urls:
         with psycopg.connect(urls.admin) as connection:
             connection.execute(tables.ROUTE)
         environ = {"PEER_DATABASE_URL": urls.admin, "HOST": "127.0.0.1", "PORT": str(port)}
-        with lab.running("route", ["/bin/sh", "-c", line], **environ) as process:
+        with lab.running("route", ["/bin/sh", "-c", _BARE], **environ) as process:
             until(lambda: listens(port), _START_SECONDS, "the bare route")
             yield _Contender(replace(like, port=port), process.pid)

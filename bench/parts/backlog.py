@@ -166,8 +166,7 @@ class _Steps:
         try:
             with self._database.across_tenants() as session:
                 sweeping.wake(session)
-                sweeping.due_lanes(session)
-                sweeping.due_jobs(session)
+                sweeping.due(session)
                 raise _Undo
         except _Undo:
             pass

@@ -72,7 +72,7 @@ class _Ours:
     count: int
 
     def warm_up(self) -> None:
-        """Deliver a little, so that the receiver counts as proven."""
+        """Deliver a little, so that the receiver is known."""
         self.tenant.post(self.tenant.findings(connections=2, batch=50, count=4))
         self.tenant.wait_until_closed(self.webhook, _DONE_SECONDS)
 

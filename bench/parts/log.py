@@ -13,11 +13,12 @@ from random import Random
 from typing import Any
 
 from app import ids
-from app.core.log import integration, proofs
+from app.core.log import integration, proofs, reading, tile_rows
 from app.core.log.heads import FileHead
 from app.core.log.keeper import Keeper
 from app.database import Database, cursor
 from app.ledger import leaves, merkle
+from app.ledger.tiles import ENTRIES, WIDTH, Tile
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.processes import until
@@ -41,6 +42,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         )
         yield from _integrate(database, keeper, scale)
         yield from _prove(database, scale)
+        yield from _read(database, scale)
     yield from _wait(lab.service.new_tenant(), scale)
 
 
@@ -124,6 +126,33 @@ def _prove(database: Database, scale: Scale) -> Iterator[Figure]:
     for name, times in (("inclusion, by the leaf's hash", single), ("consistency", between)):
         note = f"p95 {percentile(times, 95):.1f} ms"
         yield Figure("log", f"proof of {name}, {size} leaves", median(times), " ms", note=note)
+
+
+def _read(database: Database, scale: Scale) -> Iterator[Figure]:
+    """Read full tiles and entry bundles anywhere in the log, and their stored rows alone."""
+    rng = Random(3)
+    with database.across_tenants() as session:
+        size = proofs.published(session).checkpoint.size
+    for name, level in (("tile", 0), ("entry bundle", ENTRIES)):
+        proven, stored = [], []
+        for _ in range(scale.samples):
+            asked = Tile(level, rng.randrange(size // WIDTH))
+            began = time.perf_counter()
+            with database.across_tenants() as session:
+                reading.tile(session, proofs.published(session), asked.path)
+            proven.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            with database.across_tenants() as session:
+                tile_rows.read(session, proofs.published(session).generation, [asked.id])
+            stored.append((time.perf_counter() - began) * 1000)
+        yield Figure(
+            "log",
+            f"{name} read and proven, {size} leaves",
+            median(proven),
+            " ms",
+            Bound("its stored row", median(stored)),
+            note=f"p95 {percentile(proven, 95):.1f} ms",
+        )
 
 
 def _seconds_to_proof(tenant: Tenant) -> float:

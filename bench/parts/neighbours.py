@@ -53,11 +53,11 @@ def _beside(lab: Lab, dead: int, samples: int) -> list[float]:
     ways = collect(lab.stamping, answers, _ARRIVE_SECONDS)
     for webhook in [*hanging, healthy]:
         tenant.ask("DELETE", webhook)
-    _wait_until_quiet(lab)
+    wait_until_quiet(lab)
     return [way.since_due_ms for way in ways]
 
 
-def _wait_until_quiet(lab: Lab) -> None:
+def wait_until_quiet(lab: Lab) -> None:
     """Wait until no worker is held by a receiver that hangs."""
     query = "SELECT 1 FROM lane_slots WHERE lease_until > clock_timestamp()"
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as admin:

@@ -9,8 +9,8 @@ import structlog
 
 from app.core.delivery import accounting
 from app.database import Database
-from tests.api.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 

@@ -17,13 +17,12 @@ from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.timestamps import read_certificates
 from app.settings import Settings
-from tests.anchoring import anchor_heads, put_line, put_stamp
-from tests.api.making import refused
-from tests.api.test_system import serving
-from tests.conftest import Api, FreshTenant
-from tests.unit.verifying import Answer
-from tests.unit.verifying import answer as answer_of
-from tests.witnesses import Witness
+from tests.support.anchoring import anchor_heads, put_line, put_stamp
+from tests.support.api import Api, FreshTenant, serving
+from tests.support.making import refused
+from tests.support.verifying import Answer
+from tests.support.verifying import answer as answer_of
+from tests.support.witnesses import Witness
 
 Apis = Callable[..., Api]
 
@@ -250,8 +249,9 @@ def test_the_verifier_takes_a_genuine_export(
 
 
 def test_readyz_says_what_is_not_anchored_and_since_when(
-    database: Database, admin_engine: Engine, settings: Any
+    database: Database, admin_engine: Engine, settings: Any, log: Keeper
 ) -> None:
+    log.run()
     with serving(settings) as api:
         ready = api().get("/readyz").json
         assert ready["parts"]["anchoring"] == "up"

@@ -18,11 +18,11 @@ from app.errors import LogDamaged
 from app.settings import Settings
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.api.making import make_session, pin_of, pointers, refused
 from tests.api.test_sessions import shifted
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import make_session, pin_of, pointers, refused
 
-pytestmark = pytest.mark.usefixtures("forgotten_breaks")
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 Apis = Callable[..., Api]
 Mint = Callable[..., str]

@@ -20,11 +20,11 @@ from app.lib.sealing import MasterKeys
 from app.settings import Settings
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.api.making import refused
-from tests.conftest import Answer, Api, FreshTenant
-from tests.secrets import MASTER_KEYS
+from tests.support.api import Answer, Api, FreshTenant
+from tests.support.making import refused
+from tests.support.secrets import MASTER_KEYS
 
-pytestmark = pytest.mark.usefixtures("forgotten_breaks")
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 PATH = "/v1/audit/verify"
 # Whatever waits for nothing, and whatever would have to be picked up again.

@@ -1,5 +1,6 @@
 """Bodies are read strictly, whatever the route: the bytes that the parser's own tests refuse."""
 
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -7,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Api
-from tests.refusals import REFUSED
+from tests.support.api import Api
+from tests.support.refusals import REFUSED
 
 ApiOf = Callable[..., Api]
 
@@ -66,6 +67,24 @@ def test_a_body_is_declared_as_json_in_utf_8(api: ApiOf, content_type: str | Non
 
     assert refused.status_code == 415
     assert "application/json" in refused.json["detail"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "GZIP", "identity, gzip"])
+def test_a_compressed_body_is_refused_for_its_coding(api: ApiOf, coding: str) -> None:
+    refused = api().post(
+        "/v1/agents",
+        data=gzip.compress(b'{"name":"n"}'),
+        content_type=JSON,
+        headers={"Content-Encoding": coding},
+    )
+    assert refused.status_code == 415
+    assert refused.headers["Accept-Encoding"] == "identity"
+    assert coding in refused.json["detail"]
+
+
+def test_a_body_whose_coding_is_said_to_be_none_is_read(api: ApiOf) -> None:
+    headers = {"Content-Encoding": "Identity"}
+    assert api().post("/v1/agents", {"name": "n"}, headers=headers).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -152,3 +171,26 @@ def test_the_key_is_checked_before_the_body(api: ApiOf, mint: Callable[..., str]
     assert api(None).post("/v1/keys", **wrong).status_code == 401
     assert api(mint("read")).post("/v1/keys", **wrong).status_code == 403
     assert api().post("/v1/keys", **wrong).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "slug"),
+    [(TimeoutError(), 408, "request-timeout"), (ConnectionResetError(), 400, "bad-request")],
+)
+def test_a_body_that_does_not_come_is_told_from_one_whose_sender_has_gone(
+    api: ApiOf, fault: OSError, status: int, slug: str
+) -> None:
+    class Line(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            raise fault
+
+    answer = api().post(
+        "/v1/agents",
+        content_type=JSON,
+        environ_overrides={"wsgi.input": Line(), "CONTENT_LENGTH": "10"},
+    )
+    assert answer.status_code == status
+    assert answer.json["type"].endswith(f"/problems/{slug}")

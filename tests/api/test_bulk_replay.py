@@ -10,9 +10,9 @@ from app.core import jobs
 from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed
 from app.database import Database
-from tests.api.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.api.sending import Worker, books, history, make_findings, make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.sending import Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -8,9 +8,16 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.ids import parse
-from tests.api.making import NOBODY, make_agent, make_record, make_session, make_share_link, pin_of
-from tests.conftest import Answer, Api, FreshTenant
-from tests.packing import Packer, packer
+from tests.support.api import Answer, Api, FreshTenant
+from tests.support.making import (
+    NOBODY,
+    make_agent,
+    make_record,
+    make_session,
+    make_share_link,
+    pin_of,
+)
+from tests.support.packing import Packer, packer
 
 __all__ = ["packer"]
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.api.limits import address
+from app.api.limits import network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle
-from tests.api.making import make_record, make_session, refused
-from tests.conftest import Answer, Api
+from tests.support.api import Answer, Api
+from tests.support.making import make_record, make_session, refused
 
 Callers = Callable[..., Api]
 
@@ -218,4 +218,4 @@ def test_an_unknown_parameter_is_pointed_to(ask: Callable[..., Answer], api: Cal
 )
 def test_a_host_counts_as_one_address(client: FlaskClient, seen: str, counted: str) -> None:
     with client.application.test_request_context(environ_base={"REMOTE_ADDR": seen}):
-        assert address() == counted
+        assert network() == counted

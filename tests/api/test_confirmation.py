@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.making import NOBODY, finding_of, make_session, refused
-from tests.conftest import Api
+from tests.support.api import Api
+from tests.support.making import NOBODY, finding_of, make_session, refused
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -11,7 +11,8 @@ import pytest
 
 from app.core.delivery import catch_up
 from app.database import Database
-from tests.api.making import (
+from tests.support.api import Api, FreshTenant
+from tests.support.making import (
     NOBODY,
     finding_of,
     make_finding,
@@ -20,14 +21,13 @@ from tests.api.making import (
     pointers,
     refused,
 )
-from tests.api.sending import (
+from tests.support.sending import (
     TWO_TRIES,
     Worker,
     history,
     make_findings,
     make_webhook,
 )
-from tests.conftest import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

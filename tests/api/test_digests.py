@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from tests.api.making import make_finding, make_session, pin_of
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import make_finding, make_session, pin_of
 
 Apis = Callable[..., Api]
 

@@ -1,18 +1,20 @@
 """The catalogue of event types, and one event across all webhooks."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from app import ids
+from app.core.delivery import lanes
 from app.core.webhook import disabling
 from app.core.webhook.event_types import CATALOGUE, EventType
 from app.database import Database
-from tests.api.making import NOBODY, finding_of, make_session, pin_of, refused
-from tests.api.sending import Worker, history, make_findings, make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, finding_of, make_session, pin_of, refused
+from tests.support.sending import Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
@@ -37,6 +39,7 @@ def test_every_type_is_described_with_an_example_that_fits(api: ApiOf) -> None:
         "finding.created",
         "session.completed",
         "webhook.test",
+        "webhook.failing",
         "webhook.disabled",
         "audit.chain_broken",
     ]
@@ -73,6 +76,36 @@ def test_what_is_really_sent_fits_its_schema(api: ApiOf) -> None:
         assert set(payload["data"]) == set(
             CATALOGUE[EventType(row["event_type"])].data_schema["properties"]
         )
+
+
+def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_health(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    told, failing = make_webhook(api()), make_webhook(api())
+    worker, webhook_id = Worker(database, tenant), ids.parse("whk", failing["id"])
+    assert webhook_id is not None
+    make_findings(api(), 2)
+    worker.send(failing, None, (0.0, 0.0))
+    since = api().get(f"/v1/webhooks/{failing['id']}").json["health"]["failing_since"]
+    assert since is not None
+    for told_now in (True, False):
+        with database.transaction(tenant.id) as session:
+            lane = lanes.look(session, tenant.id, webhook_id)
+            assert lane is not None
+            reason = disabling.Reason("failing", lane.url, lane.failing_since)
+            assert told_now is disabling.warn(
+                session, tenant.id, webhook_id, reason, timedelta(days=5)
+            )
+
+    row = history(api(), told)[0]
+
+    payload = payload_of(api(), row["event_id"])
+    validator("webhook.failing").validate(payload["data"])
+    assert (payload["data"]["webhook_id"], payload["data"]["failing_since"]) == (
+        failing["id"],
+        since,
+    )
+    assert history(api(), failing, "event_type=webhook.failing") == []
 
 
 def test_the_news_of_a_disabled_webhook_fits_its_schema(

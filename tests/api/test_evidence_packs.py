@@ -19,10 +19,10 @@ from app.core.pack import asking, building, choosing, store
 from app.evidence import pack
 from app.lib.sealing import MasterKeys
 from app.settings import Settings
-from tests.api.making import make_share_link, refused
-from tests.conftest import Answer, Api
-from tests.faults import until
-from tests.packing import (
+from tests.support.api import Answer, Api
+from tests.support.faults import until
+from tests.support.making import make_share_link, refused
+from tests.support.packing import (
     AT_ONCE,
     Packer,
     execute,
@@ -34,7 +34,7 @@ from tests.packing import (
     set_up_as,
     stored,
 )
-from tests.secrets import MASTER_KEYS_SETTING
+from tests.support.secrets import MASTER_KEYS_SETTING
 
 Callers = Callable[..., Api]
 
@@ -401,6 +401,7 @@ def test_a_pack_of_another_record_does_not_open(packer: Packer, admin_engine: En
     refused(packer.ask(record), 503, "evidence-pack-unreadable")
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_a_pack_is_given_out_also_where_the_keys_that_sign_do_not_open(
     packer: Packer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +424,7 @@ def test_a_pack_is_given_out_also_where_the_keys_that_sign_do_not_open(
         refused(later.ask(without), 503, "evidence-pack-failed")
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_a_part_whose_master_key_is_missing_is_kept_for_when_it_is_back(
     packer: Packer,
     settings: Settings,

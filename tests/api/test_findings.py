@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.api.making import (
+from tests.api.test_sessions import shifted
+from tests.support.api import Api, FreshTenant
+from tests.support.making import (
     NOBODY,
     finding_of,
     make_agent,
@@ -18,8 +20,6 @@ from tests.api.making import (
     pointers,
     refused,
 )
-from tests.api.test_sessions import shifted
-from tests.conftest import Api, FreshTenant
 
 Apis = Callable[..., Api]
 Mint = Callable[..., str]

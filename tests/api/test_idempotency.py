@@ -13,7 +13,7 @@ from app.core import idempotency, keys
 from app.database import Database
 from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

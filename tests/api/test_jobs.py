@@ -9,8 +9,8 @@ from app import ids
 from app.core import jobs
 from app.core.jobs import Step
 from app.database import Database
-from tests.api.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -17,7 +17,7 @@ from app.core.callers import Caller, Role
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib import api_keys
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -22,10 +22,10 @@ from app.ledger.notes import VerifierKey
 from app.lib.signing import PublicKey
 from app.settings import Settings
 from app.web import create_app
-from tests.api.making import NOBODY, make_record, make_session, pointers, refused
-from tests.conftest import Api
-from tests.logs import FLIP, World, add_leaves, new_world
-from tests.secrets import MASTER_KEYS
+from tests.support.api import Api
+from tests.support.logs import FLIP, World, add_leaves, new_world
+from tests.support.making import NOBODY, make_record, make_session, pointers, refused
+from tests.support.secrets import MASTER_KEYS
 
 FOR_EVER = "public, max-age=31536000, immutable"
 

@@ -15,7 +15,8 @@ from flask.testing import FlaskClient
 from app.core import tenants
 from app.core.log.keeper import Keeper
 from app.database import Database
-from tests.api.making import (
+from tests.support.api import Answer, Api, FreshTenant
+from tests.support.making import (
     finding_of,
     make_agent,
     make_finding,
@@ -25,9 +26,8 @@ from tests.api.making import (
     pin_of,
     record_of,
 )
-from tests.api.sending import history, make_webhook
-from tests.conftest import Answer, Api, FreshTenant
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
+from tests.support.sending import history, make_webhook
 
 # Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
 # A log-proof is 409 and a pack 202 because no worker publishes and builds here.
@@ -46,7 +46,7 @@ PATCH  /v1/tenant/settings                  | 401 | 403 403 200 | 403 403 403 | 
 GET    /v1/agents                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/agents                           | 401 | 403 201 201 | 403 403 403 | 403 403 403
 GET    /v1/agents/<agent_id>                | 401 | 200 200 200 | 200 200 200 | 404 404 404
-PATCH  /v1/agents/<agent_id>                | 401 | 403 200 200 | 403 200 200 | 403 404 404
+PATCH  /v1/agents/<agent_id>                | 401 | 403 200 200 | 403 403 403 | 403 403 403
 
 GET    /v1/sessions                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/sessions                         | 401 | 403 201 201 | 403 201 201 | 403 404 404

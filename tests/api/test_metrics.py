@@ -17,15 +17,15 @@ from app.api.services import EXTENSION, Services
 from app.core import tenants
 from app.core.gauges import Gauges
 from app.database import Database
-from app.dev.valkey import EmbeddedValkey
 from app.settings import Settings
 from app.web import create_app
-from tests.conftest import Api
-from tests.secrets import MASTER_KEYS
+from tests.support.api import Api
+from tests.support.faults import OwnValkey
+from tests.support.secrets import MASTER_KEYS
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 TOKEN = "t0ken"
-NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0, 0, 0)
+NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0, 0, 0, 0)
 
 
 def samples(written: str) -> dict[Sample, float]:
@@ -52,11 +52,11 @@ def of(app: Flask) -> Services:
 
 @pytest.fixture
 def webs(
-    fresh_database: Database, settings: Settings, valkey: EmbeddedValkey
+    fresh_database: Database, settings: Settings, own_valkey: OwnValkey
 ) -> Iterator[tuple[Flask, Flask]]:
     """Two web processes of a stack of their own."""
     url = fresh_database.engine.url.render_as_string(hide_password=False)
-    mine = replace(settings, database_url=url, metrics_token=TOKEN, redis_url=valkey.url)
+    mine = replace(settings, database_url=url, metrics_token=TOKEN, redis_url=own_valkey.url)
     made = create_app(mine), create_app(mine)
     yield made
     for app in made:
@@ -104,7 +104,7 @@ def test_what_never_happened_is_there_as_nothing(webs: tuple[Flask, Flask]) -> N
 
 
 def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
-    webs: tuple[Flask, Flask], settings: Settings, valkey: EmbeddedValkey
+    webs: tuple[Flask, Flask], settings: Settings, own_valkey: OwnValkey
 ) -> None:
     def parts(app: Flask) -> dict[str, float]:
         return {
@@ -113,7 +113,7 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
             if name == "record_service_up"
         }
 
-    with Redis.from_url(valkey.url) as client:
+    with Redis.from_url(own_valkey.url) as client:
         heartbeats.beat(client, "worker")
         client.delete(heartbeats.key("scheduler"))
         assert parts(webs[0]) == {"database": 1, "redis": 1, "worker": 1, "scheduler": 0}
@@ -185,7 +185,7 @@ def test_every_family_is_described_once() -> None:
     written = exposition.text({"database": True}, figures, NOTHING, 0.0).decode()
     described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
-    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 16
+    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 17
     assert all(family.documentation for family in text_string_to_metric_families(written))
 
 

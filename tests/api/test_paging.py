@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app import clock
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

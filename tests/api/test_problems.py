@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
 from flask import Flask
@@ -16,7 +17,7 @@ from app.api.services import EXTENSION, services
 from app.database import cursor
 from app.settings import Settings
 from app.web import create_app
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 
@@ -73,6 +74,30 @@ def test_an_unknown_method_is_405_with_allow(api: ApiOf) -> None:
     assert set(refused.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS", "POST"}
     assert refused.mimetype == "application/problem+json"
     assert api().request("BREW", "/v1/keys").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "allowed"),
+    [
+        ("/v1/keys/self", "DELETE", {"GET", "HEAD", "OPTIONS"}),
+        ("/v1/keys/self", "PATCH", {"GET", "HEAD", "OPTIONS"}),
+        ("/v1/findings/batch", "GET", {"OPTIONS", "POST"}),
+        ("/v1/findings/batch", "DELETE", {"OPTIONS", "POST"}),
+    ],
+)
+def test_a_route_beside_ids_allows_its_own_methods_alone(
+    api: ApiOf, path: str, wrong: str, allowed: set[str]
+) -> None:
+    refused = api().request(wrong, path)
+    assert refused.status_code == 405
+    assert set(refused.headers["Allow"].split(", ")) == allowed
+    assert set(api().request("OPTIONS", path).headers["Allow"].split(", ")) == allowed
+
+
+def test_a_path_with_two_slashes_in_front_is_unknown(api: ApiOf) -> None:
+    for path in ("//v1/agents", "///v1/agents", "/%2Fv1/agents", "//healthz", "//s/" + "a" * 43):
+        answer = api().request("GET", "/", environ_overrides={"PATH_INFO": unquote(path)})
+        assert (answer.status_code, answer.mimetype) == (404, "application/problem+json"), path
 
 
 def test_options_answers_what_is_allowed(client: FlaskClient) -> None:

@@ -7,9 +7,12 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from flask import Flask
 
-from app import ids
+from app import ids, metrics
 from app.api import heavy
+from app.api import room as room_module
+from app.api.services import EXTENSION
 from app.core.callers import Caller, Role
 from app.core.record import bundles, records
 from app.core.record.records import NewRecord
@@ -20,7 +23,8 @@ from app.evidence import bundle
 from app.ids import parse
 from app.lib.signing import PublicKey
 from app.settings import Settings
-from tests.api.making import (
+from tests.support.api import Api, FreshTenant
+from tests.support.making import (
     NOBODY,
     make_agent,
     make_record,
@@ -30,7 +34,6 @@ from tests.api.making import (
     record_of,
     refused,
 )
-from tests.conftest import Api, FreshTenant
 
 Callers = Callable[..., Api]
 
@@ -331,19 +334,26 @@ def test_a_record_comes_in_while_another_is_signed(
     done = api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
     assert done.status_code == 200
     with pytest.raises(SessionCompleted), database.transaction(tenant.id) as opened:
-        records.add(opened, caller, settings.master_keys, session_id, signed)
+        records.add(opened, caller, settings, session_id, signed)
     assert api().get("/v1/records").json["data"] == []
 
 
 def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
-    api: Callers, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    app: Flask, api: Callers, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heavy, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(room_module, "_WAIT_SECONDS", 0.01)
     large = heavy.LARGE + 1
-    with heavy.room_for(large), heavy.room_for(large):
-        answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
-        assert refused(answer, 503, "busy")
-        assert answer.headers["Retry-After"]
-        make_record(api(), session["id"])
+    here = app.extensions[EXTENSION]
+    refusals = here.tally.value(metrics.WEB_REFUSED, "large_work")
+    others = ["another tenant", "and another"]
+    for other in others:
+        here.large.enter(other)
+    answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+    assert refused(answer, 503, "busy")
+    assert answer.headers["Retry-After"]
+    make_record(api(), session["id"])
+    for other in others:
+        here.large.leave(other)
+    assert here.tally.value(metrics.WEB_REFUSED, "large_work") == refusals + 1
     answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
     refused(answer, 400, "malformed-body")

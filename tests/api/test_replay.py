@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from app.database import Database
-from tests.api.making import NOBODY, make_session, pin_of, refused
-from tests.api.sending import Worker, books, history, make_findings, make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, make_session, pin_of, refused
+from tests.support.sending import Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
@@ -70,6 +70,7 @@ def test_a_test_goes_to_its_own_webhook_alone(api: ApiOf, webhook: dict[str, Any
     assert history(api(), other) == []
     (decided,) = api().get(f"/v1/events/{event_id}").json["webhooks"]
     assert decided["webhook_id"] == webhook["id"]
+    assert [each["kind"] for each in decided["deliveries"]] == ["test"]
 
 
 def test_a_test_goes_out_even_while_the_webhook_is_paused(
@@ -168,6 +169,21 @@ def test_a_replay_is_a_new_delivery_of_the_same_event_with_the_same_number(
         api().get(f"/v1/webhooks/{webhook['id']}/deliveries/{again['id']}").json["payload"]
         == (event["payload"])
     )
+
+
+def test_an_event_tells_of_its_first_delivery_and_each_replay_to_each_webhook(
+    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
+) -> None:
+    other = make_webhook(api())
+    again = [replay(api(), failed).json["id"] for _ in range(2)]
+
+    event_id = failed["event_id"]
+    (decided,) = api().get(f"/v1/events/{event_id}").json["webhooks"]
+    assert [each["id"] for each in decided["deliveries"]] == [failed["id"], *again]
+    path = f"/v1/webhooks/{{}}/decisions?event_id={event_id}"
+    mine = api().get(path.format(webhook["id"])).json
+    assert [each["id"] for each in mine["deliveries"]] == [failed["id"], *again]
+    assert api().get(path.format(other["id"])).json["deliveries"] == []
 
 
 def test_the_bytes_of_a_replay_are_those_of_the_first_attempt(

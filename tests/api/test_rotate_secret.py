@@ -16,9 +16,9 @@ from app.database import Database
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.lib.webhook_signing import Signer
 from app.settings import Settings
-from tests.api.making import pointers, refused
-from tests.api.sending import make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import pointers, refused
+from tests.support.sending import make_webhook
 
 ApiOf = Callable[..., Api]
 InForce = Callable[..., list[str]]

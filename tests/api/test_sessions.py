@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.api.making import (
+from tests.support.api import Api, FreshTenant
+from tests.support.making import (
     NOBODY,
     finding_of,
     make_agent,
@@ -20,7 +21,6 @@ from tests.api.making import (
     pointers,
     refused,
 )
-from tests.conftest import Api, FreshTenant
 
 Apis = Callable[..., Api]
 Mint = Callable[..., str]

@@ -17,7 +17,9 @@ from app.database import Database
 from app.ids import parse
 from app.lib import share_tokens
 from app.settings import Settings
-from tests.api.making import (
+from tests.api.test_bundle_access import expire, make_due, token_to
+from tests.support.api import Api, serving
+from tests.support.making import (
     NOBODY,
     make_record,
     make_session,
@@ -25,9 +27,6 @@ from tests.api.making import (
     pointers,
     refused,
 )
-from tests.api.test_bundle_access import expire, make_due, token_to
-from tests.api.test_system import serving
-from tests.conftest import Api
 
 Callers = Callable[..., Api]
 

@@ -14,9 +14,9 @@ from sqlalchemy import Engine
 
 from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.visible import visible
-from tests.api.making import make_record, make_session, refused
 from tests.api.test_bundle_access import expire, token_to
-from tests.conftest import Answer, Api, FreshTenant
+from tests.support.api import Answer, Api, FreshTenant
+from tests.support.making import make_record, make_session, refused
 
 Callers = Callable[..., Api]
 

@@ -3,10 +3,10 @@
 import json
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_network
 
 import pytest
 from flask import Flask
@@ -15,27 +15,16 @@ from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats
 from app.api import limits
-from app.api.limits import Counter, Rate
-from app.api.services import EXTENSION
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
-from app.dev.valkey import EmbeddedValkey
+from app.lib import api_keys
+from app.lib.rates import Rate
 from app.settings import SettingError, Settings
-from app.web import create_app
-from tests.conftest import Api, FreshTenant
-from tests.secrets import MASTER_KEYS
+from tests.support.api import ApiOf, FreshTenant, serving
+from tests.support.faults import OwnValkey
+from tests.support.secrets import MASTER_KEYS
 
-ApiOf = Callable[..., Api]
-
-
-@contextmanager
-def serving(settings: Settings) -> Iterator[ApiOf]:
-    """An application with settings of its own; yields a maker of callers: `api()` has no key."""
-    created = create_app(settings)
-    try:
-        yield lambda key=None: Api(created.test_client(), key)
-    finally:
-        created.extensions[EXTENSION].close()
+DAY = 86_400
 
 
 @contextmanager
@@ -67,10 +56,10 @@ def test_readyz_without_redis_is_ready_and_says_what_is_missing(api: ApiOf) -> N
 
 
 def test_readyz_with_everything_up_has_nothing_degraded(
-    settings: Settings, valkey: EmbeddedValkey
+    settings: Settings, own_valkey: OwnValkey
 ) -> None:
-    redis = Redis.from_url(valkey.url)
-    with serving(replace(settings, redis_url=valkey.url)) as api:
+    redis = Redis.from_url(own_valkey.url)
+    with serving(replace(settings, redis_url=own_valkey.url)) as api:
         try:
             heartbeats.beat(redis, "scheduler")
             redis.delete(heartbeats.key("worker"))
@@ -84,14 +73,11 @@ def test_readyz_with_everything_up_has_nothing_degraded(
 
 def test_readyz_waits_for_no_frozen_redis(settings: Settings) -> None:
     with frozen() as nowhere, serving(replace(settings, redis_url=f"redis://{nowhere}")) as api:
-        began = time.monotonic()
+        # redis-py by itself waits for as long as Redis is frozen: here for ever.
         answer = api().get("/readyz")
-        took = time.monotonic() - began
 
     assert answer.status_code == 200
     assert "redis" in answer.json["degraded"]
-    # Half a second; redis-py by itself waits for as long as Redis is frozen.
-    assert took < 8
 
 
 def test_readyz_is_503_without_the_database(settings: Settings) -> None:
@@ -253,6 +239,28 @@ def test_every_operation_documents_its_refusals(api: ApiOf) -> None:
                 assert documented >= {"400", "413", "415"}, (method, path)
 
 
+def test_a_body_is_documented_as_required_exactly_where_one_is(api: ApiOf) -> None:
+    document = api(None).get("/openapi.json").json
+    required = {
+        f"{method} {path}": operation["requestBody"].get("required", False)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters" and "requestBody" in operation
+    }
+    assert {route for route, is_required in required.items() if not is_required} == {
+        "patch /v1/agents/{agent_id}",
+        "patch /v1/tenant/settings",
+        "patch /v1/webhooks/{webhook_id}",
+        "post /v1/records/{record_id}/share-links",
+        "post /v1/webhooks/{webhook_id}/replay",
+        "post /v1/webhooks/{webhook_id}/rotate-secret",
+    }
+    for route, is_required in required.items():
+        method, _, path = route.partition(" ")
+        sent = api().request(method.upper(), path.replace("{", "").replace("}", ""))
+        assert (sent.status_code == 400) == is_required, route
+
+
 def test_ids_in_paths_are_documented_with_their_form(api: ApiOf) -> None:
     document = api(None).get("/openapi.json").json
     for path, item in document["paths"].items():
@@ -298,8 +306,7 @@ def test_a_request_is_one_line_without_anything_secret(
         api().get("/v1/keys", headers={"x-api-key": "svc_hidden"})
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) == 3
-    first, second, third = lines
+    first, second, third = [line for line in lines if line["event"] == "request"]
     assert first["request_id"] == "line-1"
     assert (first["method"], first["route"], first["status"]) == ("GET", "/v1/keys", 422)
     assert first["key_id"] == key_id
@@ -316,7 +323,7 @@ def test_a_request_is_one_line_without_anything_secret(
 def test_a_key_that_asks_too_often_is_told_when_to_come_back(
     settings: Settings, tenant: FreshTenant
 ) -> None:
-    with serving(replace(settings, rate_limit="3 per day")) as api:
+    with serving(replace(settings, rate_limit=Rate(3, DAY))) as api:
         caller = api(tenant.root_key)
         answers = [caller.get("/v1/keys/self") for _ in range(4)]
         minted = api().get("/v1/keys/self")
@@ -329,42 +336,96 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(
     assert minted.status_code == 401
 
 
-def test_health_checks_are_counted_apart_from_keys(settings: Settings, tenant: FreshTenant) -> None:
-    with serving(replace(settings, rate_limit="2 per day")) as api:
-        for _ in range(2):
-            assert api().get("/healthz").status_code == 200
+def test_health_checks_are_not_counted_and_never_refused(settings: Settings) -> None:
+    """A load balancer may have the address of everybody behind a router."""
+    with serving(replace(settings, address_rate_limit=Rate(1, DAY))) as api:
+        for path in ("/healthz", "/readyz"):
+            assert [api().get(path).status_code for _ in range(3)] == [200] * 3
+        assert api().get("/problems/not-found").status_code == 200
+        assert api().get("/problems/not-found").status_code == 429
+        for path in ("/healthz", "/readyz"):
+            answer = api().get(path)
+            assert answer.status_code == 200
+            assert "RateLimit-Limit" not in answer.headers
+
+
+def test_callers_without_a_key_are_counted_apart_from_keys(
+    settings: Settings, tenant: FreshTenant
+) -> None:
+    with serving(replace(settings, address_rate_limit=Rate(1, DAY))) as api:
+        assert api().get("/problems/not-found").status_code == 200
         assert api().get("/problems/not-found").status_code == 429
         assert api(tenant.root_key).get("/v1/keys/self").status_code == 200
 
 
-def test_a_new_window_begins_with_a_full_measure() -> None:
-    now = [59.5]
-    counter = Counter(Rate(2, 60), clock=lambda: now[0])
+def test_the_keys_of_a_tenant_share_a_rate(
+    settings: Settings, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    with serving(replace(settings, tenant_rate_limit=Rate(3, DAY))) as api:
+        root = api(tenant.root_key)
+        another = api(root.post("/v1/keys", {"name": "n", "role": "read"}).json["key"])
+        answers = [each.get("/v1/keys/self") for each in (root, another, root)]
+        strangers = api(other_tenant.root_key).get("/v1/keys/self")
 
-    assert [counter.hit("a").exceeded for _ in range(3)] == [False, False, True]
-    assert counter.hit("a").resets_in == 1
-    assert not counter.hit("b").exceeded
-    now[0] = 60.0
-    assert not counter.hit("a").exceeded
-
-
-def test_a_flood_of_callers_does_not_fill_the_memory() -> None:
-    counter = Counter(Rate(1, 60), clock=lambda: 0.0)
-    for number in range(250_000):
-        counter.hit(number)
-
-    assert len(counter._counts) <= 100_000
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert "by the keys of this tenant" in answers[2].json["detail"]
+    assert strangers.status_code == 200
 
 
-@pytest.mark.parametrize("rate", ["300 per minute", "300/minute", "1 per second", "5/day"])
-def test_a_rate_is_a_number_and_a_unit(rate: str) -> None:
-    assert Rate.parse(rate).limit == int(re.split(r"\D", rate)[0])
+def test_callers_behind_a_trusted_proxy_are_counted_apart(settings: Settings) -> None:
+    behind = replace(
+        settings, address_rate_limit=Rate(1, DAY), trusted_proxies=(ip_network("127.0.0.0/8"),)
+    )
+
+    def statuses(settings: Settings) -> list[int]:
+        with serving(settings) as api:
+            return [
+                api().get("/problems/busy", headers={"X-Forwarded-For": sent}).status_code
+                for sent in ("203.0.113.1", "203.0.113.2", "198.51.100.1, 203.0.113.1")
+            ]
+
+    assert statuses(behind) == [200, 200, 429]
+    assert statuses(replace(behind, trusted_proxies=())) == [200, 429, 429]
+    assert statuses(replace(behind, proxy_header="Forwarded")) == [200, 429, 429]
 
 
-@pytest.mark.parametrize("rate", ["", "0 per minute", "-1/minute", "many", "5 per fortnight", "5"])
-def test_a_rate_that_cannot_be_read_names_the_variable(rate: str) -> None:
-    with pytest.raises(SettingError, match="RATE_LIMIT"):
-        Rate.parse(rate)
+def test_a_refused_key_is_logged_with_its_address_and_never_itself(
+    settings: Settings, tenant: FreshTenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused_key = api_keys.new()
+    with serving(replace(settings, trusted_proxies=(ip_network("127.0.0.0/8"),))) as api:
+        capsys.readouterr()
+        sent = {"X-Forwarded-For": "203.0.113.77"}
+        answer = api(refused_key).get("/v1/keys/self", headers=sent)
+        api(tenant.root_key).get("/v1/keys/self", headers=sent)
+        api().get("/v1/keys/self", headers=sent)
+    logged = capsys.readouterr().out
+    lines = [json.loads(line) for line in logged.splitlines()]
+
+    (line,) = [each for each in lines if each["event"] == "key_refused"]
+    assert line["address"] == "203.0.113.77"
+    assert line["route"] == "/v1/keys/self"
+    assert line["request_id"] == answer.headers["x-request-id"]
+    assert refused_key not in logged
+    assert {each["address"] for each in lines if each["event"] == "request"} == {"203.0.113.77"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RATE_LIMIT", "many", "300 per minute"),
+        ("TENANT_RATE_LIMIT", "5 per fortnight", "300 per minute"),
+        ("ADDRESS_RATE_LIMIT", "0/minute", "300 per minute"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8, 0.0.0.0/0", "everybody is no proxy"),
+        ("TRUSTED_PROXIES", "the router", "the router"),
+        ("PROXY_HEADER", "X-Real-IP", "X-Forwarded-For or Forwarded"),
+    ],
+)
+def test_a_limit_that_cannot_be_read_names_the_variable(
+    environ: dict[str, str], name: str, value: str, said: str
+) -> None:
+    with pytest.raises(SettingError, match=f"{name} is wrong: .*{said}"):
+        Settings.from_environ({**environ, name: value})
 
 
 def test_addresses_of_one_ipv6_network_count_as_one(app: Flask) -> None:

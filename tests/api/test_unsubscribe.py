@@ -1,17 +1,22 @@
 """The link at the end of a digest: one click clears the address that it went to, and no other."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from flask.testing import FlaskClient
+from sqlalchemy import text
 
 from app.api import limits
 from app.core.digest import tokens
 from app.core.digest.tokens import Subscription
+from app.database import Database
+from app.lib.rates import Rate
 from app.lib.sealing import MasterKeys
 from app.settings import Settings
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
 
 ADDRESS = "dana@example.com"
 SETTINGS = "/v1/tenant/settings"
@@ -27,8 +32,14 @@ def subscribed(api: Apis) -> Api:
 
 
 @pytest.fixture
-def link(settings: Settings, tenant: FreshTenant) -> str:
-    subscription = Subscription.of(tenant.id, ADDRESS)
+def link(settings: Settings, database: Database, tenant: FreshTenant, subscribed: Api) -> str:
+    with database.transaction(tenant.id) as session:
+        nonce: UUID = session.execute(text("SELECT address_nonce FROM tenants")).scalar_one()
+    return link_of(settings, tenant.id, nonce)
+
+
+def link_of(settings: Settings, tenant_id: UUID, nonce: UUID | None) -> str:
+    subscription = Subscription.of(tenant_id, ADDRESS, nonce)
     return f"/unsubscribe/{tokens.write(settings.master_keys, subscription)}"
 
 
@@ -86,7 +97,33 @@ def test_an_old_link_does_not_clear_a_newer_address(
     assert address(subscribed) == "erin@example.com"
     subscribed.patch(SETTINGS, {"notification_email": ADDRESS})
     assert client.post(link).text == answer.text
-    assert address(subscribed) is None, "the same address again: it is still that address's link"
+    assert address(subscribed) == ADDRESS, "the same address, but set anew"
+
+
+def test_an_old_link_does_not_clear_an_address_that_was_set_anew(
+    subscribed: Api, client: FlaskClient, link: str
+) -> None:
+    assert client.post(link).status_code == 200
+    subscribed.patch(SETTINGS, {"notification_email": ADDRESS})
+    assert client.post(link).status_code == 200
+    assert address(subscribed) == ADDRESS
+
+
+def test_a_link_of_an_earlier_release_clears_the_address_until_it_is_set_anew(
+    subscribed: Api,
+    client: FlaskClient,
+    settings: Settings,
+    database: Database,
+    tenant: FreshTenant,
+) -> None:
+    with database.transaction(tenant.id) as session:
+        session.execute(text("UPDATE tenants SET address_nonce = NULL"))
+    earlier = link_of(settings, tenant.id, None)
+    assert client.post(earlier).status_code == 200
+    assert address(subscribed) is None
+    subscribed.patch(SETTINGS, {"notification_email": ADDRESS})
+    assert client.post(earlier).status_code == 200
+    assert address(subscribed) == ADDRESS
 
 
 def test_a_second_click_answers_as_the_first_and_leaves_one_entry(
@@ -108,7 +145,7 @@ def test_a_link_works_without_a_body_or_with_any(
 def test_a_link_that_was_made_up_or_changed_does_nothing(
     subscribed: Api, client: FlaskClient, link: str, settings: Settings, tenant: FreshTenant
 ) -> None:
-    subscription = Subscription.of(tenant.id, ADDRESS)
+    subscription = Subscription.of(tenant.id, ADDRESS, None)
     strangers = tokens.write(MasterKeys.parse(MasterKeys.generate()), subscription)
     token = link.rpartition("/")[2]
     flipped = ("B" if token[20] == "A" else "A").join((token[:20], token[21:]))
@@ -124,23 +161,37 @@ def test_a_link_outlives_the_rotation_of_the_master_key(
     subscribed: Api, settings: Settings, link: str, environ: dict[str, str], tenant: FreshTenant
 ) -> None:
     rotated = MasterKeys.parse(f"{MasterKeys.generate()},{environ['MASTER_KEYS']}")
-    named = tokens.read(rotated, link.rpartition("/")[2])
-    assert named == Subscription.of(tenant.id, ADDRESS)
+    token = link.rpartition("/")[2]
+    named = tokens.read(rotated, token)
+    assert named is not None
+    assert named == tokens.read(settings.master_keys, token)
+    assert named.tenant_id == tenant.id
 
 
 def test_the_link_of_a_tenant_clears_no_other_s_address(
-    subscribed: Api, client: FlaskClient, settings: Settings, other_tenant: FreshTenant, api: Apis
+    subscribed: Api,
+    client: FlaskClient,
+    settings: Settings,
+    database: Database,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
 ) -> None:
-    theirs = Subscription.of(other_tenant.id, ADDRESS)
+    theirs = Subscription.of(other_tenant.id, ADDRESS, None)
+    with database.transaction(tenant.id) as session:
+        session.execute(text("UPDATE tenants SET address_nonce = NULL"))
     token = tokens.write(settings.master_keys, theirs)
     assert client.post(f"/unsubscribe/{token}").status_code == 200
     assert address(subscribed) == ADDRESS
 
 
 def test_it_is_limited_by_address_as_whatever_needs_no_key(
-    client: FlaskClient, link: str, app: Any, monkeypatch: pytest.MonkeyPatch
+    client: FlaskClient,
+    link: str,
+    app: Any,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few = limits.Limits(limits.Counter(limits.Rate(2, 60)))
+    few = limits.Limits.of(replace(settings, address_rate_limit=Rate(2, 60)))
     monkeypatch.setitem(app.extensions, limits.EXTENSION, few)
     said = [client.post(link).status_code for _ in range(3)]
     assert said == [200, 200, 429]

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.database import Database
-from tests.api.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.api.sending import URL, Worker, books, history, make_findings, make_webhook
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.sending import URL, Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
@@ -67,7 +67,10 @@ def test_what_is_left_out_gets_its_default(api: ApiOf) -> None:
     assert made["health"] == {
         "consecutive_failures": 0,
         "paused_until": None,
+        "failing_since": None,
         "last_success_at": None,
+        "slow": False,
+        "concurrency": {"now": 0, "allowed": 2},
     }
 
 
@@ -282,12 +285,12 @@ def test_a_change_that_changes_nothing_leaves_no_trace(api: ApiOf) -> None:
     assert len(actions(api())) == before
 
 
-def test_max_in_flight_adds_and_removes_slots(
+def test_a_higher_max_in_flight_adds_slots_and_a_lower_one_takes_none_away(
     api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
     made = make_webhook(api())
-    for slots in (7, 1, 64):
-        api().patch(f"/v1/webhooks/{made['id']}", {"max_in_flight": slots})
+    for most, slots in ((7, 7), (1, 7), (64, 64)):
+        api().patch(f"/v1/webhooks/{made['id']}", {"max_in_flight": most})
         with database.transaction(tenant.id) as session:
             assert session.scalar(text("SELECT count(*) FROM lane_slots")) == slots
 
@@ -340,9 +343,37 @@ def test_another_url_ends_a_pause_and_must_prove_itself(api: ApiOf, worker: Work
     assert changed["health"] == {
         "consecutive_failures": 0,
         "paused_until": None,
+        "failing_since": None,
         "last_success_at": None,
+        "slow": False,
+        "concurrency": {"now": 0, "allowed": 2},
     }
     assert worker.send(webhook) == 6
+
+
+def test_health_says_how_many_posts_are_out_and_how_many_may_be(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    path = f"/v1/webhooks/{make_webhook(api(), max_in_flight=16)['id']}"
+    with database.transaction(tenant.id) as session:
+        session.execute(
+            text("UPDATE lanes SET concurrency = 11, slow_at = clock_timestamp(), latency_ms = 9")
+        )
+        session.execute(
+            text(
+                "UPDATE lane_slots SET holder = gen_random_uuid(), lease_until = clock_timestamp()"
+                " + CASE WHEN slot < 3 THEN interval '30 s' ELSE interval '-1 s' END"
+                " WHERE slot < 5"
+            )
+        )
+    health = api().get(path).json["health"]
+    assert (health["slow"], health["concurrency"]) == (True, {"now": 3, "allowed": 11})
+    lowered = api().patch(path, {"max_in_flight": 2}).json["health"]
+    assert lowered["concurrency"] == {"now": 3, "allowed": 2}
+    anew = api().patch(path, {"url": URL + "/new", "max_in_flight": 9}).json["health"]
+    assert (anew["slow"], anew["concurrency"]) == (False, {"now": 3, "allowed": 2})
+    (listed,) = api().get("/v1/webhooks").json["data"]
+    assert listed["health"] == anew
 
 
 # Deleting
@@ -410,6 +441,26 @@ def test_each_privileged_action_is_audited_without_the_secret_or_the_path(api: A
 
 
 # Who may
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("https://hooks.example.com/services/T0/B0/XyZ", "https://hooks.example.com/***"),
+        ("https://hooks.example.com:8443/?token=abc", "https://hooks.example.com:8443/***"),
+        ("https://hooks.example.com?token=abc", "https://hooks.example.com/***"),
+        ("https://hooks.example.com/", "https://hooks.example.com/"),
+        ("https://hooks.example.com", "https://hooks.example.com"),
+    ],
+)
+def test_path_and_query_of_the_url_are_masked_for_read_keys(
+    api: ApiOf, mint: Mint, url: str, masked: str
+) -> None:
+    made = make_webhook(api(), url=url)
+    for role, shown in (("read", masked), ("write", url), ("admin", url)):
+        holder = api(mint(role))
+        assert holder.get(f"/v1/webhooks/{made['id']}").json["url"] == shown
+        assert [each["url"] for each in holder.get("/v1/webhooks").json["data"]] == [shown]
 
 
 def test_reading_needs_the_read_role_and_changing_the_admin_role(api: ApiOf, mint: Mint) -> None:

@@ -1,0 +1,1 @@
+"""Core verbs on a real database."""

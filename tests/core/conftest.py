@@ -6,17 +6,17 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from app.settings import Settings
-from tests.chains import Place, Saved, new_place
-from tests.conftest import made_database
+from tests.support.chains import Place, Saved, new_place
+from tests.support.databases import made_database
 
 
 @pytest.fixture(scope="session")
 def shared_place(
-    settings: Settings, admin_engine: Engine, tmp_path_factory: pytest.TempPathFactory
+    base_settings: Settings, admin_engine: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Place, Saved]]:
     """Have a place once for all these tests, and what is needed to go back to how it was."""
     folder = tmp_path_factory.mktemp("chains")
-    with made_database(settings, admin_engine) as own:
+    with made_database(base_settings, admin_engine) as own:
         engine = create_engine(own.database_admin_url)
         with new_place(own, engine, folder) as made:
             yield made, Saved(engine, folder / "head")

@@ -16,7 +16,7 @@ from app.core.findings import NewFinding
 from app.database import Database
 from app.errors import NotFound, Unauthenticated
 from app.lib import canonical_json
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 JSON = st.recursive(

@@ -23,8 +23,8 @@ from app.lib.sealing import MasterKeys
 from app.models import Job
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.chains import Place, daily_run, done, standing
-from tests.secrets import MASTER_KEYS
+from tests.support.chains import Place, daily_run, done, standing
+from tests.support.secrets import MASTER_KEYS
 
 
 def answered(place: Place, asked: Asked) -> dict[str, Any] | None:

@@ -29,9 +29,9 @@ from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.models import AuditEntry, AuditHead
 from app.settings import Settings
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
 
-pytestmark = pytest.mark.usefixtures("forgotten_breaks")
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 Attack = Callable[..., None]
 
@@ -207,7 +207,7 @@ def test_only_who_sees_a_tenant_appends_to_its_chain(
     reader: Caller,
     chain: Head,
 ) -> None:
-    with database.transaction(other_tenant.id) as session, pytest.raises(LookupError):
+    with database.transaction(other_tenant.id) as session, pytest.raises(AuditChainBroken):
         audit_chain.append(session, tenant.id, SYSTEM, "test.do", target=("test", "1"))
     assert head(verifier, reader) == chain
 

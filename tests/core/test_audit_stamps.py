@@ -4,20 +4,22 @@ Each is over a checkpoint that the log grew out of; what was changed in the data
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.anchoring.gate import QuorumGate
 from app.core.audit.verification.stamps import Trust
-from app.core.log import succession
+from app.core.log import candidates, succession
 from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
 from app.lib import timestamps
-from tests.chains import Place, daily_run, standing
-from tests.logs import add_leaves
-from tests.secrets import MASTER_KEYS
+from tests.support.chains import Place, anchor, daily_run, standing
+from tests.support.logs import add_leaves
+from tests.support.secrets import MASTER_KEYS
 
 SECONDS = 1_800_000_000
 
@@ -99,6 +101,29 @@ def test_what_vouches_for_a_chain_is_verified_and_named(vouched: Place, *, full:
 def test_the_newest_head_is_vouched_for_by_what_came_after_it(stamped: Place) -> None:
     anchors = stamped.verify()["anchors"]
     assert anchors["anchored_by"] == ["log", "timestamps", "witnesses"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_a_witness_said_of_a_candidate_is_no_damage(
+    stamped: Place, witness: Witness, *, full: bool
+) -> None:
+    """It is about to be published, and nothing of it is yet."""
+    stamped.append()
+    anchor(stamped.world)
+    stamped.world.keeper(gate=QuorumGate(witness.policy, timedelta(hours=1))).run()
+    with stamped.world.database.across_tenants() as session:
+        candidate = candidates.current(session)
+    assert candidate is not None
+    stamped.owner(
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
+        " VALUES (1, :size, :name, :key_hash, :line, now())",
+        size=candidate.checkpoint.size,
+        name=witness.key.name,
+        key_hash=witness.key.key_hash,
+        line=witness.line(candidate.checkpoint.text),
+    )
+    anchors = stamped.verify(full=full)["anchors"]
+    assert (anchors["cosignatures"], anchors["pending"]) == (1, 1)
 
 
 def test_without_trusted_roots_a_timestamp_is_held_to_what_was_stored_with_it(

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from app.core import jobs
 from app.core.record import expiry
 from app.database import Database
-from tests.api.making import make_record, make_session
-from tests.conftest import Api, FreshTenant
-from tests.core.expiring import Expirer
+from tests.support.api import Api, FreshTenant
+from tests.support.expiring import Expirer
+from tests.support.making import make_record, make_session
 
 Callers = Callable[..., Api]
 

@@ -1,12 +1,10 @@
 """The statements behind the feeds: every filter walks an index, whatever the planner believes."""
 
 import json
-from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, Select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, text
 
 from app import ids
 from app.core import agents, feeds, findings, sessions
@@ -14,30 +12,14 @@ from app.core.callers import Caller, Pin, Role
 from app.core.findings import NewFinding
 from app.database import Database
 from app.models import AgentSession, Finding
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
+from tests.support.plans import rows_read
 
 BUSY, IDLE = "busy@example.com", "idle@example.com"
 
 
 def caller_of(tenant: FreshTenant, pin: Pin | None = None) -> Caller:
     return Caller(tenant.id, ids.new(), Role.ADMIN, pin, "a-request")
-
-
-def rows_read(session: Session, statement: Select[Any]) -> int:
-    """Run a statement; return how many rows its scans looked at, passed on or thrown away."""
-    compiled = statement.compile(dialect=session.get_bind().dialect)
-    found = session.connection().exec_driver_sql(
-        f"EXPLAIN (ANALYZE, FORMAT JSON) {compiled}", compiled.params
-    )
-    (plan,) = found.scalar_one()
-    return _rows_of(plan["Plan"])
-
-
-def _rows_of(node: dict[str, Any]) -> int:
-    looked_at = node["Actual Rows"] + sum(
-        node.get(f"Rows Removed by {check}", 0) for check in ("Filter", "Index Recheck")
-    )
-    return int(looked_at) + sum(map(_rows_of, node.get("Plans", ())))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from app.core.gauges import Gauges
 from app.core.webhook import webhooks
 from app.database import Database
 from app.settings import Settings
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
 
 
 class Place:
@@ -51,7 +51,9 @@ def place(fresh_database: Database, settings: Settings) -> Place:
 
 
 def test_an_empty_service_has_nothing_due(place: Place) -> None:
-    assert place.gauges() == Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0, 0, 0)
+    assert place.gauges() == Gauges(
+        0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0, 0, 0, 0
+    )
 
 
 def test_events_that_nobody_has_looked_at_are_due(place: Place) -> None:
@@ -75,7 +77,7 @@ def test_a_lane_counts_once_whoever_knows_of_it(place: Place) -> None:
         lanes.number(session, place.tenant_id, webhook)
     place.emit()
     with place.database.across_tenants() as session:
-        sweeping.due_lanes(session)
+        sweeping.due(session)
     assert place.gauges().lanes_due == 1
 
 

@@ -1,18 +1,25 @@
 """Weekly partitions: made ahead, dropped when old, kept while something in them is open."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from app import clock, ids
+from app import clock, ids, migrations
 from app.core import history, tenants
 from app.database import Database
-from tests.secrets import MASTER_KEYS
+from app.errors import Unavailable
+from app.settings import Settings
+from tests.support.secrets import MASTER_KEYS
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+OLD = clock.now() - timedelta(days=200)
 
 
 def test_weeks_begin_on_monday_at_midnight_utc() -> None:
@@ -38,24 +45,78 @@ def test_a_partition_goes_once_all_in_it_is_older_than_the_history(
 
 
 def test_a_partition_with_an_open_delivery_stays_with_its_event(fresh_database: Database) -> None:
-    tenant_id = _tenant_with_one_delivery(fresh_database)
-    much_later = clock.now() + timedelta(days=200)
-    assert not _drop_all(fresh_database, much_later) & {"events", "deliveries"}
-
-    with fresh_database.transaction(tenant_id) as session:
-        session.execute(
-            text(
-                "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
-                " next_attempt_at = NULL"
-            )
-        )
-    assert {"events", "deliveries"} <= _drop_all(fresh_database, much_later)
+    tenant_id = _tenant_with_one_delivery(fresh_database, OLD)
+    assert _drop_all(fresh_database) == {"delivery_attempts"}
+    _finish(fresh_database, tenant_id)
+    assert _drop_all(fresh_database) == {"events", "deliveries"}
     with fresh_database.transaction(tenant_id) as session:
         assert session.scalar(text("SELECT count(*) FROM deliveries")) == 0
 
 
+@pytest.mark.parametrize("parent", ["events", "deliveries"])
+def test_the_database_itself_keeps_what_has_open_deliveries(
+    fresh_database: Database, parent: str
+) -> None:
+    tenant_id = _tenant_with_one_delivery(fresh_database, OLD)
+    # The caller's own tenant is not the one whose delivery is open.
+    with refused("has open deliveries"):
+        _drop(fresh_database, parent, OLD, as_tenant=ids.new())
+    _finish(fresh_database, tenant_id)
+    _drop(fresh_database, parent, OLD, as_tenant=ids.new())
+
+
+@pytest.mark.parametrize("parent", history.PARENTS)
+def test_the_database_itself_keeps_what_is_younger_than_the_history(
+    fresh_database: Database, parent: str
+) -> None:
+    young = clock.now() - timedelta(days=80)
+    _make_partition(fresh_database, young)
+    with refused("younger than HISTORY_DAYS"):
+        _drop(fresh_database, parent, young)
+
+
+def test_how_long_that_is_only_a_release_can_say(
+    fresh_database: Database, settings: Settings
+) -> None:
+    young = clock.now() - timedelta(days=80)
+    _make_partition(fresh_database, young)
+    with (
+        pytest.raises(DBAPIError, match="permission denied"),
+        fresh_database.across_tenants() as session,
+    ):
+        session.execute(text("UPDATE history_policy SET days = 1"))
+    url = make_url(settings.database_admin_url).set(database=fresh_database.engine.url.database)
+    admin_url = url.render_as_string(hide_password=False)
+    migrations.migrate(admin_url, app_url=settings.database_url, history_days=30)
+    _drop(fresh_database, "events", young)
+
+
+def test_a_worker_told_of_fewer_days_than_the_release_keeps_those_of_the_release(
+    fresh_database: Database,
+) -> None:
+    young = clock.now() - timedelta(days=80)
+    _make_partition(fresh_database, young)
+    with fresh_database.across_tenants() as session:
+        assert history.outlived(session, clock.now(), 30) == []
+        assert history.outlived(session, clock.now() + timedelta(days=20), 30) != []
+
+
+def test_a_partition_that_holds_more_than_its_week_is_as_old_as_its_youngest_row(
+    fresh_database: Database,
+) -> None:
+    lower = ids.earliest_at(history.week_of(OLD))
+    upper = ids.earliest_at(clock.now() - timedelta(days=30))
+    with fresh_database.across_tenants() as session:
+        session.execute(
+            text("SELECT make_history_partition('events', :lower, :upper)"),
+            {"lower": lower, "upper": upper},
+        )
+    with refused("younger than HISTORY_DAYS"):
+        _drop(fresh_database, "events", OLD)
+
+
 def test_rows_of_this_week_always_find_a_partition(fresh_database: Database) -> None:
-    _tenant_with_one_delivery(fresh_database)
+    _tenant_with_one_delivery(fresh_database, clock.now())
 
 
 @pytest.mark.parametrize("weeks", [0, history.WEEKS_AHEAD])
@@ -74,26 +135,63 @@ def test_a_release_leaves_room_for_weeks_without_a_scheduler(
         )
 
 
+@contextmanager
+def refused(why: str) -> Iterator[None]:
+    with pytest.raises(Unavailable) as refusal:
+        yield
+    assert why in str(refusal.value.__cause__)
+
+
 def _lowers(session: Session, now: datetime) -> set[datetime]:
     return {ids.made_at(each.lower) for each in history.outlived(session, now, 90)}
 
 
-def _drop_all(database: Database, now: datetime) -> set[str]:
-    """Drop what can go; return the tables that lost this week's partition."""
-    this_week = history.week_of(clock.now())
-    gone = set()
+def _make_partition(database: Database, week: datetime) -> None:
     with database.across_tenants() as session:
-        outlived = history.outlived(session, now, 90)
+        for parent in history.PARENTS:
+            lower = ids.earliest_at(history.week_of(week))
+            upper = ids.earliest_at(history.week_of(week) + history.WEEK)
+            session.execute(
+                text("SELECT make_history_partition(:parent, :lower, :upper)"),
+                {"parent": parent, "lower": lower, "upper": upper},
+            )
+
+
+def _drop(database: Database, parent: str, week: datetime, as_tenant: UUID | None = None) -> None:
+    """Ask the database as whatever else has the service's role could."""
+    with database.transaction(as_tenant or ids.new()) as session:
+        session.execute(
+            text("SELECT drop_history_partition(:parent, :lower)"),
+            {"parent": parent, "lower": ids.earliest_at(history.week_of(week))},
+        )
+
+
+def _drop_all(database: Database) -> set[str]:
+    """Drop what can go; return the tables that lost a partition."""
+    with database.across_tenants() as session:
+        outlived = history.outlived(session, clock.now(), 90)
+    gone = set()
     for partition in outlived:
-        with database.across_tenants() as session:
-            if history.drop(session, partition) and ids.made_at(partition.lower) == this_week:
-                gone.add(partition.parent)
+        with suppress(history.PartitionKept), database.across_tenants() as session:
+            history.drop(session, partition)
+            gone.add(partition.parent)
     return gone
 
 
-def _tenant_with_one_delivery(database: Database) -> UUID:
+def _finish(database: Database, tenant_id: UUID) -> None:
+    with database.transaction(tenant_id) as session:
+        session.execute(
+            text(
+                "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
+                " next_attempt_at = NULL"
+            )
+        )
+
+
+def _tenant_with_one_delivery(database: Database, at: datetime) -> UUID:
+    _make_partition(database, at)
     tenant_id, _ = tenants.create(database, MASTER_KEYS, "history")
-    event_id, delivery_id = ids.new(), ids.new()
+    event_id, delivery_id = ids.new(at), ids.new(at)
     with database.transaction(tenant_id) as session:
         session.execute(
             text(

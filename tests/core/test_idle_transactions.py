@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from app import database as database_module
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery import lanes
@@ -17,16 +16,15 @@ from app.core.webhook import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
-from tests.conftest import PATIENCE, SET_TENANT, FreshTenant
-from tests.faults import LONG_ENOUGH, until
+from tests.support.api import FreshTenant
+from tests.support.faults import LONG_ENOUGH, until
 
 
 def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
     database: Database, settings: Settings, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "_PATIENCE", PATIENCE)
-    monkeypatch.setattr(database_module, "_SET_TENANT", SET_TENANT)
     webhook = _webhook(database, settings, tenant.id)
+    monkeypatch.setattr(database, "idle_seconds", 2.0)
     locked, over = threading.Event(), threading.Event()
     silent = threading.Thread(
         target=_fall_silent, args=(database, tenant.id, webhook, locked, over)

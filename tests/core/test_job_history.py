@@ -14,10 +14,9 @@ from app.database import Database, cursor
 from app.models import NO_TENANT, Job
 from app.settings import Settings
 from jobs import prune_history, runtime
-from tests.conftest import made_database
-from tests.core.test_feeds import _rows_of as rows_of
-from tests.core.test_feeds import rows_read
-from tests.secrets import MASTER_KEYS
+from tests.support.databases import made_database
+from tests.support.plans import rows_of, rows_read
+from tests.support.secrets import MASTER_KEYS
 
 MANY = 300_000
 PAGE = 50

@@ -8,7 +8,7 @@ from app.core import jobs
 from app.core.jobs import Step
 from app.database import Database
 from app.models import Job
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
 
 A_SECOND = timedelta(seconds=1)
 

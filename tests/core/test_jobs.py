@@ -11,7 +11,7 @@ from app.core.jobs import Step
 from app.database import Database
 from app.errors import NotFound, NotResumable
 from app.models import Job
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
 
 
 def enqueue(database: Database, tenant: FreshTenant, dedupe_key: str | None = None) -> Job:

@@ -15,7 +15,7 @@ from app.lib.tally import Tally
 from app.settings import Settings
 from jobs import runtime
 from jobs.integrate import integrate
-from tests.logs import FLIP, World, add_leaves, new_world
+from tests.support.logs import FLIP, World, add_leaves, new_world
 
 Manage = Callable[..., tuple[int, str]]
 

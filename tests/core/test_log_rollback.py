@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.log import adoption, generations, proofs, publication, rebuild, succession
+from app.core.log import adoption, generations, guard, proofs, publication, rebuild, succession
 from app.core.log.succession import next_origin
 from app.errors import (
     Conflict,
@@ -18,7 +18,7 @@ from app.errors import (
 )
 from app.ledger import leaves
 from app.settings import Settings
-from tests.logs import (
+from tests.support.logs import (
     FLIP,
     ORIGIN,
     FailingDatabase,
@@ -29,7 +29,7 @@ from tests.logs import (
     killed,
     new_world,
 )
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
 
 Owner = Callable[..., None]
 
@@ -118,7 +118,7 @@ def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) ->
     world.look()
     owner("DELETE FROM checkpoints WHERE size = 400")
     add_leaves(world.database, 1)
-    halted(world, LogRolledBack)
+    halted(world, LogDamaged)
 
 
 def test_a_database_made_anew_beside_an_old_head_signs_nothing(world: World, owner: Owner) -> None:
@@ -227,8 +227,10 @@ def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner)
 
 
 def look_over(world: World, *, repair: bool = False) -> rebuild.Report:
+    kept = None if world.store is None else world.store.read()
+    head = None if kept is None else guard.read(kept)
     with world.database.across_tenants(snapshot=not repair) as session:
-        return rebuild.rebuild(session, repair=repair)
+        return rebuild.rebuild(session, head, repair=repair)
 
 
 @pytest.mark.parametrize(
@@ -257,20 +259,65 @@ def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
     world.prove()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
-        "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",
-        "DELETE FROM log_leaves WHERE leaf_index = 17",
-    ],
-)
-def test_leaves_that_were_changed_are_not_rebuilt_from(
+LEAF_17 = [
+    "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
+    "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",
+    "UPDATE log_leaves SET generation = NULL, leaf_index = NULL WHERE leaf_index = 17",
+    "DELETE FROM log_leaves WHERE leaf_index = 17",
+    "DELETE FROM log_leaves",
+]
+
+
+@pytest.mark.parametrize("damage", LEAF_17)
+def test_rows_of_leaves_are_put_back_from_the_entry_bundles(
     world: World, owner: Owner, damage: str
 ) -> None:
+    hashes = world.hashes()
     owner(damage)
+    found = look_over(world).rows
+    assert found == (300 if damage == LEAF_17[-1] else 1)
+    assert look_over(world, repair=True).rows == found
+    assert look_over(world).is_identical
+    assert world.hashes() == hashes
+    assert world.waiting() == 0
+    world.prove()
+
+
+def test_leaves_whose_places_were_exchanged_are_put_back(world: World, owner: Owner) -> None:
+    hashes = world.hashes()
+    for one, other in ((17, 18), (17, 299)):
+        owner(
+            f"UPDATE log_leaves SET leaf_index = 1000 WHERE leaf_index = {one}",
+            f"UPDATE log_leaves SET leaf_index = {one} WHERE leaf_index = {other}",
+            f"UPDATE log_leaves SET leaf_index = {other} WHERE leaf_index = 1000",
+        )
+        assert look_over(world, repair=True).rows == 2
+        assert look_over(world).is_identical
+        assert world.hashes() == hashes
+
+
+def test_a_leaf_at_another_s_place_waits_for_its_own(world: World, owner: Owner) -> None:
+    hashes, (waits,) = world.hashes(), add_leaves(world.database, 1)
+    owner(
+        "DELETE FROM log_leaves WHERE leaf_index = 17",
+        "UPDATE log_leaves SET generation = 1, leaf_index = 17 WHERE leaf_index IS NULL",
+    )
+    assert look_over(world, repair=True).rows == 1
+    assert world.hashes() == hashes
+    world.keeper().run()
+    assert world.hashes() == [*hashes, waits]
+    world.prove()
+
+
+@pytest.mark.parametrize("damage", LEAF_17[:2] + LEAF_17[3:4])
+def test_a_leaf_that_most_copies_lost_is_not_made_up(
+    world: World, owner: Owner, damage: str
+) -> None:
+    owner(damage, "DELETE FROM log_tiles WHERE level = -1 AND number = 0")
+    before = world.published()
     with pytest.raises(LogDamaged):
         look_over(world, repair=True)
+    assert world.published() == before
 
 
 # Succession
@@ -283,7 +330,7 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
     hashes = rolled_back.hashes()
     more = add_leaves(rolled_back.database, 5)
     halted(rolled_back, LogRolledBack)
-    new = succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    new = succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False).generation
     assert (new.number, new.origin) == (2, f"{ORIGIN}/2")
     assert new.key_id != old.generation.key_id
     assert new.predecessor is not None
@@ -348,19 +395,60 @@ def test_a_second_restore_leads_to_a_third_log(rolled_back: World, owner: Owner)
         " WHERE key_id = (SELECT key_id FROM log_generations)",
     )
     halted(rolled_back, LogRolledBack)
-    assert succession.succeed(rolled_back.keeper(), keys, force=False).origin == f"{ORIGIN}/3"
+    third = succession.succeed(rolled_back.keeper(), keys, force=False).generation
+    assert third.origin == f"{ORIGIN}/3"
     rolled_back.prove()
 
 
 def test_a_log_in_order_is_not_ended_unless_forced(world: World) -> None:
     with pytest.raises(Conflict, match="can go on"):
         succession.succeed(world.keeper(), world.master_keys, force=False)
-    new = succession.succeed(world.keeper(), world.master_keys, force=True)
+    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
     assert new.predecessor is not None
     assert new.predecessor.size == 300
     world.prove()
     with pytest.raises(Conflict, match="can go on"):
         succession.succeed(world.keeper(), world.master_keys, force=False)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"{FLIP.replace('40', '9')} WHERE level = 1",
+        "UPDATE checkpoints SET root = sha256('other') WHERE size = 300",
+        "DELETE FROM log_tiles WHERE level = -1",
+    ],
+)
+def test_a_log_that_can_be_mended_is_never_ended(
+    world: World, owner: Owner, damage: str, kept: bool
+) -> None:
+    owner(damage)
+    if not kept:
+        owner("UPDATE log_generations SET head_kept = false")
+    keeper = world.keeper(head=world.store if kept else None)
+    for force in (False, True):
+        with pytest.raises(Conflict, match="log rebuild"):
+            succession.succeed(keeper, world.master_keys, force=force)
+    head = guard.read(world.store.read() or b"") if kept and world.store else None
+    with world.database.across_tenants() as session:
+        rebuild.rebuild(session, head, repair=True)
+    keeper.tick(float("inf"))
+    assert generations.look(world.database).trouble is None
+    world.prove()
+
+
+def test_a_successor_never_names_a_checkpoint_that_nobody_signed(
+    world: World, owner: Owner
+) -> None:
+    owner(
+        "UPDATE log_generations SET head_kept = false",
+        "UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE size = 300",
+        "DELETE FROM log_leaves WHERE leaf_index = 17",
+        "DELETE FROM log_tiles WHERE level = -1",
+    )
+    with pytest.raises(LogDamaged):
+        succession.succeed(world.keeper(head=None), world.master_keys, force=True)
 
 
 def test_the_chain_of_every_tenant_tells_of_the_successor(

@@ -9,7 +9,7 @@ from app.core import job_control, jobs, tenants
 from app.core.jobs import Step
 from app.database import Database, database_now
 from app.models import NO_TENANT, Job
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
 
 
 class Place:

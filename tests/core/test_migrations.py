@@ -18,14 +18,18 @@ from app import clock, ids, manage, migrations
 from app.core import history, keys, tenants
 from app.core.audit import salts
 from app.core.audit.verification import runs
+from app.core.record import bundles
 from app.database import Database, database_now
 from app.dev.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
 from app.models import Base
 from app.settings import Settings
-from tests.conftest import FreshTenant
-from tests.faults import LONG_ENOUGH, until
-from tests.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support.api import FreshTenant, serving
+from tests.support.databases import made_database
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.making import make_record, make_session
+from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support.storing import counted, kept
 
 ROOT = Path(__file__).resolve().parents[2]
 # The two hashes by which a caller's tenant is found.
@@ -45,6 +49,7 @@ WITHOUT_TENANT = (
     "acknowledged_chains",
     "master_keys",
     "sealed_notes",
+    "history_policy",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", "record_words", "bundle_words")
@@ -145,6 +150,28 @@ def test_the_service_can_drop_no_table_but_partitions_of_its_history(
             database.transaction(tenant.id) as session,
         ):
             session.execute(text(statement))
+
+
+def test_what_runs_with_its_owners_rights_is_for_the_service_alone(
+    admin_engine: Engine, settings: Settings
+) -> None:
+    query = text("""
+        SELECT p.proname AS name, p.proconfig::text AS config,
+               has_function_privilege('nobody_in_particular', p.oid, 'EXECUTE') AS anyone,
+               has_function_privilege(:service, p.oid, 'EXECUTE') AS service
+          FROM pg_proc AS p
+         WHERE p.prosecdef AND p.pronamespace NOT IN
+               ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+         ORDER BY 1
+    """)
+    with admin_engine.connect() as connection:
+        connection.execute(text("CREATE ROLE nobody_in_particular"))
+        service = make_url(settings.database_url).username
+        found = connection.execute(query, {"service": service}).all()
+        connection.rollback()
+    assert [row.name for row in found] == ["drop_history_partition", "make_history_partition"]
+    assert all(row.service and not row.anyone for row in found)
+    assert all("search_path=" in row.config for row in found)
 
 
 def test_a_database_newer_than_the_code_is_refused_in_one_line(
@@ -300,6 +327,14 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
     with database.transaction(tenant_id) as session:
         assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant_id]
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
+    old = clock.now() - timedelta(days=200)
+    with database.across_tenants() as session:
+        assert history.make_partitions(session.connection(), old) > 0
+        outlived = history.outlived(session, clock.now(), 90)
+        assert len(outlived) > 0
+        for each in outlived:
+            history.drop(session, each)
+        assert history.outlived(session, clock.now(), 90) == []
     database.close()
 
 
@@ -439,6 +474,44 @@ def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
         assert runs.standing(session, MASTER_KEYS) is not None
     database.close()
     engine.dispose()
+
+
+def test_what_was_stored_before_it_was_counted_is_counted_while_requests_go_on(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with made_database(settings, admin_engine) as own, serving(own) as api:
+        engine = create_engine(own.database_admin_url)
+        database = Database(own.database_url, application="tests")
+        tenant_id, key = tenants.create(database, MASTER_KEYS, "a tenant")
+        session_id = make_session(api(key))["id"]
+        made = [make_record(api(key), session_id) for _ in range(4)]
+        with engine.begin() as connection:
+            connection.execute(text("DROP TABLE stored_records"))
+            connection.execute(text("DROP FUNCTION count_stored_records() CASCADE"))
+            connection.execute(text("UPDATE alembic_version SET version_num = '0027'"))
+        with engine.connect() as connection:
+            _upgrade(connection, "0028")
+            role = make_url(own.database_url).username
+            connection.execute(text(f"GRANT ALL ON stored_records TO {role}"))
+            connection.commit()
+        # Before it has been looked what was there, some of that goes, and more comes.
+        with database.transaction(tenant_id) as session:
+            old = ids.parse("rec", made[0]["id"])
+            assert old is not None
+            assert bundles.delete(session, tenant_id, [old]) == 1
+        make_record(api(key), session_id)
+        assert counted(database, tenant_id) != kept(database, tenant_id)
+
+        migrations.migrate(own.database_admin_url, app_url=own.database_url)
+        assert counted(database, tenant_id) == kept(database, tenant_id)
+        assert counted(database, tenant_id).records == 5
+        with engine.connect() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = '0027'"))
+            connection.commit()
+        migrations.migrate(own.database_admin_url, app_url=own.database_url)
+        assert counted(database, tenant_id) == kept(database, tenant_id)
+        database.close()
+        engine.dispose()
 
 
 def _upgrade(connection: Connection, revision: str) -> None:

@@ -6,8 +6,8 @@ from uuid import UUID
 from app import ids
 from app.core.delivery import lanes, sweeping
 from app.database import Database
-from tests.api.making import finding_of, make_session
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import finding_of, make_session
 
 
 def webhook_with_a_waiting_event(api: Api) -> UUID:
@@ -22,7 +22,7 @@ def webhook_with_a_waiting_event(api: Api) -> UUID:
 def swept(database: Database) -> set[UUID]:
     with database.across_tenants() as session:
         sweeping.wake(session)
-        return {webhook_id for _, webhook_id in sweeping.due_lanes(session)}
+        return {webhook_id for _, webhook_id in sweeping.due(session).lanes}
 
 
 def test_rows_that_a_worker_numbered_before_it_was_killed(

@@ -23,6 +23,7 @@ PLAIN = {
     "checkpoint_timestamps.response": "an authority's public answer",
     "checkpoints.note": "published",
     "checkpoints.root": "published",
+    "checkpoints.unpublished_note": "to be published",
     "delivery_attempts.response_body": "what a receiver answered",
     "events.decisions": "numbers",
     "events.payload": "what receivers are sent",

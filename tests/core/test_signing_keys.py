@@ -3,17 +3,22 @@
 import base64
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import text
 
+from app import manage
 from app.core import signing_keys
+from app.core.log.keeper import Keeper
 from app.core.signing_keys import Purpose
 from app.database import Database
+from app.errors import Conflict, ServiceError
 from app.lib.sealing import MasterKeys
 from app.lib.signing import PublicKey
 from app.settings import Settings
-from tests.api.making import make_record, make_session
-from tests.conftest import Api, FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import make_record, make_session
 
 
 def test_after_a_rotation_new_bundles_have_the_new_key_and_old_ones_still_verify(
@@ -26,7 +31,8 @@ def test_after_a_rotation_new_bundles_have_the_new_key_and_old_ones_still_verify
     session = make_session(api())
     before = make_record(api(), session["id"])
     with database.across_tenants() as opened:
-        retired, current = signing_keys.rotate(opened, settings.master_keys)
+        rotation = signing_keys.rotate(opened, settings.master_keys)
+    retired, current = rotation.retired, rotation.current
     after = make_record(api(), session["id"])
     assert before["bundle"]["key_id"] == retired
     assert after["bundle"]["key_id"] == current
@@ -68,3 +74,113 @@ def test_a_rotation_that_is_undone_leaves_the_key_and_no_entry(
         now = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE).public.id
     assert now == before
     assert api().get("/v1/audit?action=signing_key.rotate").json["data"] == []
+
+
+def test_a_key_that_is_revoked_signs_no_more_and_everybody_is_told(
+    api: Callable[..., Api],
+    database: Database,
+    settings: Settings,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+) -> None:
+    session = make_session(api())
+    revoked = make_record(api(), session["id"])["bundle"]["key_id"]
+    with database.across_tenants() as opened:
+        new = signing_keys.revoke(opened, settings.master_keys, revoked, "it leaked").successor
+    assert make_record(api(), session["id"])["bundle"]["key_id"] == new
+    keys = {each["kid"]: each for each in api(None).get("/.well-known/jwks.json").json["keys"]}
+    told = keys[revoked]
+    assert told["revocation_reason"] == "it leaked"
+    assert told["revoked_at"] <= told["retired_at"]
+    assert [keys[new][name] for name in ("revoked_at", "revocation_reason")] == [None, None]
+    for each in (tenant, other_tenant):
+        entry = api(each.root_key).get("/v1/audit?action=signing_key.revoke").json["data"][0]
+        assert entry["target"] == {"type": "signing_key", "id": revoked}
+        assert entry["details"] == {
+            "revoked_at": told["revoked_at"],
+            "reason": "it leaked",
+            "successor": new,
+        }
+
+
+def test_what_cannot_be_revoked_is_refused(
+    api: Callable[..., Api], database: Database, settings: Settings, log: Keeper
+) -> None:
+    key_id = make_record(api(), make_session(api())["id"])["bundle"]["key_id"]
+    log.run()
+    keys = api(None).get("/.well-known/jwks.json").json["keys"]
+    (of_log,) = [key["kid"] for key in keys if key["purpose"] == "log" and not key["retired_at"]]
+    soon = datetime.now(UTC) + timedelta(days=1)
+    for named, since, why in (
+        ("0" * 16, None, "There is no signing key"),
+        (of_log, None, "is the key of a log"),
+        (key_id, soon, "not later than now"),
+        (key_id, soon - timedelta(days=9999), "was made at"),
+    ):
+        with database.across_tenants() as opened, pytest.raises(ServiceError, match=why):
+            signing_keys.revoke(opened, settings.master_keys, named, "why not", since)
+    with database.across_tenants() as opened:
+        signing_keys.rotate(opened, settings.master_keys)
+    with database.across_tenants() as opened:
+        revoked = signing_keys.revoke(opened, settings.master_keys, key_id, "old")
+    assert (revoked.successor, revoked.untold) == (None, {})
+    with database.across_tenants() as opened, pytest.raises(Conflict, match="already"):
+        signing_keys.revoke(opened, settings.master_keys, key_id, "again")
+
+
+@pytest.mark.parametrize("act", ["rotate", "revoke"])
+def test_no_bundle_is_later_than_the_end_of_its_key(
+    api: Callable[..., Api], database: Database, settings: Settings, act: str
+) -> None:
+    session = make_session(api())
+    key_id = make_record(api(), session["id"])["bundle"]["key_id"]
+    with database.across_tenants() as opened:
+        if act == "rotate":
+            signing_keys.rotate(opened, settings.master_keys)
+        else:
+            signing_keys.revoke(opened, settings.master_keys, key_id, "it leaked")
+        # Not committed yet: this one still reads the old key.
+        last = make_record(api(), session["id"])
+    assert last["bundle"]["key_id"] == key_id
+    keys = {each["kid"]: each for each in api(None).get("/.well-known/jwks.json").json["keys"]}
+    assert last["created_at"] < keys[key_id]["retired_at"]
+
+
+@pytest.fixture
+def manage_keys(
+    environ: dict[str, str],
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, str]]:
+    """Return what runs `manage signing-key …`; it answers the exit status and all that was said."""
+    for name, value in (environ | {"DATABASE_URL": settings.database_url}).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        try:
+            status = manage.main(["signing-key", *arguments])
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
+
+
+def test_an_operator_revokes_a_key_with_a_reason_and_on_purpose(
+    api: Callable[..., Api], manage_keys: Callable[..., tuple[int, str]]
+) -> None:
+    key_id = make_record(api(), make_session(api())["id"])["bundle"]["key_id"]
+    for wrong in ([], ["--reason", " "], ["--reason", "a\nb"], ["--reason", "x", "--since", "now"]):
+        assert manage_keys("revoke", key_id, "--yes", *wrong)[0] == 2
+    status, said = manage_keys("revoke", key_id, "--reason", "it leaked")
+    assert (status, "--yes" in said) == (1, True)
+    (line,) = [line for line in manage_keys("list")[1].splitlines() if key_id in line]
+    assert "revoked" not in line
+    status, said = manage_keys("revoke", key_id, "--reason", "it leaked", "--yes")
+    assert (status, said.split()[:2]) == (0, ["revoked:", key_id])
+    (line,) = [line for line in manage_keys("list")[1].splitlines() if key_id in line]
+    assert line.endswith(": it leaked")
+    status, said = manage_keys("revoke", key_id, "--reason", "it leaked", "--yes")
+    assert (status, "already" in said) == (1, True)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from app.dev.tsa import KeyType, TimestampAuthority
 from jobs import anchor_audit, stamp_checkpoint
 from jobs.runtime import Runtime
-from tests.anchoring import Place, new_place
+from tests.support.anchoring import Place, new_place
 
 # What somebody with the database can do to every job in one statement.
 PUT_OFF = """

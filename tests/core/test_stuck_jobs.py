@@ -8,7 +8,7 @@ from app.core import jobs, tenants
 from app.core.jobs import Step
 from app.database import Database, database_now
 from app.models import Job
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
 
 LATER = "'2099-01-01T00:00:00Z'"
 

@@ -17,8 +17,8 @@ from app.database import database_now
 from app.lib import canonical_json
 from app.lib.sealing import MasterKeys
 from app.models import Job
-from tests.chains import Place
-from tests.secrets import MASTER_KEYS
+from tests.support.chains import Place
+from tests.support.secrets import MASTER_KEYS
 
 LONG_AGO = "2026-01-01T00:00:00.000000Z"
 

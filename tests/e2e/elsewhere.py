@@ -1,14 +1,15 @@
 """Another host, as far as the network can tell: a namespace of its own, with one link that is cut.
 
 A veth pair joins the two. Where it is down packets vanish: nobody says goodbye, and each side finds
-out by its own patience alone. It needs root and `ip`; `why_not` says what is missing.
+out by its own patience alone. It needs root and `ip`.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
@@ -16,6 +17,13 @@ from pathlib import Path
 # For examples and documentation (RFC 5737): no real network is hidden by it.
 _NETWORKS = list(IPv4Network("198.51.100.0/24").subnets(new_prefix=30))
 _PREFIX = "soak-"
+# Each host has names and a network of its own: the kernel removes a namespace, and the link that
+# was born in it, some time after `ip netns delete` has returned.
+_numbers = itertools.count()
+
+
+class HostRefused(RuntimeError):
+    """This machine makes no other host, or does not let it be cut off; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -46,36 +54,28 @@ class Elsewhere:
             _ip("link", "set", self.link, "up")
 
 
-def why_not() -> str | None:
-    """Say what is missing for another host; None if nothing is."""
-    if os.geteuid() != 0:
-        return "it needs root"
-    if shutil.which("ip") is None:
-        return "it needs the program ip (of iproute2)"
-    try:
-        with elsewhere():
-            return None
-    except subprocess.CalledProcessError as error:
-        return f"{' '.join(error.cmd)} is refused: {error.stderr.strip()}"
-
-
 @contextmanager
 def elsewhere() -> Iterator[Elsewhere]:
-    """Make another host, and remove it in the end."""
+    """Make another host, and remove it in the end. Raises `HostRefused`."""
+    if os.geteuid() != 0:
+        raise HostRefused("it needs root")
+    if shutil.which("ip") is None:
+        raise HostRefused("it needs the program ip (of iproute2)")
     _remove_leftovers()
-    own = os.getpid()
-    network = _NETWORKS[own % len(_NETWORKS)]
+    number = next(_numbers)
+    own = f"{os.getpid()}-{number}"
+    network = _NETWORKS[(os.getpid() + number) % len(_NETWORKS)]
     here, there = (IPv4Interface((host, network.prefixlen)) for host in network.hosts())
     made = Elsewhere(f"{_PREFIX}{own}", f"soak{own}", here, there)
-    # While the link is down its own route is gone, and the default one must not take over.
-    _ip("route", "replace", *made.nowhere)
-    _ip("netns", "add", made.namespace)
-    try:
+    with ExitStack() as undone:
+        # While the link is down its own route is gone, and the default one must not take over.
+        _ip("route", "replace", *made.nowhere)
+        undone.callback(_try_ip, "route", "delete", *made.nowhere)
+        _ip("netns", "add", made.namespace)
+        undone.callback(_try_ip, "netns", "delete", made.namespace)
+        undone.callback(_try_ip, "link", "delete", made.link)
         _join(made)
         yield made
-    finally:
-        _ip("netns", "delete", made.namespace)
-        _ip("route", "delete", *made.nowhere)
 
 
 def _join(host: Elsewhere) -> None:
@@ -94,16 +94,28 @@ def _remove_leftovers() -> None:
     """Remove what runs that were killed have left."""
     for line in _ip("netns", "list").splitlines():
         name = line.split()[0]
-        if name.startswith(_PREFIX) and not Path("/proc", name.removeprefix(_PREFIX)).exists():
-            with suppress(subprocess.CalledProcessError):
-                _ip("netns", "delete", name)
+        own = name.removeprefix(_PREFIX)
+        if own != name and not Path("/proc", own.partition("-")[0]).exists():
+            _try_ip("link", "delete", f"soak{own}")
+            _try_ip("netns", "delete", name)
 
 
 def _ip(*arguments: str) -> str:
-    done = subprocess.run(
-        [_ip_program(), *arguments], capture_output=True, text=True, check=True, timeout=10
-    )
+    command = [_ip_program(), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except subprocess.CalledProcessError as error:
+        said = " ".join(error.stderr.split()) or f"exit code {error.returncode}"
+        raise HostRefused(f"`{' '.join(command)}` is refused: {said}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HostRefused(f"`{' '.join(command)}` does not run: {error}") from error
     return done.stdout
+
+
+def _try_ip(*arguments: str) -> None:
+    """Do what may have been done already; the next run removes what stays."""
+    with suppress(HostRefused):
+        _ip(*arguments)
 
 
 def _ip_program() -> str:

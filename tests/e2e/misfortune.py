@@ -20,7 +20,7 @@ from app.dev.postgres import EmbeddedPostgres
 from tests.e2e.elsewhere import Elsewhere
 from tests.e2e.other_worker import OtherWorker
 from tests.e2e.stack import RunningStack, running
-from tests.faults import OwnValkey, until
+from tests.support.faults import OwnValkey, until
 
 _TURN_SECONDS = 0.02
 
@@ -63,25 +63,26 @@ def suffer(seconds: float, *misfortunes: Misfortune) -> None:
 class House:
     """A whole service on stores that a test may mistreat, and every way to mistreat it.
 
-    `other` is a second host for a worker, if there is one, and `address` where both hosts reach
-    what listens on this one.
+    `folder` has the logs of all its parts, `other` is a second host for a worker, if there is one,
+    and `address` is where both hosts reach what listens on this one.
     """
 
     def __init__(
         self,
         stack: RunningStack,
-        data_dir: Path,
+        folder: Path,
         postgres: EmbeddedPostgres,
         valkey: OwnValkey,
         other: OtherWorker | None,
     ) -> None:
         self.stack = stack
+        self.folder = folder
         self.other = other
         self.address = str(other.host.here.ip) if other else "127.0.0.1"
         self.admin_url = postgres.admin_url
         self.valkey = valkey
         self._postgres = postgres
-        self._up = int((data_dir / "lock").read_text())
+        self._up = int((folder / "data" / "lock").read_text())
 
     def killed(self, line: str, every: float) -> Misfortune:
         """Kill a process of a line of the Procfile, whichever, without a word."""
@@ -181,7 +182,7 @@ def house(
             settings["BASE_URL"] = stack.base_url
             other = OtherWorker(host, folder, settings)
             everything.callback(other.stop)
-        yield House(stack, folder / "data", postgres, valkey, other)
+        yield House(stack, folder, postgres, valkey, other)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.misfortune import House, Misfortune, suffer
 from tests.e2e.other_worker import OtherWorker
 from tests.e2e.stack import Caller, Hook
 from tests.e2e.traffic import Neighbour, Traffic
-from tests.faults import until
+from tests.support.faults import until
 
 # Short waits, so that what failed is tried again while the test still looks on.
 SETTINGS = {"RETRY_SCHEDULE": ",".join(["0", *["1"] * 19]), "PAUSE_SECONDS": "1"}

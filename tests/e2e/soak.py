@@ -11,11 +11,12 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.e2e.elsewhere import elsewhere, why_not
+from tests.e2e.elsewhere import Elsewhere, HostRefused, elsewhere
 from tests.e2e.misfortune import House, Misfortune, house
 from tests.e2e.ordeal import SETTINGS, Neighbourhood, undergo
 
@@ -35,13 +36,33 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {arguments.seed}, logs in {folder}", flush=True)
-    missing = why_not()
-    if missing:
-        print(f"NO WORKER HOST IS CUT OFF: {missing}", file=sys.stderr, flush=True)
-    with ExitStack() as everything:
-        host = None if missing else everything.enter_context(elsewhere())
-        service = everything.enter_context(house(folder, SETTINGS, host))
-        return _soak(service, arguments.minutes * 60, random.Random(arguments.seed))
+    try:
+        with ExitStack() as everything:
+            host = _other_host(everything)
+            service = everything.enter_context(house(folder, SETTINGS, host))
+            return _soak(service, arguments.minutes * 60, random.Random(arguments.seed))
+    except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
+        return _told(folder, "the soak could not go on", error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _other_host(everything: ExitStack) -> Elsewhere | None:
+    """Return a host that can be cut off; where there can be none, say so and do without."""
+    try:
+        return everything.enter_context(elsewhere())
+    except HostRefused as why:
+        print(f"NO WORKER HOST IS CUT OFF: {why}", file=sys.stderr, flush=True)
+        return None
+
+
+def _told(folder: Path, where: str, error: Exception) -> int:
+    """Say in one line what is wrong, and keep where it came from; return the exit code."""
+    trace = folder / "traceback"
+    trace.write_text("".join(traceback.format_exception(error)))
+    said = " ".join(str(error).split()) or type(error).__name__
+    print(f"\n{where}: {said} ({trace})", file=sys.stderr, flush=True)
+    return 1
 
 
 def _soak(service: House, seconds: float, chance: random.Random) -> int:
@@ -70,8 +91,8 @@ def _passes(service: House, seconds: float, choose: Choice) -> bool:
 
     try:
         undergo(service, seconds, also=choice, within=_CLOSES_WITHIN)
-    except AssertionError as error:
-        print(f"\n{', '.join(each.name for each in chosen)}: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001  # whatever it is, this round failed by it
+        _told(service.folder, ", ".join(each.name for each in chosen), error)
         return False
     if service.other is not None:
         print(f"the other host came too late {service.other.fenced} times so far", flush=True)

@@ -21,9 +21,9 @@ from app.database import Database
 from app.dev.stack import Stack
 from app.errors import Unavailable
 from app.settings import Settings, kept_settings
-from tests.faults import LONG_ENOUGH, until
-from tests.ports import own_port
-from tests.receivers import Listener
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.ports import own_port
+from tests.support.receivers import Listener
 
 # A guard, no measure: on a machine that does much else Python alone takes half a minute to start.
 START_SECONDS = 180.0

@@ -13,8 +13,8 @@ import pytest
 
 from app.dev.stack import ROOT
 from tests.e2e.stack import PLAIN, remove_data
-from tests.faults import until
-from tests.ports import own_port
+from tests.support.faults import until
+from tests.support.ports import own_port
 
 pytestmark = pytest.mark.stacks
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.stack import Caller, RunningStack, running
 from tests.e2e.traffic import Neighbour
-from tests.faults import until
+from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks
 

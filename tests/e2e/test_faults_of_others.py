@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.misfortune import House, Misfortune, suffer
 from tests.e2e.ordeal import Neighbourhood, neighbourhood, undergo
-from tests.faults import until
+from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.misfortune import House
 from tests.e2e.ordeal import neighbourhood, undergo
-from tests.faults import until
+from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks
 

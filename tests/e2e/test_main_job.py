@@ -12,8 +12,8 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from svix.webhooks import Webhook as SvixWebhook
 
 from tests.e2e.stack import Caller, RunningStack, running
-from tests.faults import until
-from tests.receivers import OK, Receiver, Request, http_answer
+from tests.support.faults import until
+from tests.support.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 

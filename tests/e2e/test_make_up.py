@@ -23,8 +23,8 @@ import redis
 from app.dev import env_file
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.valkey import EmbeddedValkey
-from tests.faults import LONG_ENOUGH
-from tests.ports import own_port
+from tests.support.faults import LONG_ENOUGH
+from tests.support.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = (sys.executable, "-m", "app.dev.up")

@@ -7,8 +7,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.stack import RunningStack, running
-from tests.faults import LONG_ENOUGH, until
-from tests.receivers import OK, Receiver, Request, http_answer
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 

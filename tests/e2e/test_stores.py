@@ -17,7 +17,7 @@ from app.dev import env_file
 from app.dev.postgres import EmbeddedPostgres
 from app.dev.refusal import CannotStart
 from app.dev.valkey import EmbeddedValkey
-from tests.faults import LONG_ENOUGH
+from tests.support.faults import LONG_ENOUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,8 +20,8 @@ from uuid import uuid4
 import requests
 
 from tests.e2e.stack import Caller
-from tests.faults import LONG_ENOUGH
-from tests.receivers import OK, Listener, Request, http_answer, read_request
+from tests.support.faults import LONG_ENOUGH
+from tests.support.receivers import OK, Listener, Request, http_answer, read_request
 
 _STALL_SECONDS = 20.0
 _DRIP_SECONDS = 0.5

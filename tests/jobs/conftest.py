@@ -1,5 +1,32 @@
 """What the tests of the worker's machinery stand on."""
 
-from tests.faults import own_valkey
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
 
-__all__ = ["own_valkey"]
+import pytest
+
+from app.settings import Settings
+from jobs.runtime import Runtime
+from tests.support.api import FreshTenant
+from tests.support.worlds import World
+
+
+@pytest.fixture
+def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[..., World]]:
+    """Make worlds with settings of the test's own; each runtime is closed at the end."""
+    opened: list[Runtime] = []
+
+    def make(threads: int = 8, **changes: Any) -> World:
+        runtime = Runtime.open(dataclasses.replace(settings, **changes), threads)
+        opened.append(runtime)
+        return World(runtime, tenant.id)
+
+    yield make
+    for runtime in opened:
+        runtime.close()
+
+
+@pytest.fixture
+def world(open_world: Callable[..., World]) -> World:
+    return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)

@@ -15,7 +15,6 @@ from app import clock, ids, metrics
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import Standing
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.webhook import webhooks
@@ -23,15 +22,16 @@ from app.lib.tally import Counter, Histogram
 from app.settings import Settings
 from jobs.lane_run import LaneRun
 from jobs.runtime import Runtime
-from tests.conftest import FreshTenant
-from tests.faults import LONG_ENOUGH, until
-from tests.receivers import OK, Receiver, Request, http_answer
+from tests.support.api import FreshTenant
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.lanes import fill, has_answered
+from tests.support.receivers import OK, Receiver, Request, http_answer
 
 SECRET = "s3cret"
 DECISIONS = {
     *("tenant_id", "webhook_id", "delivery_id", "event_id", "kind", "sequence", "attempt"),
-    *("claim_no", "claims_lost", "slot", "passed_on", "proven", "paused", "probe", "outcome"),
-    *("status_code", "blame", "status", "next_attempt_at", "retry_in", "retry_after"),
+    *("claim_no", "claims_lost", "slot", "passed_on", "allowed", "slow", "paused", "probe"),
+    *("outcome", "status_code", "blame", "status", "next_attempt_at", "retry_in", "retry_after"),
     *("started_at", "dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms"),
     *("reconnected", "error"),
 }
@@ -45,10 +45,15 @@ class World:
         self.tenant_id = tenant_id
         self._lines = lines
 
-    def webhook(self, url: str) -> UUID:
+    def webhook(self, url: str, **fields: Any) -> UUID:
         caller = Caller(self.tenant_id, ids.new(), Role.ADMIN, None, "test")
         with self.runtime.database.transaction(self.tenant_id) as session:
-            return webhooks.create(session, caller, self.runtime.settings, {"url": url})[0].id
+            wanted = {"url": url, **fields}
+            return webhooks.create(session, caller, self.runtime.settings, wanted)[0].id
+
+    def has_answered(self, webhook: UUID) -> None:
+        with self.runtime.database.transaction(self.tenant_id) as session:
+            has_answered(session, webhook)
 
     def emit(self, count: int = 1) -> list[UUID]:
         with self.runtime.database.transaction(self.tenant_id) as session:
@@ -123,7 +128,8 @@ def test_the_line_of_an_attempt_has_every_decision_and_nothing_secret(world: Wor
             "claims_lost": 0,
             "slot": 0,
             "passed_on": 3,
-            "proven": False,
+            "allowed": 2,
+            "slow": False,
             "paused": False,
             "probe": False,
             "outcome": "refused",
@@ -217,6 +223,7 @@ def test_an_outcome_that_comes_too_late_is_told_and_counted(world: World) -> Non
 def test_rows_that_were_not_reached_are_counted_with_the_reason(world: World) -> None:
     with Receiver(http_answer(500)) as receiver:
         webhook = world.webhook(receiver.url())
+        world.has_answered(webhook)
         world.emit(9)
         world.turn(webhook)
     assert len(receiver.requests) == 5
@@ -262,20 +269,19 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
         return OK
 
     with Receiver(hold) as receiver:
-        webhook = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url(), max_in_flight=1)
         world.emit()
         first = threading.Thread(target=world.turn, args=(webhook,))
         first.start()
         inside.wait(LONG_ENOUGH)
         world.turn(webhook)
-        places = [world.runtime.room.enter(Standing.UNKNOWN) for _ in range(3)]
+        places = fill(world.runtime.bulkhead)
         world.turn(webhook)
         world.turn(webhook, passed_on=6)
         release.set()
         first.join()
         for place in places:
-            assert place is not None
-            place.leave()
+            world.runtime.bulkhead.leave(place)
     assert world.count(metrics.TURNS, "no_slot") == 1
     assert world.count(metrics.TURNS, "no_room") == 2
     assert world.count(metrics.PASSED_ON) == 1

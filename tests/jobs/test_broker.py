@@ -19,7 +19,7 @@ from app.errors import Unavailable
 from app.queue import ACTORS, Bell
 from jobs.broker import PRIORITIES, BellBroker
 from jobs.middleware import Lifetime
-from tests.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 TENANT = str(uuid4())
 

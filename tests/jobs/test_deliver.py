@@ -1,11 +1,8 @@
 """A lane's turn, with a real database and real receivers: what is sent, recorded and left alone."""
 
-import dataclasses
 import json
 import threading
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,82 +11,13 @@ from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
-from app.core.callers import Caller, Role
-from app.core.delivery import accounting, cancelling, events, lanes
-from app.core.delivery.events import NewEvent
+from app.core import tenant_control
+from app.core.delivery import cancelling, lanes, sweeping
 from app.core.webhook import webhooks
 from app.database import Database
-from app.settings import Settings
-from jobs.lane_run import LaneRun
-from jobs.runtime import Runtime
-from tests.conftest import FreshTenant
-from tests.faults import LONG_ENOUGH, until
-from tests.receivers import OK, Receiver, Request, http_answer
-
-
-class World:
-    """One tenant, a worker's runtime, and what a test does with them."""
-
-    def __init__(self, runtime: Runtime, tenant_id: UUID) -> None:
-        self.runtime = runtime
-        self.caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
-        self.tenant_id = tenant_id
-
-    def webhook(self, url: str, **fields: Any) -> tuple[UUID, str]:
-        with self.runtime.database.transaction(self.tenant_id) as session:
-            made, secret = webhooks.create(
-                session, self.caller, self.runtime.settings, {"url": url, **fields}
-            )
-            return made.id, secret
-
-    def emit(self, count: int = 1, kind: str = "finding.created") -> list[UUID]:
-        with self.runtime.database.transaction(self.tenant_id) as session:
-            at = clock.now()
-            return events.emit(
-                session, self.tenant_id, [NewEvent(kind, {"n": n}, at) for n in range(count)]
-            )
-
-    def turn(self, webhook: UUID) -> None:
-        LaneRun(self.runtime, self.tenant_id, webhook).run()
-
-    def rows(self, sql: str, **values: Any) -> list[Any]:
-        with self.runtime.database.transaction(self.tenant_id) as session:
-            return list(session.execute(text(sql), values).mappings())
-
-    def deliveries(self, webhook: UUID) -> list[Any]:
-        return self.rows(
-            "SELECT * FROM deliveries WHERE webhook_id = :w ORDER BY sequence, id", w=webhook
-        )
-
-    def attempts(self) -> list[Any]:
-        return self.rows("SELECT * FROM delivery_attempts ORDER BY id")
-
-    def lane(self, webhook: UUID) -> Any:
-        return self.rows("SELECT * FROM lanes WHERE webhook_id = :w", w=webhook)[0]
-
-    def books(self, webhook: UUID) -> dict[str, Any]:
-        with self.runtime.database.transaction(self.tenant_id) as session:
-            return accounting.of(session, self.tenant_id, webhook)
-
-
-@pytest.fixture
-def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[..., World]]:
-    """Make worlds with settings of the test's own; each runtime is closed at the end."""
-    opened: list[Runtime] = []
-
-    def make(**changes: Any) -> World:
-        runtime = Runtime.open(dataclasses.replace(settings, **changes), threads=8)
-        opened.append(runtime)
-        return World(runtime, tenant.id)
-
-    yield make
-    for runtime in opened:
-        runtime.close()
-
-
-@pytest.fixture
-def world(open_world: Callable[..., World]) -> World:
-    return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)
+from jobs import lane_run
+from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.worlds import World
 
 
 def test_what_arrives_is_verified_by_the_libraries_receivers_use(world: World) -> None:
@@ -133,6 +61,58 @@ def test_a_retry_carries_the_same_bytes_and_id_and_a_signature_of_its_own(world:
         (1, "refused"),
         (2, "succeeded"),
     ]
+
+
+def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World) -> None:
+    database = world.runtime.database
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(2)
+        with database.transaction(world.tenant_id) as session:
+            assert tenant_control.suspend(session, world.tenant_id, None)
+        world.turn(webhook)
+        assert receiver.requests == []
+        assert {(row["status"], row["attempts"]) for row in world.deliveries(webhook)} == {
+            ("pending", 0)
+        }
+        assert world.books(webhook)["balanced"]
+        assert webhook not in _swept(world)
+        with database.transaction(world.tenant_id) as session:
+            assert tenant_control.resume(session, world.tenant_id)
+        assert webhook in _swept(world)
+        world.turn(webhook)
+        assert len(receiver.requests) == 2
+    assert {row["status"] for row in world.deliveries(webhook)} == {"succeeded"}
+
+
+def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The webhook is looked at again before each POST, and not once the last look is 0.8 s old.
+    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", -1.0)
+
+    def suspend(_: Request) -> bytes:
+        with world.runtime.database.transaction(world.tenant_id) as session:
+            tenant_control.suspend(session, world.tenant_id, None)
+        return OK
+
+    with Receiver(suspend) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(3)
+        world.turn(webhook)
+        assert len(receiver.requests) == 1
+    assert sorted(row["status"] for row in world.deliveries(webhook)) == [
+        "pending",
+        "pending",
+        "succeeded",
+    ]
+
+
+def _swept(world: World) -> set[UUID]:
+    with world.runtime.database.across_tenants() as session:
+        sweeping.wake(session)
+        session.execute(text("UPDATE lanes SET ring_at = NULL"))
+        return {webhook for _, webhook in sweeping.due(session).lanes}
 
 
 def test_a_delivery_fails_for_good_after_its_last_attempt(world: World) -> None:
@@ -201,7 +181,7 @@ def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> No
     row = next(row for row in world.deliveries(webhook) if row["attempts"] == 1)
     assert row["next_attempt_at"] - clock.now() > timedelta(minutes=50)
     paused = world.lane(webhook)["paused_until"] - clock.now()
-    assert timedelta(minutes=50) < paused < timedelta(minutes=60, seconds=1)
+    assert timedelta(minutes=20) < paused < timedelta(minutes=30, seconds=1)
 
 
 def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world: World) -> None:
@@ -222,20 +202,6 @@ def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world:
     assert (hook["status"], hook["disabled_reason"]) == ("disabled", "gone")
     actions = [row["action"] for row in world.rows("SELECT action FROM audit_entries ORDER BY seq")]
     assert actions[-1] == "webhook.disable"
-
-
-def test_a_webhook_that_has_only_failed_for_days_is_disabled(world: World) -> None:
-    with Receiver(http_answer(404)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit()
-        world.rows(
-            "UPDATE lanes SET failing_since = clock_timestamp() - interval '6 days'"
-            " WHERE webhook_id = :w RETURNING 1",
-            w=webhook,
-        )
-        world.turn(webhook)
-    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
-    assert (hook["status"], hook["disabled_reason"]) == ("disabled", "failing")
 
 
 def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
@@ -311,60 +277,6 @@ def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) ->
         first_attempt = world.attempts()[0]
     assert first_attempt["outcome"] == "worker_lost"
     assert world.lane(webhook)["consecutive_failures"] == 0
-
-
-def test_slots_bound_what_is_in_flight(open_world: Callable[..., World]) -> None:
-    world = open_world()
-    here, most, lock = 0, 0, threading.Lock()
-    release = threading.Event()
-
-    def hold(_: Request) -> bytes:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        release.wait(LONG_ENOUGH)
-        with lock:
-            here -= 1
-        return OK
-
-    with Receiver(hold) as receiver:
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=2)
-        world.rows(
-            "UPDATE lanes SET last_success_at = clock_timestamp() WHERE webhook_id = :w"
-            " RETURNING 1",
-            w=webhook,
-        )
-        world.emit(120)
-        turns = [threading.Thread(target=world.turn, args=(webhook,)) for _ in range(5)]
-        for turn in turns:
-            turn.start()
-        until(lambda: here == 2)
-        until(lambda: sum(turn.is_alive() for turn in turns) == 2)
-        release.set()
-        for turn in turns:
-            turn.join(LONG_ENOUGH)
-    assert most == 2
-
-
-def test_an_unproven_lane_has_one_slot(world: World) -> None:
-    release = threading.Event()
-
-    def hold(_: Request) -> bytes:
-        release.wait(LONG_ENOUGH)
-        return OK
-
-    with Receiver(hold) as receiver:
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=4)
-        world.emit(30)
-        turns = [threading.Thread(target=world.turn, args=(webhook,)) for _ in range(4)]
-        for turn in turns:
-            turn.start()
-        until(lambda: sum(turn.is_alive() for turn in turns) == 1)
-        assert len(receiver.requests) == 1
-        release.set()
-        for turn in turns:
-            turn.join(LONG_ENOUGH)
 
 
 def test_numbers_have_no_gap_when_many_write_and_many_number(

@@ -28,11 +28,11 @@ from app.lib.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
 from jobs import prune_history
-from tests.anchoring import put_line, put_stamp
-from tests.api.making import refused
-from tests.core.expiring import Expirer
-from tests.packing import Packer, execute, files_in, packer, record_id, set_up_as, stored
-from tests.witnesses import Witness
+from tests.support.anchoring import put_line, put_stamp
+from tests.support.expiring import Expirer
+from tests.support.making import refused
+from tests.support.packing import Packer, execute, files_in, packer, record_id, set_up_as, stored
+from tests.support.witnesses import Witness
 
 __all__ = ["packer"]
 

@@ -12,21 +12,28 @@ from app import clock, ids
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import Standing
 from app.core.webhook import webhooks
+from app.database import Database
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.settings import Settings
+from jobs import lane_run
 from jobs.lane_run import TURN_SECONDS, LaneRun
-from jobs.room import Place
 from jobs.runtime import Runtime
-from tests.conftest import FreshTenant
-from tests.faults import LONG_ENOUGH, OwnValkey, until
-from tests.receivers import OK, Receiver, Request
+from tests.support.api import FreshTenant
+from tests.support.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.lanes import fill, has_answered
+from tests.support.receivers import OK, Receiver, Request
 
 
 def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
-    settings: Settings, tenant: FreshTenant, admin_engine: Engine
+    settings: Settings,
+    database: Database,
+    tenant: FreshTenant,
+    admin_engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The worker looks at its webhook again before each POST.
+    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
     over = threading.Event()
 
     def stall(_: Request) -> bytes:
@@ -35,17 +42,18 @@ def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
             locked = threading.Event()
             threading.Thread(target=_lock_webhooks, args=(admin_engine, locked)).start()
             locked.wait(LONG_ENOUGH)
-            # Long enough for the worker to look at its webhook again before the next POST.
-            threading.Event().wait(1)
         return OK
 
     with Receiver(stall) as receiver, _runtime(settings) as runtime:
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
+        with runtime.database.transaction(tenant.id) as session:
+            has_answered(session, webhook.id)
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 1
-    assert _states(runtime, tenant) == [("pending", 0), ("succeeded", 1)]
+    assert _states(database, tenant) == [("pending", 0), ("succeeded", 1)]
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_rows_whose_secrets_cannot_be_opened_are_not_claimed(
     settings: Settings, tenant: FreshTenant
 ) -> None:
@@ -54,7 +62,7 @@ def test_rows_whose_secrets_cannot_be_opened_are_not_claimed(
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         with pytest.raises(CannotOpen):
             LaneRun(worker, tenant.id, webhook.id).run()
-        assert _states(runtime, tenant) == [("pending", 0), ("pending", 0)]
+        assert _states(runtime.database, tenant) == [("pending", 0), ("pending", 0)]
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 2
 
@@ -66,7 +74,7 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
     with Receiver() as receiver, _runtime(settings, own_valkey) as runtime:
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         _set_slow(runtime, tenant, slow=was_slow)
-        places = _fill(runtime, Standing.SLOW if was_slow else Standing.UNKNOWN)
+        places = fill(runtime.bulkhead)
         # The ring of their commit comes from another thread.
         until(lambda: own_valkey.client.llen("dramatiq:deliver"))
         own_valkey.client.flushall()
@@ -76,7 +84,8 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
         own_valkey.client.delete("dramatiq:deliver")
         runtime.bell.ring_lanes([(tenant.id, webhook.id)])
         assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
-        places[0].leave()
+        for place in places:
+            runtime.bulkhead.leave(place)
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 2
 
@@ -89,7 +98,7 @@ def test_a_slow_lane_whose_turn_ends_goes_behind_those_that_wait(
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         _set_slow(runtime, tenant, slow=True)
         if others_wait:
-            _fill(runtime, Standing.SLOW)[0].leave()
+            runtime.bulkhead.leave(fill(runtime.bulkhead)[0])
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 2
         with runtime.database.transaction(tenant.id) as session:
@@ -100,14 +109,6 @@ def _set_slow(runtime: Runtime, tenant: FreshTenant, *, slow: bool) -> None:
     with runtime.database.transaction(tenant.id) as session:
         sql = "UPDATE lanes SET slow_at = CASE WHEN :slow THEN clock_timestamp() END"
         session.execute(text(sql), {"slow": slow})
-
-
-def _fill(runtime: Runtime, standing: Standing) -> list[Place]:
-    """Have other lanes take all the places of a kind."""
-    places = []
-    while place := runtime.room.enter(standing):
-        places.append(place)
-    return places
 
 
 def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:
@@ -135,7 +136,7 @@ def _webhook_with_two_events(runtime: Runtime, tenant: FreshTenant, url: str) ->
         return made
 
 
-def _states(runtime: Runtime, tenant: FreshTenant) -> list[tuple[str, int]]:
-    with runtime.database.transaction(tenant.id) as session:
+def _states(database: Database, tenant: FreshTenant) -> list[tuple[str, int]]:
+    with database.transaction(tenant.id) as session:
         found = session.execute(text("SELECT status, attempts FROM deliveries ORDER BY status"))
         return [(status, attempts) for status, attempts in found]

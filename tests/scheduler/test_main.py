@@ -15,7 +15,7 @@ from dramatiq import Message
 from app.lib.sealing import MasterKeys
 from app.queue import ACTORS, Bell
 from scheduler.timetable import TIMETABLE
-from tests.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

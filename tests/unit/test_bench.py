@@ -1,6 +1,8 @@
 """The parts of the bench that could lie: its arithmetic, and the load that it sends."""
 
 import math
+import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -9,7 +11,8 @@ import pytest
 from bench import load
 from bench.figures import Bound, Figure, Reach, number, percentile
 from bench.load import NUMBER, Plan
-from tests.receivers import Receiver, Request, http_answer
+from bench.processes import cpu_seconds
+from tests.support.receivers import Receiver, Request, http_answer
 
 HEAD = load.head("POST", "/things", [("Authorization", "Bearer key")])
 
@@ -109,3 +112,22 @@ def test_a_server_that_goes_away_is_an_error_and_no_figure() -> None:
         pytest.raises(ConnectionError, match="closed the connection"),
     ):
         load.drive(Plan(receiver.port, HEAD, b"{}", connections=1, count=1))
+
+
+PARENT = """
+import subprocess, sys
+burn = "import time\\nwhile time.process_time() < 0.3: pass"
+subprocess.run([sys.executable, "-c", burn], check=True)
+print("ended", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_process_used_that_has_ended_still_counts() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ended\n"
+        used = cpu_seconds([parent.pid])
+        parent.communicate()
+    assert used >= 0.3

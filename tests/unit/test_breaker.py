@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from app.lib.breaker import Breaker
-from tests.faults import Hands
+from tests.support.faults import Hands
 
 
 def test_nothing_is_held_back_while_all_goes_well() -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.lib.canonical_json import MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, dumps, parse
-from tests.refusals import REFUSED
+from tests.support.refusals import REFUSED
 
 MEBIBYTE = 1 << 20
 

@@ -63,13 +63,18 @@ def test_each_failed_probe_doubles_the_pause_up_to_ten_minutes() -> None:
 
 def test_a_success_forgets_everything() -> None:
     health = follow(follow(FRESH, *[DOWN] * 9), OK, probe=True)
-    assert health == Health(None, 0, 0, None, NOW, None)
+    assert health == Health(last_success_at=NOW, recovering=1, recovering_since=NOW)
 
 
 def test_another_refusal_is_no_failure_of_the_lane_but_no_success_either() -> None:
     health = follow(FRESH, *[NOT_FOUND] * 9, status=404)
     assert (health.paused_until, health.consecutive_failures) == (None, 0)
-    assert health.failing_since == NOW
+    assert (health.failing_since, health.last_success_at) == (None, None)
+
+
+def test_a_refusal_on_a_delivery_s_own_account_ends_what_counts_against_the_endpoint() -> None:
+    health = follow(follow(FRESH, *[DOWN] * 9), NOT_FOUND, status=404)
+    assert health == Health(recovering=1, recovering_since=NOW)
 
 
 def test_failing_since_is_the_first_failure_after_a_success() -> None:
@@ -91,9 +96,39 @@ def test_503_slows_the_lane_at_once_and_more_each_time() -> None:
     assert health.pause_level == 0
 
 
+def asked(wait: timedelta) -> Verdict:
+    return Verdict("retrying", Blame.ENDPOINT, lane_wait=wait)
+
+
 def test_retry_after_holds_the_lane_as_long_as_it_asks() -> None:
-    asked = Verdict("retrying", Blame.ENDPOINT, lane_wait=timedelta(hours=5))
-    assert follow(FRESH, asked, status=429).paused_until == NOW + timedelta(hours=5)
+    health = follow(FRESH, asked(timedelta(minutes=20)), status=429)
+    assert (health.paused_until, health.pause_level) == (NOW + timedelta(minutes=20), 0)
+
+
+def test_a_longer_retry_after_holds_the_lane_for_half_an_hour_and_until_a_probe_succeeds() -> None:
+    health = follow(FRESH, asked(timedelta(hours=5)), status=429)
+    for level in (1, 2):
+        assert health.paused_until == NOW + timedelta(minutes=30)
+        assert health.pause_level == level
+        health = follow(health, asked(timedelta(hours=5)), status=429, probe=True)
+    assert follow(health, OK, probe=True).paused_until is None
+
+
+def test_a_lane_recovers_from_a_pause_slowly_and_less_with_each_failure() -> None:
+    paused = follow(FRESH, *[DOWN] * 5)
+    later = NOW + timedelta(minutes=1)
+    health = follow(paused, OK, probe=True, at=later)
+    assert (health.recovering, health.recovering_since) == (1, later)
+    health = follow(health, *[OK] * 8)
+    assert (health.recovering, health.recovering_since) == (9, later)
+    assert follow(health, DOWN, NOT_FOUND).recovering == 5
+    assert follow(health, *[DOWN] * 4).recovering == 1
+    assert follow(health, *[DOWN] * 5).recovering == 0
+    assert follow(health, *[OK] * 1000).recovering == 500
+
+
+def test_a_lane_that_was_not_paused_has_nothing_to_recover_from() -> None:
+    assert follow(FRESH, *[DOWN] * 4, OK).recovering == 0
 
 
 def test_a_quick_success_proves_a_slow_receiver_and_a_slow_one_does_not() -> None:

@@ -13,7 +13,7 @@ from app.core.log import heads
 from app.core.log.heads import FileHead, HeadStore
 from app.core.log.s3_head import S3Head
 from app.errors import LogHeadUnavailable
-from tests import s3
+from tests.support import s3
 
 
 @pytest.fixture

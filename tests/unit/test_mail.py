@@ -14,9 +14,9 @@ from app.lib import deadline
 from app.lib.mail import AnswerLost, Busy, Letter, NotAccepted, Outbox, Withdrawn
 from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
-from tests.certificates import ServerAuthority
-from tests.faults import until
-from tests.mail import REFUSED, Mood, Postbox, serving
+from tests.support.certificates import ServerAuthority
+from tests.support.faults import until
+from tests.support.mail import REFUSED, Mood, Postbox, serving
 
 LETTER = Letter(
     "dig_1", "records@example.com", "dana@example.com", b"Subject: x\r\n\r\n.dot\r\nbody\r\n"

@@ -24,9 +24,9 @@ from app.lib.dialing import Dialer
 from app.lib.failures import Failure
 from app.lib.outbound import Answer, Outbound
 from app.lib.resolver import Resolver
-from tests.certificates import ServerAuthority
-from tests.faults import LONG_ENOUGH, until
-from tests.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
+from tests.support.certificates import ServerAuthority
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 
 BODY = b'{"id": "evt_1"}'
 HEADERS = {"content-type": "application/json", "user-agent": "record-service/0.1.0"}
@@ -108,6 +108,14 @@ def test_head_and_body_arrive_in_one_piece(outbound: Outbound) -> None:
     with Listener(serve) as listener:
         assert post(outbound, listener.url()).succeeded
     assert pieces[0].endswith(BODY)
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-forged: yes", "a\nx-forged: yes", "a\rb"])
+def test_a_header_with_a_line_break_is_not_sent(outbound: Outbound, value: str) -> None:
+    with Receiver() as receiver:
+        answer = outbound.send(receiver.url(), BODY, {**HEADERS, "x-value": value})
+    assert not answer.succeeded
+    assert receiver.requests == []
 
 
 def test_an_empty_and_a_large_body_arrive(outbound: Outbound) -> None:
@@ -310,6 +318,24 @@ def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
     assert answer.failure is Failure.TLS
     assert why in (answer.error or "")
     assert receiver.requests == []
+
+
+def test_a_ca_file_replaces_the_public_authorities(
+    authority: ServerAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "public").mkdir()
+    public = ServerAuthority(tmp_path / "public")
+    monkeypatch.setattr("app.lib.leash.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
+    pinned = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
+    usual = Outbound(LOOPBACK, lookup=Names([HERE]))
+    for client, trusted, refused in ((pinned, authority, public), (usual, public, authority)):
+        with Receiver(tls=trusted.server("hooks.example.com")) as receiver:
+            assert post(client, receiver.url(host="hooks.example.com")).succeeded
+        with Receiver(tls=refused.server("hooks.example.com")) as receiver:
+            answer = post(client, receiver.url(host="hooks.example.com"))
+        assert answer.failure is Failure.TLS
+        assert receiver.requests == []
+        client.close()
 
 
 def test_the_environment_cannot_add_roots(

@@ -14,7 +14,7 @@ from dramatiq.brokers.redis import RedisBroker
 
 from app import heartbeats
 from app.queue import WAKE_CHANNEL, Bell, connect
-from tests.faults import Hands, OwnValkey, until
+from tests.support.faults import Hands, OwnValkey, until
 
 TENANT, WEBHOOK = uuid4(), uuid4()
 NOBODY_LISTENS = "redis://127.0.0.1:1/0"

@@ -64,11 +64,11 @@ def test_410_is_the_last_word() -> None:
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_retry_after_is_obeyed_when_it_is_longer(status: int) -> None:
     judged = verdict(status, "120")
-    assert judged.wait == timedelta(seconds=120) == judged.lane_wait
+    assert judged.row_wait == timedelta(seconds=120) == judged.lane_wait
 
 
 def test_retry_after_does_not_shorten_the_schedule() -> None:
-    waiting = verdict(503, "1", attempt=2).wait
+    waiting = verdict(503, "1", attempt=2).row_wait
     assert waiting is not None
     assert waiting >= timedelta(seconds=240)
 
@@ -101,3 +101,16 @@ def test_retry_after_is_seconds_or_a_date(value: str, expected: timedelta | None
 def test_no_retry_after_header_breaks_the_reader(value: str) -> None:
     wait = parse_retry_after(value, NOW)
     assert wait is None or timedelta(0) <= wait <= LONGEST_RETRY_AFTER
+
+
+@pytest.mark.parametrize(
+    ("attempt", "age", "over"), [(1, 0, False), (1, 365, False), (2, 367, True), (3, 0, True)]
+)
+def test_a_schedule_is_over_by_its_attempts_or_by_the_time_they_may_take(
+    attempt: int, age: float, over: bool
+) -> None:
+    # 305 seconds, each wait a fifth longer at most.
+    judged = judge(
+        500, None, attempt=attempt, schedule=SCHEDULE, now=NOW, age=timedelta(seconds=age)
+    )
+    assert judged.schedule_over is over

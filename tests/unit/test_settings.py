@@ -9,6 +9,8 @@ from app.ledger.notes import COSIGNATURE, VerifierKey
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
 from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
+from tests.unit import packs
+from tests.unit.authorities import authority
 
 NEEDED = {
     "DATABASE_URL": "postgresql://me:secret@db/records",
@@ -62,6 +64,7 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("LOG_LEVEL", "LOUD"),
         ("LOG_FORMAT", "xml"),
         ("WEBHOOK_CA_FILE", "/no/such/file"),
+        ("WEBHOOK_CA_FILE", __file__),
         ("DIGEST_SETTLE_SECONDS", "soon"),
         ("DIGEST_SETTLE_SECONDS", "-1"),
         ("DIGEST_SETTLE_SECONDS", "nan"),
@@ -74,12 +77,36 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("TSA_CA_FILE", __file__),
         ("WITNESS_POLICY", "/no/such/file"),
         ("WITNESS_POLICY", __file__),
+        ("LOG_REQUIRE_QUORUM", "yes"),
+        ("LOG_QUORUM_GRACE_SECONDS", "-1"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:
         read(**{name: value})
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_files_of_anchoring_are_read_as_windows_saves_them(tmp_path: Path, encoding: str) -> None:
+    policy = f"witness a {packs.witness_key(9)}\r\nquorum a\r\n"
+    (tmp_path / "policy").write_bytes(policy.encode(encoding))
+    roots = authority().chain.decode().replace("\n", "\r\n")
+    (tmp_path / "ca.pem").write_bytes(roots.encode(encoding))
+    found = read(
+        WITNESS_POLICY=str(tmp_path / "policy"),
+        TSA_URL="https://tsa.example.com/",
+        TSA_CA_FILE=str(tmp_path / "ca.pem"),
+    )
+    assert found.witness_policy is not None
+    assert found.witness_policy.quorum == "a"
+    assert len(found.tsa_ca_file) == 1
+
+
+def test_utf_16_without_a_mark_is_named(tmp_path: Path) -> None:
+    (tmp_path / "policy").write_bytes("quorum none\n".encode("utf-16-le"))
+    with pytest.raises(SettingError, match=r"^WITNESS_POLICY is wrong: .*UTF-16"):
+        read(WITNESS_POLICY=str(tmp_path / "policy"))
 
 
 def test_the_urls_that_platforms_give_are_understood() -> None:
@@ -178,3 +205,27 @@ def test_a_policy_is_read_whole_and_a_wrong_line_is_named(tmp_path: Path) -> Non
         policy.write_text(text)
         with pytest.raises(SettingError, match=f"^WITNESS_POLICY is wrong: {said}"):
             read(WITNESS_POLICY=str(policy))
+
+
+def test_a_quorum_is_required_only_of_a_policy_that_can_make_one(tmp_path: Path) -> None:
+    def required(*lines: str) -> bool:
+        (tmp_path / "policy").write_text("\n".join([*lines, ""]))
+        return read(
+            WITNESS_POLICY=str(tmp_path / "policy"), LOG_REQUIRE_QUORUM="1"
+        ).log_require_quorum
+
+    one, two = (f"witness {each} {packs.witness_key(each)}" for each in (8, 9))
+    url = "https://w.example/"
+    with pytest.raises(SettingError, match=r"^WITNESS_POLICY is not set, and LOG_REQUIRE_QUORUM"):
+        read(LOG_REQUIRE_QUORUM="1")
+    with pytest.raises(SettingError, match=r"^WITNESS_POLICY says `quorum none`"):
+        required(f"{one} {url}", "quorum none")
+    for group, is_enough in (("all", False), ("any", True)):
+        policy = (f"{one} {url}", two, f"group both {group} 8 9", "quorum both")
+        if is_enough:
+            assert required(*policy)
+        else:
+            with pytest.raises(SettingError, match=r"^WITNESS_POLICY has a quorum that nobody"):
+                required(*policy)
+    assert not read(LOG_REQUIRE_QUORUM="0").log_require_quorum
+    assert not read().log_require_quorum

@@ -17,9 +17,9 @@ from app.ledger import hash_chain, leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note
 from app.lib import canonical_json
+from tests.support.verifying import Answer, answer
 from tests.unit import packs
 from tests.unit.authorities import authority
-from tests.unit.verifying import Answer, answer
 
 TENANT = packs.record()["tenant_id"]
 CHAIN = leaves.chain_name(bytes(32))

@@ -28,9 +28,9 @@ from app.ledger import leaves
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib import canonical_json
 from app.lib.signing import SigningKey
+from tests.support.verifying import Answer, answer
 from tests.unit import packs
 from tests.unit.authorities import authority, gen_time
-from tests.unit.verifying import Answer, answer
 
 EVIDENCE = packs.evidence(witnesses=[9, 10])
 PACK = b"".join(pack.write(EVIDENCE))
@@ -821,8 +821,9 @@ def test_other_programs_check_an_unzipped_pack_as_its_readme_says(tmp_path: Path
     folder = tmp_path / "unzipped"
     zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
     lines = (folder / "README.txt").read_text().splitlines()
-    commands = [line.strip() for line in lines if line.startswith("    ") and "openssl" in line]
-    commands = [each for each in commands if "sigfile" in each] + ["sha256sum -c SHA256SUMS"]
+    signed = "    openssl pkeyutl -verify -pubin -inkey"
+    commands = [line.strip() for line in lines if line.startswith(signed)]
+    commands.append("sha256sum -c SHA256SUMS")
     assert len(commands) == 3
     for command in commands:
         done = subprocess.run(command.split(), cwd=folder, check=False, capture_output=True)
@@ -830,6 +831,38 @@ def test_other_programs_check_an_unzipped_pack_as_its_readme_says(tmp_path: Path
     (folder / "bundle.json").write_bytes(files_of(PACK)["bundle.json"] + b"\n")
     for command in commands[1:]:
         assert subprocess.run(command.split(), cwd=folder, check=False).returncode != 0
+
+
+def by_hand(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run what a pack's README says of checking inclusion and the log's signature by hand."""
+    lines = (folder / "README.txt").read_text().splitlines()
+    begin = lines.index(next(each for each in lines if each.startswith("    sum()")))
+    end = lines.index("        -in ../log.txt -sigfile ../log.sig")
+    script = "\n".join(each for each in lines[begin : end + 1] if each.startswith("    "))
+    return subprocess.run(
+        ["sh", "-e", "-c", script], cwd=folder, check=False, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "index"), [(0, 0), (1, 0), (1, 1), (4, 4), (5, 3), (6, 6), (8, 8), (12, 7)]
+)
+def test_inclusion_is_checked_by_hand_as_the_readme_says(
+    tmp_path: Path, others: int, index: int
+) -> None:
+    folder = tmp_path / "unzipped"
+    made = b"".join(pack.write(packs.evidence(others=others, index=index)))
+    zipfile.ZipFile(io.BytesIO(made)).extractall(folder)
+    done = by_hand(folder)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout.splitlines()[0] == "the log has the bundle"
+    assert answer(folder).code == 0, "nothing was written into the folder"
+    good = (folder / "checkpoint").read_text()
+    (folder / "checkpoint").write_text(good.replace("\n", "\n1", 1))
+    assert by_hand(folder).returncode != 0, "another size is not signed"
+    (folder / "checkpoint").write_text(good)
+    (folder / "bundle.json").write_bytes((folder / "bundle.json").read_bytes() + b" ")
+    assert by_hand(folder).stdout.startswith("NOT in this log")
 
 
 def test_it_opens_no_connection_and_imports_nothing_else() -> None:

@@ -17,10 +17,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from app.evidence import pack, verify
 from app.evidence.pack import Timestamp
-from tests.certificates import ROOT, issue, private_key
+from tests.support.certificates import ROOT, issue, private_key
+from tests.support.verifying import Answer, answer
 from tests.unit import authorities, packs
 from tests.unit.authorities import TIMESTAMPING, Authority, authority
-from tests.unit.verifying import Answer, answer
 
 MOMENT = datetime(2026, 2, 1, 12, 0, 0, tzinfo=UTC)
 EVIDENCE = packs.evidence()

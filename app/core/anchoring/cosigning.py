@@ -4,7 +4,8 @@ Each by a job of its own, so that one that hangs or fails keeps none of the othe
 witness cosigns only what grew out of all that it cosigned before. So if it has seen a larger log
 than was ever published here, or one that this log did not grow out of, then somebody published
 another log with our key: a copy that runs beside this database, or what it forgot when it was
-restored. That is an alarm, until the witness accepts what is published here.
+restored. That is an alarm, until the witness accepts what is published here. A candidate, which the
+log has signed and not published, is shown to witnesses like what is published.
 
 What is stored is held anew before it counts: a line that does not hold is replaced.
 """
@@ -22,7 +23,7 @@ from app.core import jobs
 from app.core.anchoring import asking, tick, tlog_witness, troubles
 from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsistent
 from app.core.jobs import Errand, Failed, Step
-from app.core.log import proofs
+from app.core.log import candidates, proofs
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
 from app.ledger.notes import Signature, VerifierKey
@@ -47,11 +48,13 @@ DELETE FROM checkpoint_cosignatures
  WHERE generation = %s AND size = %s AND name = %s AND key_hash = %s AND line = %s
 """
 _NEWEST = """
-SELECT s.size, s.line, c.note FROM checkpoint_cosignatures AS s
+SELECT s.size, s.line, coalesce(c.note, c.unpublished_note) FROM checkpoint_cosignatures AS s
   JOIN checkpoints AS c ON c.generation = s.generation AND c.size = s.size
- WHERE s.generation = %s AND s.name = %s AND s.key_hash = %s AND c.note IS NOT NULL
+ WHERE s.generation = %s AND s.name = %s AND s.key_hash = %s
+   AND coalesce(c.note, c.unpublished_note) IS NOT NULL
  ORDER BY s.size DESC LIMIT %s
 """
+_LINES = "SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s"
 _STORE = """
 INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
@@ -76,6 +79,26 @@ def look(session: Session, policy: Policy | None, last: Published) -> None:
             since = partial(_since, session, last, each)
             order = partial(tick.order, session, last, kind=KIND, key=identity, witness=identity)
             order(part=part(each), since=since)
+
+
+def look_again(session: Session, policy: Policy, candidate: Published) -> list[str]:
+    """Have each witness that has not cosigned a candidate asked at once, and again while it fails.
+
+    Returns who they are, and what the last one said that failed.
+    """
+    missing = []
+    for each in asked(policy):
+        if not _is_cosigned(session, candidate, each):
+            name = _identity(each)
+            job = tick.hurry(session, candidate, kind=KIND, key=name, witness=name)
+            missing.append(f"{part(each)}: {job.error or 'It has not answered yet.'}")
+    return missing
+
+
+def lines(session: Session, last: Published) -> list[str]:
+    """Return the stored lines on a checkpoint, whatever they are worth."""
+    place = (last.generation.number, last.checkpoint.size)
+    return [row[0] for row in cursor(session).execute(_LINES, place).fetchall()]
 
 
 @dataclass(frozen=True)
@@ -107,12 +130,12 @@ class Cosigner:
         """
         identity = jobs.args_of(job)["witness"]
         witness = next((each for each in asked(self.policy) if _identity(each) == identity), None)
-        last = tick.checkpoint(session, job)
+        last = tick.checkpoint_shown(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
         old_size, conflicts = _begin(session, last, witness, job.cursor)
         if old_size > last.checkpoint.size:
-            last = proofs.newest(session)
+            last = _newest_shown(session)
             if _is_cosigned(session, last, witness):
                 return Step(None, {})
         keys = [each.key for each in self.policy.witnesses] if self.policy else []
@@ -170,7 +193,7 @@ def _store(session: Session, visit: _Visit, line: Signature, seconds: int | None
 
 def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Failed:
     """Go on from where the witness is, if it can be there by what was published here."""
-    newest, size = proofs.newest(session).checkpoint.size, visit.last.checkpoint.size
+    newest, size = _newest_shown(session).checkpoint.size, visit.last.checkpoint.size
     # It has said that it is at this very size, so what it disputes is the root.
     if visit.old_size == size and theirs in (size, None):
         return _alarm(session, visit, f"It cosigned another log of ours of size {size}.")
@@ -206,6 +229,11 @@ def _since(session: Session, last: Published, witness: Witness) -> datetime:
     return tick.unvouched_since(
         session, last.generation.number, list(newest), lambda size: newest[size]()
     )
+
+
+def _newest_shown(session: Session) -> Published:
+    """Return the newest that any witness was shown."""
+    return candidates.current(session) or proofs.newest(session)
 
 
 def _begin(

@@ -7,7 +7,8 @@ whoever writes to the database can add some, so what they say is checked before 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import IntEnum, StrEnum
 
 from cryptography.x509 import Certificate
@@ -20,7 +21,7 @@ from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.notes import Malformed
+from app.ledger.notes import Malformed, Signature
 from app.ledger.policy import NONE, Policy
 
 
@@ -105,6 +106,7 @@ class Chooser:
         self._session = session
         self._last = last
         self._policy = policy
+        self._trusted = trusted
         self._shelf = Shelf(session, last.generation, trusted)
         self._searches: list[tuple[Rank, FirstHolding]] = []
         wanted = quorum.condition(policy)
@@ -126,14 +128,25 @@ class Chooser:
             search.prepare(wanted)
             wanted = [index for index in wanted if search.beyond(index) is None]
 
-    def best(self, index: int) -> Evidence:
-        """Return the best evidence for the leaf `index`. Raises `LogPending` if none covers it."""
+    def best(self, index: int, by: datetime | None = None) -> Evidence:
+        """Return the best evidence for the leaf `index`. Raises `LogPending` if none covers it.
+
+        With `by` what others saw later is no better than nothing.
+        """
         self.prepare([index])
+        late: Evidence | None = None
         for rank, search in self._searches:
+            search.prepare([index])
             size = search.beyond(index)
             held = None if size is None else self._shelf.get(size)
-            if held is not None:
-                return Evidence(held.published, rank, held.timestamp, held.lines)
+            if held is None:
+                continue
+            found = Evidence(held.published, rank, held.timestamp, held.lines)
+            if by is None or self._was_seen(held, by):
+                return found
+            late = late or found
+        if late is not None:
+            return late
         raise LogPending("No published checkpoint covers this leaf yet.")
 
     def vouchers(self, index: int) -> tuple[Voucher, ...]:
@@ -166,6 +179,13 @@ class Chooser:
 
     def _is_published(self, size: int) -> bool:
         return self._shelf.get(size) is not None
+
+    def _was_seen(self, held: Held, by: datetime) -> bool:
+        """Whether an authority, or a quorum of witnesses, had seen a checkpoint by a moment."""
+        if held.timestamp is not None and self._trusted and held.timestamp.gen_time <= by:
+            return True
+        lines = tuple(line for line in held.lines if _is_of(line, by))
+        return _is_witnessed(replace(held, lines=lines), self._policy)
 
     def _is_both(self, size: int) -> bool:
         return self._shelf.is_stamped(size) and self._is_witnessed(size)
@@ -226,6 +246,15 @@ def rank_of(
     return Rank(stamped | (Rank.WITNESSED if _is_witnessed(held, policy) else Rank.LOG))
 
 
+def _is_of(line: str, by: datetime) -> bool:
+    """Whether a cosignature says that it was made by a moment."""
+    try:
+        seconds = int.from_bytes(Signature.parse(line).payload[:8], "big")
+    except Malformed:
+        return False
+    return seconds <= by.timestamp()
+
+
 def _is_witnessed(held: Held, policy: Policy | None) -> bool:
     """Whether the stored lines that make a quorum are what witnesses signed."""
     if policy is None or policy.quorum == NONE:
@@ -247,6 +276,8 @@ def best(
     index: int,
     policy: Policy | None,
     trusted: Sequence[Certificate] = (),
+    *,
+    by: datetime | None = None,
 ) -> Evidence:
     """Return the best evidence for one leaf, as `Chooser` does."""
-    return Chooser(session, last, policy, trusted).best(index)
+    return Chooser(session, last, policy, trusted).best(index, by)

@@ -6,13 +6,15 @@ would ask for the same one, and a quorum would hardly ever meet.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core import jobs
 from app.core.anchoring import troubles
-from app.core.log import generations, publication
+from app.core.log import candidates, generations, publication
+from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.lib import canonical_json
@@ -23,6 +25,8 @@ EVERY = timedelta(minutes=10)
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
 # Of rows that do not hold: whoever fills a table with them must not keep a tick busy.
 MOST_LOOKED_AT = 16
+# While a candidate waits for its quorum: a witness that is back is asked within so long.
+AGAIN = timedelta(seconds=15)
 
 _NOBODY = "No worker has finished the job that asks for it: see that one is up."
 _NOTHING = (
@@ -33,12 +37,14 @@ _NOTHING = (
 _ASKED_AT = "asked_at"
 _IS_LATE = """
 SELECT FROM checkpoints
- WHERE generation = %s AND size = %s AND published_at < clock_timestamp() - %s
+ WHERE generation = %s AND size = %s
+   AND coalesce(published_at, signed_at) < clock_timestamp() - %s
 """
 
 _BEHIND = """
-SELECT published_at FROM checkpoints
- WHERE generation = %s AND size > %s AND note IS NOT NULL ORDER BY size LIMIT 1
+SELECT coalesce(published_at, signed_at) FROM checkpoints
+ WHERE generation = %s AND size > %s AND coalesce(note, unpublished_note) IS NOT NULL
+ ORDER BY size LIMIT 1
 """
 
 
@@ -46,6 +52,11 @@ def chosen(session: Session) -> Published | None:
     """Return what a tick that comes now asks for; None of a log that has not begun, or is empty."""
     last = publication.current(session)
     return None if last is None or last.checkpoint.size == 0 else last
+
+
+def shown(session: Session) -> Published | None:
+    """Return what a tick that comes now asks witnesses for: a candidate, or as `chosen` does."""
+    return candidates.current(session) or chosen(session)
 
 
 def order(
@@ -68,28 +79,34 @@ def order(
     """
     now = database_now(session)
     before = jobs.last_of(session, kind=kind, dedupe_key=key)
-    if before is not None and _was_asked_lately(before, now):
+    if before is not None and _was_asked_within(before, now, OVERDUE):
         begun = since()
         failed = before.error is not None and _has_had_its_time(session, before)
         if failed or now - begun > OVERDUE:
             troubles.begin(session, part, begun, _why(before))
-    place = {"generation": last.generation.number, "size": last.checkpoint.size}
-    job = jobs.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
-    # Also of one that is open and goes on as it is.
-    job.args = canonical_json.dumps(jobs.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
-    session.flush()
-    return job
+    return _ask(session, last, now, kind=kind, key=key, **args)
+
+
+def hurry(session: Session, candidate: Published, *, kind: str, key: str, **args: str) -> Job:
+    """Enqueue that one is asked for a candidate, unless it is being asked, or was lately.
+
+    Who failed just now is left in peace for `AGAIN`; who answered is asked for the next at once.
+    """
+    now = database_now(session)
+    before = jobs.last_of(session, kind=kind, dedupe_key=key)
+    if before is not None and not _may_ask_again(before, candidate, now):
+        return before
+    return _ask(session, candidate, now, kind=kind, key=key, **args)
 
 
 def checkpoint(session: Session, job: Job) -> Published | None:
     """Return the checkpoint of a job's tick; None if that log has been succeeded since."""
-    last, args = chosen(session), jobs.args_of(job)
-    if last is None or "size" not in args:
-        return last
-    generation = generations.newest(session)
-    if generation is None or generation.number != args["generation"]:
-        return None
-    return publication.at(session, generation, args["size"])
+    return _checkpoint(session, job, chosen, publication.at)
+
+
+def checkpoint_shown(session: Session, job: Job) -> Published | None:
+    """Return what a job shows to a witness: as `checkpoint` does, or the candidate."""
+    return _checkpoint(session, job, shown, candidates.at)
 
 
 def unvouched_since(
@@ -112,13 +129,51 @@ def is_late(session: Session, last: Published) -> bool:
     return _is_late(session, last.generation.number, last.checkpoint.size)
 
 
-def _was_asked_lately(job: Job, now: datetime) -> bool:
-    """Whether a tick asked by this job so lately that none was missed but by accident.
+def _ask(
+    session: Session, last: Published, now: datetime, *, kind: str, key: str, **args: str
+) -> Job:
+    place = _place(last)
+    job = jobs.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
+    # Also of one that is open and goes on as it is.
+    job.args = canonical_json.dumps(jobs.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
+    session.flush()
+    return job
+
+
+def _checkpoint(
+    session: Session,
+    job: Job,
+    newest: Callable[[Session], Published | None],
+    at: Callable[[Session, Generation, int], Published | None],
+) -> Published | None:
+    last, args = newest(session), jobs.args_of(job)
+    if last is None or "size" not in args:
+        return last
+    generation = generations.newest(session)
+    if generation is None or generation.number != args["generation"]:
+        return None
+    return at(session, generation, args["size"])
+
+
+def _may_ask_again(job: Job, candidate: Published, now: datetime) -> bool:
+    if job.status in ("queued", "running"):
+        return False
+    if not _was_asked_within(job, now, AGAIN):
+        return True
+    return job.error is None and not _place(candidate).items() <= jobs.args_of(job).items()
+
+
+def _place(last: Published) -> dict[str, Any]:
+    return {"generation": last.generation.number, "size": last.checkpoint.size}
+
+
+def _was_asked_within(job: Job, now: datetime, span: timedelta) -> bool:
+    """Whether a tick asked by this job so lately.
 
     One that did not note when, of a release before or from somebody's hand, notes it now.
     """
     try:
-        return now - datetime.fromisoformat(jobs.args_of(job)[_ASKED_AT]) <= OVERDUE
+        return now - datetime.fromisoformat(jobs.args_of(job)[_ASKED_AT]) <= span
     except (KeyError, TypeError, ValueError):
         return False
 

@@ -32,7 +32,7 @@ OVERDUE = tick.EVERY + LATE
 
 _OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
 _PREPARED = """
-SELECT prepared_at FROM checkpoints
+SELECT prepared_at, unpublished_note IS NOT NULL FROM checkpoints
  WHERE note IS NULL AND generation = (SELECT max(generation) FROM log_generations)
 """
 # The first entry of any chain that no anchor covers. One beyond the chain's end covers nothing.
@@ -81,13 +81,16 @@ def _is_any_met(policy: Policy, newest: Sequence[Sequence[Any]]) -> bool:
 
 def watch_log(session: Session) -> None:
     """Note that the log takes nothing in, or does again."""
-    since = _waiting_since(session)
+    prepared = cursor(session).execute(_PREPARED).fetchone()
+    since = _waiting_since(session, None if prepared is None else prepared[0])
     if since is None or database_now(session) - since < LATE:
         troubles.end(session, LOG)
         return
     generation = generations.newest(session)
     halted = None if generation is None else generation.trouble
     why = f"the log is halted ({halted})" if halted else "no worker takes them in"
+    if not halted and prepared is not None and prepared[1]:
+        why = "it is signed, and its quorum of witnesses has not cosigned it"
     troubles.begin(session, LOG, since, f"Leaves wait for a checkpoint: {why}.")
 
 
@@ -116,9 +119,7 @@ def _why(job: Job | None) -> str:
     return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
 
 
-def _waiting_since(session: Session) -> datetime | None:
-    cur = cursor(session)
-    leaf = cur.execute(_OLDEST_LEAF).fetchone()
-    prepared = cur.execute(_PREPARED).fetchone()
-    times = [] if leaf is None else [ids.made_at(leaf[0])]
-    return min(times + ([] if prepared is None else [prepared[0]]), default=None)
+def _waiting_since(session: Session, prepared_at: datetime | None) -> datetime | None:
+    leaf = cursor(session).execute(_OLDEST_LEAF).fetchone()
+    times = [prepared_at, None if leaf is None else ids.made_at(leaf[0])]
+    return min((each for each in times if each is not None), default=None)

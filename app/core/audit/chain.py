@@ -10,13 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.callers import Actor
+from app.core.audit import view
+from app.core.callers import OPERATOR, Actor
 from app.database import cursor
+from app.errors import AuditChainBroken
 from app.ledger import hash_chain
-from app.ledger.hash_chain import Head
+from app.ledger.hash_chain import Head, Reason
+from app.models import Tenant
+
+MAX_SEQ = 2**53 - 1
+"""The largest number an entry can have: an integer of I-JSON (RFC 7493 section 2.2)."""
 
 _APPEND = "SELECT number, digest FROM append_audit_entry(%s, %s, %b, %b, %b, %b)"
 
@@ -50,7 +57,8 @@ def append(
     """Append one entry and return the head that the chain has with it.
 
     `target` is (type, id as callers see it); `details` is JSON without anything secret. Call it
-    last in a transaction: it holds the tenant's head until the commit.
+    last in a transaction: it holds the tenant's head until the commit. Raises `AuditChainBroken`
+    where the chain's head is none that an append left; nothing was written then.
     """
     draft = hash_chain.draft(
         {
@@ -63,9 +71,35 @@ def append(
         }
     )
     ((seq, digest),) = cursor(session).execute(_APPEND, (tenant_id, action, *draft)).fetchall()
-    if seq is None:
-        raise LookupError(f"tenant {tenant_id} has no audit chain")
+    if digest is None:
+        raise _unappendable(seq)
     return Head(seq, digest.hex())
+
+
+def append_to_all(
+    session: Session, action: str, *, target: tuple[str, str], details: Mapping[str, Any]
+) -> dict[UUID, AuditChainBroken]:
+    """Append an operator's act to every tenant's chain, in a session that sees all tenants.
+
+    Returns the chains that are broken and have no entry of it: one tenant's chain stops no act for
+    all of them.
+    """
+    broken = {}
+    for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
+        try:
+            append(session, tenant_id, OPERATOR, action, target=target, details=details)
+        except AuditChainBroken as error:
+            broken[tenant_id] = error
+    return broken
+
+
+def _unappendable(seq: int | None) -> AuditChainBroken:
+    """Return the error for a head that no entry can follow: without one, or not at the end."""
+    if seq is None:
+        return view.broken(1, Reason.MISSING, "a row in audit_heads", "none")
+    if not 0 < seq <= MAX_SEQ:
+        return view.broken(1, Reason.MISSING, "a head that an entry can follow", f"seq {seq}")
+    return view.broken(seq, Reason.BEYOND_END, "nothing behind the head", f"entry {seq}")
 
 
 def _actor_json(actor: Actor) -> dict[str, str]:

@@ -36,6 +36,7 @@ class Claimed:
     priority: int
     sequence: int | None
     attempts: int
+    unscheduled: int
     claim_no: int
     claims_lost: int
     taken_over: bool
@@ -47,39 +48,60 @@ class Claimed:
         """The number of the attempt about to be made, from 1."""
         return self.attempts + 1
 
+    @property
+    def scheduled_attempt(self) -> int:
+        """Its place in the schedule, from 1: attempts ahead of the schedule do not count."""
+        return self.attempt - self.unscheduled
 
+
+# An event's number is given by the statement that claims it: one version of the row less. `placed`
+# joins the event first, so that a row is counted only if it is written, and no number is left out.
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
-    SELECT picked.id, picked.event_id, picked.status = 'sending' AS taken_over
+    SELECT picked.*
       FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
      CROSS JOIN LATERAL (
-        SELECT d.id, d.event_id, d.status FROM deliveries AS d
+        SELECT d.id, d.event_id, d.status = 'sending' AS taken_over,
+               d.sequence IS NULL AND d.kind = 'event' AS unnumbered
+          FROM deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = (SELECT %(webhook)s::uuid)
            AND d.priority = level.priority AND d.finished_at IS NULL
            AND d.next_attempt_at <= (SELECT clock_timestamp())
-           AND (d.sequence IS NOT NULL OR d.kind <> 'event')
          ORDER BY d.next_attempt_at LIMIT %(limit)s
            FOR NO KEY UPDATE SKIP LOCKED) AS picked
      WHERE level.priority <= %(least)s
      LIMIT %(limit)s
+), placed AS MATERIALIZED (
+    SELECT due.id, due.taken_over, e.payload,
+           CASE WHEN due.unnumbered
+                THEN row_number() OVER (PARTITION BY due.unnumbered ORDER BY due.id) END AS place
+      FROM due JOIN events AS e ON e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = due.event_id
+), numbered AS (
+    UPDATE lanes SET next_sequence = next_sequence + found.count,
+                     due_at = least(due_at, greatest(clock_timestamp(), paused_until))
+      FROM (SELECT count(place) AS count FROM placed) AS found
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
 )
 UPDATE deliveries AS d
-   SET claims_lost = claims_lost + due.taken_over::int, status = 'sending',
+   SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),
+       claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
        claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + %(lease)s
-  FROM due, events AS e
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = due.id
-   AND e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = due.event_id
-RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.claim_no, d.claims_lost,
-          due.taken_over, d.created_at, e.payload
+  FROM placed, lanes AS l
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = placed.id
+   AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.unscheduled,
+          d.claim_no, d.claims_lost, placed.taken_over, d.created_at, placed.payload
 """
 
 
 def claim(session: Session, lane: Lane, limit: int) -> list[Claimed]:
     """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
 
+    Events among them that have no sequence number get the next ones. The lane must have been locked
+    by a statement of its own: with a snapshot from before the lock, two claims would leave gaps.
     What is claimed together is returned in the order of its sequence. A paused lane gives only what
-    is urgent. Rows must have been numbered before.
+    is urgent.
     """
     claimed = cursor(session, class_row(Claimed)).execute(
         _CLAIM,

@@ -61,10 +61,23 @@ SELECT {COLUMNS} FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 """
 
+# Every delivery but a replay carries its event's millisecond in its id; replays have an index by
+# webhook and event. So no index by event alone is kept, which every write of a row would pay for.
 _OF_EVENT = f"""
-SELECT {COLUMNS} FROM deliveries AS d
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.event_id = %(event)s AND d.id >= %(oldest)s
-   AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
+SELECT {COLUMNS} FROM (
+    SELECT first.* FROM deliveries AS first
+     WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = %(event)s
+       AND first.id BETWEEN %(event_from)s AND %(event_to)s AND first.kind <> 'replay'
+    UNION ALL
+    SELECT again.* FROM webhooks AS w
+     CROSS JOIN LATERAL (
+        SELECT * FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = w.id
+           AND r.kind = 'replay' AND r.event_id = %(event)s AND r.id >= %(oldest)s
+         ORDER BY r.id DESC LIMIT 500) AS again
+     WHERE w.tenant_id = (SELECT %(tenant)s::uuid)
+       AND w.id = coalesce(%(webhook)s, w.id)) AS d
+ WHERE d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
  ORDER BY d.id DESC LIMIT 500
 """
 
@@ -144,6 +157,8 @@ def of_event(
             "tenant": tenant_id,
             "event": event_id,
             "webhook": webhook_id,
+            "event_from": ids.earliest_at(ids.made_at(event_id)),
+            "event_to": ids.latest_at(ids.made_at(event_id)),
             "oldest": earliest_id(ids.made_at(event_id)),
         },
     )

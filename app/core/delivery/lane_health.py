@@ -3,8 +3,12 @@
 Five failures of the endpoint in a row pause the lane; each pause ends with one probe, and each
 probe that fails doubles the pause. A receiver that answers 429, 502, 503 or 504 slows its lane at
 once.
+
+An endpoint is failing from its first failure until it answers 2xx, or refuses a delivery on that
+delivery's own account. `only_failed_for` says when this is enough evidence to warn or to disable.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,20 +17,39 @@ from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)
 HIGHEST_LEVEL = 10
+# However long a receiver's Retry-After asks; the delivery that was told waits as long as it says.
+LONGEST_HOLD = timedelta(minutes=30)
+# Rows that come forward in one transaction.
+FORWARD_AT_ONCE = 500
 # One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
 PROBE_TIME = timedelta(seconds=20)
+# What an endpoint is judged by: so many attempts, of which the last few came within a day.
+FAILURES_OF_EVIDENCE = 10
+RECENT_FAILURES = 3
+RECENT = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Health:
-    """The part of a lane that outcomes move."""
+    """The part of a lane that outcomes move.
 
-    paused_until: datetime | None
-    pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
-    last_success_at: datetime | None
-    slow_at: datetime | None
+    `last_failures` are the times of the endpoint's last three failures, oldest first; `warned_at`
+    is when the tenant was told that it is failing. `recovering` is how many waiting rows may come
+    forward together, 0 unless the lane recovers (`recovery.bring_forward`, which moves
+    `recovered_through`).
+    """
+
+    paused_until: datetime | None = None
+    pause_level: int = 0
+    consecutive_failures: int = 0
+    failing_since: datetime | None = None
+    last_success_at: datetime | None = None
+    slow_at: datetime | None = None
+    last_failures: Sequence[datetime] = ()
+    warned_at: datetime | None = None
+    recovering: int = 0
+    recovering_since: datetime | None = None
+    recovered_through: datetime | None = None
 
 
 def after(
@@ -44,15 +67,15 @@ def after(
     `probe` says that the attempt was the one that a pause allows, `quick` that the answer came
     within a second; `first_pause` is the length of the first pause.
     """
-    if verdict.blame is Blame.NOBODY:
-        return Health(None, 0, 0, None, at, None if quick else health.slow_at)
     if verdict.blame is Blame.US:
         return health
-    failing = replace(health, failing_since=health.failing_since or at)
+    if verdict.blame is Blame.NOBODY:
+        slow_at = None if quick else health.slow_at
+        return replace(_answering(health, at), last_success_at=at, slow_at=slow_at)
     if verdict.blame is Blame.DELIVERY:
         # The endpoint answered: nothing here speaks against its other deliveries.
-        return replace(failing, paused_until=None, pause_level=0, consecutive_failures=0)
-    failed = replace(failing, consecutive_failures=failing.consecutive_failures + 1)
+        return _answering(health, at)
+    failed = _failed(health, at)
     asked = verdict.lane_wait or timedelta(0)
     if probe or (failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE):
         return _paused(failed, at, asked, first_pause)
@@ -62,12 +85,57 @@ def after(
     return _slowed(failed, status_code, at, asked, first_pause)
 
 
+def recover(health: Health, at: datetime) -> Health:
+    """Return the health of a lane that begins to recover at `at`, with one row at first."""
+    return replace(health, recovering=1, recovering_since=at, recovered_through=None)
+
+
+def _answering(health: Health, at: datetime) -> Health:
+    """Forget the endpoint's failures: it answers. After a pause the lane recovers."""
+    clean = Health(
+        last_success_at=health.last_success_at,
+        slow_at=health.slow_at,
+        recovering=min(health.recovering + 1, FORWARD_AT_ONCE) if health.recovering else 0,
+        recovering_since=health.recovering_since,
+        recovered_through=health.recovered_through,
+    )
+    return recover(clean, at) if health.pause_level > 0 else clean
+
+
+def only_failed_for(health: Health, period: timedelta, at: datetime) -> bool:
+    """Say whether the endpoint has only failed for `period` until `at`, on enough evidence.
+
+    That is ten attempts, the last three within 24 hours: two failures with quiet days between them
+    prove nothing.
+    """
+    return (
+        health.failing_since is not None
+        and at - health.failing_since >= period
+        and health.consecutive_failures >= FAILURES_OF_EVIDENCE
+        and len(health.last_failures) == RECENT_FAILURES
+        and at - health.last_failures[0] <= RECENT
+    )
+
+
+def _failed(health: Health, at: datetime) -> Health:
+    if health.consecutive_failures == 0:
+        # The release before this one left these as they were when the endpoint recovered.
+        health = replace(health, failing_since=at, last_failures=(), warned_at=None)
+    return replace(
+        health,
+        consecutive_failures=health.consecutive_failures + 1,
+        recovering=max(1, health.recovering // 2) if health.recovering else 0,
+        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
+    )
+
+
 def _paused(health: Health, at: datetime, asked: timedelta, first_pause: timedelta) -> Health:
     pause = min(first_pause * 2**health.pause_level, LONGEST_PAUSE)
     return replace(
         health,
-        paused_until=at + max(pause, asked),
+        paused_until=at + max(pause, min(asked, LONGEST_HOLD)),
         pause_level=min(health.pause_level + 1, HIGHEST_LEVEL),
+        recovering=0,
     )
 
 
@@ -80,5 +148,8 @@ def _slowed(
 ) -> Health:
     if status_code not in SLOW_DOWN:
         return health
+    if asked > LONGEST_HOLD:
+        # Sooner than it was asked for, so with one probe.
+        return _paused(health, at, asked, first_pause)
     wait = asked or min(timedelta(seconds=2 ** (health.consecutive_failures - 1)), first_pause)
     return replace(health, paused_until=max(at + wait, health.paused_until or at))

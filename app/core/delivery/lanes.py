@@ -1,36 +1,23 @@
-"""A lane is one webhook's way out: its numbers, its slots, its pause and when it is due again.
+"""A lane is one webhook's way out: its numbers, its pause and when it is due again.
 
-Whoever changes any of these holds the lane's row lock first (`look`), so a sequence has no gap, a
-slot no two holders and a pause one probe. `lanes.due_at` is when the lane next needs a worker; it
-is computed anew, under the lock, whenever a worker leaves, and lowered by whoever makes a row due.
+Whoever changes any of these, or its slots (`lane_slots`), holds the lane's row lock first (`look`),
+so a sequence has no gap, a slot no two holders and a pause one probe. `lanes.due_at` is when the
+lane next needs a worker; it is computed anew, under the lock, whenever a worker leaves, and lowered
+by whoever makes a row due.
 """
 
-import enum
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
+from app.core.delivery import recovery
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
 from app.database import cursor
 
 NUMBER_AT_ONCE = 500
-SLOT_LEASE = timedelta(seconds=30)
-PROVEN_FOR = timedelta(minutes=10)
-
-
-class Standing(enum.Enum):
-    """What is known of a lane's receiver.
-
-    `SLOW` is one that has kept a POST waiting for over a second and answered none well and quickly
-    since. `PROVEN` is any other that answered well in the last ten minutes, `UNKNOWN` the rest.
-    """
-
-    PROVEN = enum.auto()
-    UNKNOWN = enum.auto()
-    SLOW = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -44,25 +31,29 @@ class Lane:
     sealed_secrets: bytes
     max_in_flight: int
     sends: bool
+    held: bool
     paused_until: datetime | None
     pause_level: int
     consecutive_failures: int
     failing_since: datetime | None
-    last_success_at: datetime | None
     slow_at: datetime | None
+    concurrency: int
+    latency_ms: float | None
 
     @property
-    def standing(self) -> Standing:
-        """What is known of the receiver."""
-        if self.slow_at is not None:
-            return Standing.SLOW
-        recent = self.last_success_at is not None and self.last_success_at > self.now - PROVEN_FOR
-        return Standing.PROVEN if recent else Standing.UNKNOWN
+    def allowed(self) -> int:
+        """How many POSTs may be out at once, as its receiver behaves and `max_in_flight` says."""
+        return min(self.concurrency, self.max_in_flight)
 
     @property
-    def proven(self) -> bool:
-        """Whether the receiver answered well in the last ten minutes and is not hanging now."""
-        return self.standing is Standing.PROVEN
+    def slow(self) -> bool:
+        """Whether a POST was out for over a second, and none was answered well and sooner since."""
+        return self.slow_at is not None
+
+    @property
+    def quick(self) -> bool:
+        """Whether the receiver has answered before, and is not slow."""
+        return self.latency_ms is not None and not self.slow
 
     @property
     def paused(self) -> bool:
@@ -73,8 +64,10 @@ class Lane:
 _LOOK = """
 SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
        w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
-       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.last_success_at,
-       l.slow_at
+       EXISTS (SELECT FROM tenants AS t
+                WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS held,
+       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
+       l.concurrency, l.latency_ms
   FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
  WHERE l.tenant_id = %s AND l.webhook_id = %s
 """
@@ -148,69 +141,6 @@ def number_locked(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     return int(row[0]) if row else 0
 
 
-_TAKE_SLOT = """
-UPDATE lane_slots SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND slot = (
-    SELECT slot FROM lane_slots
-     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND slot < %(slots)s
-       AND (holder IS NULL OR lease_until < clock_timestamp())
-     ORDER BY slot LIMIT 1)
-RETURNING slot
-"""
-
-
-def take_slot(session: Session, lane: Lane, holder: UUID) -> int | None:
-    """Take a free slot of a locked lane for `holder` and return its number; None without one.
-
-    An unproven lane has one slot, whatever `max_in_flight` says.
-    """
-    cur = cursor(session).execute(
-        _TAKE_SLOT,
-        {
-            "holder": holder,
-            "lease": SLOT_LEASE,
-            "tenant": lane.tenant_id,
-            "webhook": lane.webhook_id,
-            "slots": lane.max_in_flight if lane.proven else 1,
-        },
-    )
-    taken = cur.fetchone()
-    return None if taken is None else int(taken[0])
-
-
-def keep_slot(session: Session, lane: Lane, holder: UUID) -> bool:
-    """Renew the lease of the holder's slot; False when it was lost meanwhile."""
-    kept = cursor(session).execute(
-        "UPDATE lane_slots SET lease_until = clock_timestamp() + %s"
-        " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
-        (SLOT_LEASE, lane.tenant_id, lane.webhook_id, holder),
-    )
-    return kept.rowcount == 1
-
-
-def free_slot(session: Session, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
-    """Give the holder's slot back."""
-    cursor(session).execute(
-        "UPDATE lane_slots SET holder = NULL, lease_until = NULL"
-        " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
-        (tenant_id, webhook_id, holder),
-    )
-
-
-def set_slots(session: Session, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
-    """Make the lane have exactly `slots` slots; one in use ends when its holder leaves."""
-    cur = cursor(session)
-    cur.execute(
-        "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
-        " SELECT %s, %s, generate_series(0, %s - 1) ON CONFLICT DO NOTHING",
-        (tenant_id, webhook_id, slots),
-    )
-    cur.execute(
-        "DELETE FROM lane_slots WHERE tenant_id = %s AND webhook_id = %s AND slot >= %s",
-        (tenant_id, webhook_id, slots),
-    )
-
-
 # One probe for each priority: three min() of a partitioned table take longer to plan than to run.
 _RESCHEDULE = f"""
 WITH open AS (
@@ -229,7 +159,7 @@ UPDATE lanes SET ring_at = CASE WHEN %(behind)s THEN clock_timestamp() END, due_
            CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
   FROM open
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING coalesce(due_at <= clock_timestamp(), false)
+RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0
 """
 
 
@@ -238,12 +168,26 @@ def reschedule(
 ) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
+    One that recovers and has nothing due brings forward some of what waits.
+
     The sweep may ring it from then on, whenever it did last; `behind` puts it behind the due lanes
     that were rung before.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "behind": behind}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    return row is not None and bool(row[0])
+    due, recovering = row or (False, False)
+    if recovering and not due:
+        return recovery.bring_forward(session, tenant_id, webhook_id)
+    return bool(due)
+
+
+def note_stall(session: Session, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
+    """Have the next claims of a locked lane be as small as if its answers took so long at least."""
+    cursor(session).execute(
+        "UPDATE lanes SET latency_ms = greatest(latency_ms, %s)"
+        " WHERE tenant_id = %s AND webhook_id = %s",
+        (milliseconds, tenant_id, webhook_id),
+    )
 
 
 def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:

@@ -5,8 +5,8 @@ locked first, in one order, so two workers that record at once wait and do not d
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -14,14 +14,14 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import lane_health
+from app.core.delivery import concurrency, lane_changes, lane_health
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lane_health import Health
+from app.core.delivery.lane_changes import LaneChange, LaneKey, LaneState
+from app.core.delivery.lane_health import Health, only_failed_for
 from app.core.delivery.retries import Verdict
 from app.core.webhook.disabling import Reason
 from app.database import cursor
 
-LaneKey = tuple[UUID, UUID]
 # A delivery and the claim under which it was sent: one that was taken over may be here twice.
 _Claim = tuple[UUID, int]
 
@@ -53,13 +53,14 @@ class Outcome:
     error: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recorded:
     """What came of recording outcomes.
 
     `fenced` are those whose claim was taken over; `ended` counts the deliveries that ended, by kind
     and status; `pauses` the pauses that began or grew; `to_disable` says which webhooks are to be
-    disabled and why.
+    disabled and why, `to_warn` which have failed for half of the time after which they would be;
+    `widened` are the lanes that may have more POSTs out than before.
     """
 
     written: int
@@ -67,6 +68,8 @@ class Recorded:
     ended: Counter[tuple[str, str]]
     pauses: int
     to_disable: dict[LaneKey, Reason]
+    to_warn: dict[LaneKey, Reason]
+    widened: list[LaneKey]
 
 
 def record(
@@ -85,69 +88,39 @@ def record(
     by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_lane[outcome.tenant_id, outcome.webhook_id].append(outcome)
-    lanes = _lock(session, sorted({*by_lane, *slow}))
-    done = _write(session, outcomes) if outcomes else {}
+    lanes = lane_changes.lock(session, sorted({*by_lane, *slow}))
+    urls = {key: state.url for key, state in lanes.items()}
+    done = _write(session, outcomes, urls) if outcomes else {}
+    recorded = Recorded(
+        written=len(done),
+        fenced=[each for each in outcomes if _claim(each) not in done],
+        ended=Counter(),
+        pauses=0,
+        to_disable={},
+        to_warn={},
+        widened=[],
+    )
     changes = []
-    ended: Counter[tuple[str, str]] = Counter()
-    pauses = 0
-    to_disable: dict[LaneKey, Reason] = {}
     for key, state in lanes.items():
-        mine = [each for each in by_lane[key] if (each.delivery_id, each.claim_no) in done]
+        mine = [each for each in by_lane[key] if _claim(each) in done]
         # What another URL answered, before it was changed, says nothing about this one.
         telling = [each for each in mine if each.url == state.url]
         change = _fold(state, telling, first_pause=first_pause)
+        if any(each.url != state.url and done[_claim(each)].next_attempt_at for each in mine):
+            change.health = lane_health.recover(change.health, state.now)
+        if change.health.recovering and not state.recovering:
+            change.wake_up(state.now)
         for each in mine:
-            _count(change, ended, each, done[each.delivery_id, each.claim_no])
+            _count(change, recorded.ended, each, done[_claim(each)])
         if key in slow:
-            change.slow_at = state.now
+            change.health = replace(change.health, slow_at=state.now)
         changes.append(change)
-        pauses += change.paused_until is not None and change.pause_level > state.pause_level
-        if code := _why_disable(change, telling, disable_after):
-            to_disable[key] = Reason(code, state.url)
-    _update(session, changes)
-    fenced = [each for each in outcomes if (each.delivery_id, each.claim_no) not in done]
-    return Recorded(len(done), fenced, ended, pauses, to_disable)
-
-
-@dataclass(frozen=True)
-class _LaneState:
-    tenant_id: UUID
-    webhook_id: UUID
-    url: str
-    now: datetime
-    paused_until: datetime | None
-    pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
-    last_success_at: datetime | None
-    slow_at: datetime | None
-
-
-_WANTED = """
-  JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
-    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
-"""
-
-_LOCK = f"""
-SELECT 1 FROM lanes AS l {_WANTED}
- ORDER BY l.tenant_id, l.webhook_id
-   FOR NO KEY UPDATE OF l
-"""
-
-# A statement of its own: with the lock, the webhook would be as it was before the wait for it.
-_READ = f"""
-SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_until, l.pause_level,
-       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at
-  FROM lanes AS l {_WANTED}
-  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
-"""
-
-
-def _lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, _LaneState]:
-    wanted = ([key[0] for key in keys], [key[1] for key in keys])
-    cursor(session).execute(_LOCK, wanted)
-    states = cursor(session, class_row(_LaneState)).execute(_READ, wanted).fetchall()
-    return {(state.tenant_id, state.webhook_id): state for state in states}
+        if change.learned.concurrency > state.concurrency:
+            recorded.widened.append(key)
+        recorded.pauses += _began_to_pause(state.health, change.health)
+        _judge_endpoint(recorded, state, change.health, telling, disable_after)
+    lane_changes.update(session, changes)
+    return recorded
 
 
 _WRITE = f"""
@@ -159,13 +132,14 @@ WITH outcome AS (
         %(ended_at)b::timestamptz[], %(dns_ms)b::real[], %(connect_ms)b::real[],
         %(tls_ms)b::real[], %(first_byte_ms)b::real[], %(total_ms)b::real[],
         %(status_code)b::smallint[], %(response_headers)b::text[], %(response_body)b::bytea[],
-        %(error)b::text[])
+        %(error)b::text[], %(asked_until)b::timestamptz[])
     AS o (tenant_id, attempt_id, delivery_id, claim_no, number, status, wait, outcome, started_at,
           ended_at, dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status_code,
-          response_headers, response_body, error)
+          response_headers, response_body, error, asked_until)
 ), done AS (
     UPDATE deliveries AS d
-       SET attempts = o.number, claims_lost = 0,
+       SET attempts = o.number, claims_lost = 0, attempted_at = o.started_at,
+           asked_until = o.asked_until,
            status = CASE WHEN d.finished_at IS NULL THEN o.status ELSE d.status END,
            priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
                            ELSE d.priority END,
@@ -204,43 +178,32 @@ class _Done:
     next_attempt_at: datetime | None
 
 
-def _write(session: Session, outcomes: Sequence[Outcome]) -> dict[_Claim, _Done]:
+def _write(
+    session: Session, outcomes: Sequence[Outcome], urls: Mapping[LaneKey, str]
+) -> dict[_Claim, _Done]:
+    # What an old URL asked for binds nobody at the new one.
+    binding = [urls.get((each.tenant_id, each.webhook_id)) == each.url for each in outcomes]
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
     columns["attempt_id"] = [ids.new() for _ in outcomes]
     columns["status"] = [each.verdict.status for each in outcomes]
-    columns["wait"] = [each.verdict.wait for each in outcomes]
+    columns["wait"] = [
+        each.verdict.row_wait if binds else each.verdict.wait
+        for each, binds in zip(outcomes, binding, strict=True)
+    ]
+    columns["asked_until"] = [
+        each.ended_at + each.verdict.lane_wait if binds and each.verdict.lane_wait else None
+        for each, binds in zip(outcomes, binding, strict=True)
+    ]
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
     return {(each.id, each.claim_no): each for each in written}
 
 
-@dataclass
-class _LaneChange:
-    tenant_id: UUID
-    webhook_id: UUID
-    paused_until: datetime | None
-    pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
-    last_success_at: datetime | None
-    slow_at: datetime | None
-    due_at: datetime | None = None
-    events_succeeded: int = 0
-    events_failed: int = 0
-    replays_succeeded: int = 0
-    replays_failed: int = 0
-    tests_succeeded: int = 0
-    tests_failed: int = 0
+def _claim(outcome: Outcome) -> _Claim:
+    return outcome.delivery_id, outcome.claim_no
 
 
-def _fold(state: _LaneState, outcomes: Sequence[Outcome], *, first_pause: timedelta) -> _LaneChange:
-    health = Health(
-        paused_until=state.paused_until,
-        pause_level=state.pause_level,
-        consecutive_failures=state.consecutive_failures,
-        failing_since=state.failing_since,
-        last_success_at=state.last_success_at,
-        slow_at=state.slow_at,
-    )
+def _fold(state: LaneState, outcomes: Sequence[Outcome], *, first_pause: timedelta) -> LaneChange:
+    health = state.health
     for each in outcomes:
         health = lane_health.after(
             health,
@@ -251,55 +214,47 @@ def _fold(state: _LaneState, outcomes: Sequence[Outcome], *, first_pause: timede
             quick=(each.total_ms or 0) < 1000,
             first_pause=first_pause,
         )
-    return _LaneChange(state.tenant_id, state.webhook_id, **vars(health))
+    learned = concurrency.after(state.learned, outcomes, state.max_in_flight)
+    return LaneChange(state.tenant_id, state.webhook_id, health, learned)
 
 
 def _count(
-    change: _LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
+    change: LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
 ) -> None:
     """Add one outcome to the lane's totals, or to what it must wake up for."""
     if done.next_attempt_at is not None:
-        change.due_at = min(change.due_at or done.next_attempt_at, done.next_attempt_at)
+        change.wake_up(done.next_attempt_at)
     elif done.status in ("succeeded", "failed"):
-        total = f"{outcome.kind}s_{done.status}"
-        setattr(change, total, getattr(change, total) + 1)
+        change.totals[f"{outcome.kind}s_{done.status}"] += 1
         ended[outcome.kind, done.status] += 1
 
 
-def _why_disable(
-    change: _LaneChange, outcomes: Sequence[Outcome], disable_after: timedelta
-) -> str | None:
+def _began_to_pause(before: Health, after: Health) -> bool:
+    return after.paused_until is not None and after.pause_level > before.pause_level
+
+
+def _judge_endpoint(
+    recorded: Recorded,
+    state: LaneState,
+    health: Health,
+    outcomes: Sequence[Outcome],
+    disable_after: timedelta,
+) -> None:
+    """Note whether the webhook is to be disabled, or its owner to be warned.
+
+    No delivery's first attempts disable a webhook: one that ends its own schedule does, or one that
+    is older than its schedule lasts.
+    """
+    key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):
-        return "gone"
-    if not outcomes or change.failing_since is None:
-        return None
-    return "failing" if outcomes[-1].ended_at - change.failing_since >= disable_after else None
-
-
-_UPDATE = """
-UPDATE lanes AS l
-   SET paused_until = c.paused_until, pause_level = c.pause_level,
-       consecutive_failures = c.consecutive_failures, failing_since = c.failing_since,
-       last_success_at = c.last_success_at, slow_at = c.slow_at,
-       due_at = least(l.due_at,
-                      CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END),
-       events_succeeded = l.events_succeeded + c.events_succeeded,
-       events_failed = l.events_failed + c.events_failed,
-       replays_succeeded = l.replays_succeeded + c.replays_succeeded,
-       replays_failed = l.replays_failed + c.replays_failed,
-       tests_succeeded = l.tests_succeeded + c.tests_succeeded,
-       tests_failed = l.tests_failed + c.tests_failed
-  FROM unnest(%b::uuid[], %b::uuid[], %b::timestamptz[], %b::smallint[], %b::bigint[],
-              %b::timestamptz[], %b::timestamptz[], %b::timestamptz[], %b::timestamptz[],
-              %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[])
-    AS c (tenant_id, webhook_id, paused_until, pause_level, consecutive_failures, failing_since,
-          last_success_at, slow_at, due_at, events_succeeded, events_failed, replays_succeeded,
-          replays_failed, tests_succeeded, tests_failed)
- WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
-"""
-
-
-def _update(session: Session, changes: Sequence[_LaneChange]) -> None:
-    if changes:
-        columns = [list(column) for column in zip(*map(astuple, changes), strict=True)]
-        cursor(session).execute(_UPDATE, columns)
+        recorded.to_disable[key] = Reason("gone", state.url)
+    if not outcomes or key in recorded.to_disable:
+        return
+    failing = Reason("failing", state.url, health.failing_since)
+    at = outcomes[-1].ended_at
+    if only_failed_for(health, disable_after, at) and any(
+        each.verdict.schedule_over for each in outcomes
+    ):
+        recorded.to_disable[key] = failing
+    elif health.warned_at is None and only_failed_for(health, disable_after / 2, at):
+        recorded.to_warn[key] = failing

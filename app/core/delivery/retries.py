@@ -30,8 +30,10 @@ class Blame(enum.StrEnum):
 class Verdict:
     """What an attempt means for its delivery and its lane.
 
-    `wait` is until the next attempt, None when this was the last. `lane_wait` asks the whole lane
-    to hold back that long. `gone` means that the receiver wants nothing more, ever.
+    `wait` is until the next attempt by the schedule, None when this was the last. `lane_wait` is
+    what the receiver asked for: this delivery and its whole lane are to hold back that long. `gone`
+    means that the receiver wants nothing more, ever. `schedule_over` says that the delivery has had
+    its attempts, or all of the time that they may take.
     """
 
     status: str
@@ -39,6 +41,12 @@ class Verdict:
     wait: timedelta | None = None
     lane_wait: timedelta | None = None
     gone: bool = False
+    schedule_over: bool = False
+
+    @property
+    def row_wait(self) -> timedelta | None:
+        """How long the delivery waits for its next attempt: no less than the receiver asked for."""
+        return None if self.wait is None else max(self.wait, self.lane_wait or self.wait)
 
 
 def judge(
@@ -48,13 +56,14 @@ def judge(
     attempt: int,
     schedule: Sequence[float],
     now: datetime,
+    age: timedelta = timedelta(0),
     ours: bool = False,
 ) -> Verdict:
     """Decide what follows from an attempt.
 
     `status_code` is None when no answer came; `ours` says that none could, because a worker was
     lost. `attempt` counts from 1; `schedule` holds the seconds before each attempt, so the wait
-    after attempt n is its element n. 2xx alone is success.
+    after attempt n is its element n. `age` is the delivery's. 2xx alone is success.
     """
     if status_code is not None and 200 <= status_code < 300:
         return Verdict("succeeded", Blame.NOBODY)
@@ -63,9 +72,10 @@ def judge(
         return Verdict("failed", blame, gone=True)
     asked = _asked_to_wait(status_code, retry_after, now)
     if attempt >= len(schedule):
-        return Verdict("failed", blame, lane_wait=asked)
+        return Verdict("failed", blame, lane_wait=asked, schedule_over=True)
     wait = _with_jitter(schedule[attempt])
-    return Verdict("retrying", blame, wait=max(wait, asked or wait), lane_wait=asked)
+    over = age >= timedelta(seconds=sum(schedule) * (1 + JITTER))
+    return Verdict("retrying", blame, wait=wait, lane_wait=asked, schedule_over=over)
 
 
 def parse_retry_after(value: str, now: datetime) -> timedelta | None:

@@ -2,9 +2,11 @@
 
 Each pick stamps `ring_at` in the statement that picks, so that a backlog is not rung anew each
 second, and lanes whose last ring is longest ago go first: those that stay due because nobody has
-room for them do not keep the others waiting.
+room for them do not keep the others waiting. They are stamped in their order, and rung in it, so
+among those that find no room who waits longest is always the first to try.
 """
 
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -13,8 +15,9 @@ from sqlalchemy.orm import Session
 from app.database import cursor
 
 AT_ONCE = 1000
-# A worker that can numbers what it is rung for at once.
-UNNUMBERED_FOR = timedelta(seconds=2)
+# A claim numbers what it takes, in the same write. Numbering before it costs each row one more
+# version, so the sweep numbers only a backlog that the workers do not reach.
+UNNUMBERED_FOR = timedelta(seconds=30)
 
 # Rows that nobody has looked at yet have no lane that knows of them.
 _WAKE = """
@@ -32,46 +35,63 @@ WITH unnumbered AS MATERIALIZED (
 SELECT tenant_id, webhook_id FROM unnumbered WHERE oldest < clock_timestamp() - %s
 """
 
-_LANES = """
-UPDATE lanes AS l SET ring_at = clock_timestamp()
- WHERE (l.tenant_id, l.webhook_id) IN (
+# One statement for lanes and jobs: an idle service sends it each second.
+_DUE = """
+WITH due AS MATERIALIZED (
     SELECT tenant_id, webhook_id FROM lanes
      WHERE due_at <= clock_timestamp()
        AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
-     ORDER BY ring_at NULLS FIRST, due_at LIMIT %s
-       FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING l.tenant_id, l.webhook_id
+       AND tenant_id NOT IN (SELECT id FROM tenants WHERE suspended_at IS NOT NULL)
+     ORDER BY ring_at NULLS FIRST, due_at LIMIT %(most)s
+       FOR NO KEY UPDATE SKIP LOCKED
+), placed AS (
+    SELECT tenant_id, webhook_id, row_number() OVER () AS place FROM due
+), rung AS (
+    UPDATE lanes AS l SET ring_at = now() + placed.place * interval '1 us'
+      FROM placed WHERE (l.tenant_id, l.webhook_id) = (placed.tenant_id, placed.webhook_id)
+    RETURNING l.tenant_id, l.webhook_id, placed.place
+), job AS (
+    UPDATE jobs AS j SET ring_at = clock_timestamp()
+     WHERE (j.tenant_id, j.id) IN (
+        SELECT tenant_id, id FROM jobs
+         WHERE finished_at IS NULL AND run_at <= clock_timestamp()
+           AND (locked_until IS NULL OR locked_until < clock_timestamp())
+           AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
+         ORDER BY run_at LIMIT %(most)s
+           FOR NO KEY UPDATE SKIP LOCKED)
+    RETURNING j.tenant_id, j.id
+)
+SELECT place IS NOT NULL AS is_lane, tenant_id, id
+  FROM (SELECT place, tenant_id, webhook_id AS id FROM rung
+        UNION ALL SELECT NULL, tenant_id, id FROM job) AS found
+ ORDER BY place
 """
 
-_JOBS = """
-UPDATE jobs AS j SET ring_at = clock_timestamp()
- WHERE (j.tenant_id, j.id) IN (
-    SELECT tenant_id, id FROM jobs
-     WHERE finished_at IS NULL AND run_at <= clock_timestamp()
-       AND (locked_until IS NULL OR locked_until < clock_timestamp())
-       AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
-     ORDER BY run_at LIMIT %s
-       FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING j.tenant_id, j.id
-"""
+
+@dataclass(frozen=True)
+class Due:
+    """What is to be rung: lanes as (tenant id, webhook id), jobs as (tenant id, job id)."""
+
+    lanes: list[tuple[UUID, UUID]]
+    jobs: list[tuple[UUID, UUID]]
 
 
 def wake(session: Session) -> list[tuple[UUID, UUID]]:
     """Make every lane due that has rows without a number, in a session that sees every tenant.
 
-    Returns, as (tenant id, webhook id), those whose oldest such row has waited for two seconds.
+    Returns, as (tenant id, webhook id), those whose oldest such row has waited for 30 seconds.
     """
     found = cursor(session).execute(_WAKE, (UNNUMBERED_FOR,)).fetchall()
     return [(row[0], row[1]) for row in found]
 
 
-def due_lanes(session: Session) -> list[tuple[UUID, UUID]]:
-    """Pick lanes to ring, as (tenant id, webhook id), in a session that sees every tenant."""
-    found = cursor(session).execute(_LANES, (AT_ONCE,)).fetchall()
-    return [(row[0], row[1]) for row in found]
+def due(session: Session) -> Due:
+    """Pick the lanes and jobs to ring, in a session that sees every tenant.
 
-
-def due_jobs(session: Session) -> list[tuple[UUID, UUID]]:
-    """Pick jobs to ring, as (tenant id, job id), in a session that sees every tenant."""
-    found = cursor(session).execute(_JOBS, (AT_ONCE,)).fetchall()
-    return [(row[0], row[1]) for row in found]
+    Lanes are in the order in which they have waited for a ring.
+    """
+    found = cursor(session).execute(_DUE, {"most": AT_ONCE}).fetchall()
+    return Due(
+        lanes=[(row[1], row[2]) for row in found if row[0]],
+        jobs=[(row[1], row[2]) for row in found if not row[0]],
+    )

@@ -40,7 +40,7 @@ TIMES = {"unheard": _UNHEARD}
 # before the clock was set back: it waits for nothing.
 _DUE = f"""
   FROM tenants AS t
- WHERE t.digest_series IS NOT NULL
+ WHERE t.digest_series IS NOT NULL AND t.suspended_at IS NULL
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id AND {KEEPS_BACK})

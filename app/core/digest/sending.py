@@ -38,6 +38,8 @@ from app.models import Digest, Job, Tenant
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
+# How often the digest of a suspended tenant is looked at.
+_SUSPENDED = timedelta(minutes=10)
 # While others send theirs: who is ready before calls the next. This is for what nobody calls, and
 # not all of it comes back at once.
 _BUSY_SECONDS = (30.0, 90.0)
@@ -96,12 +98,13 @@ class Sender:
             if taken == taking.TAKEN and not self.mailer.ready():
                 return _busy(digest)
             return Step(taken, _progress(digest))
-        wait = _until_free(session, digest)
+        wait = _SUSPENDED if tenant.suspended_at else _until_free(session, digest)
         if wait is not None:
             return Step("waiting", _progress(digest), wait)
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
-        return _Attempt(self, job, digest, tenant.name, address).errand()
+        subscription = Subscription.of(tenant_id, address, tenant.address_nonce)
+        return _Attempt(self, job, digest, tenant.name, address, subscription).errand()
 
     def next_waiting(self) -> Name | None:
         """Return the job of a digest that found others sending, now that somebody is ready."""
@@ -126,12 +129,21 @@ class _Attempt:
     The first reads what the digest lists, the second says that it may be accepted from now on.
     """
 
-    def __init__(self, sender: Sender, job: Job, digest: Digest, name: str, address: str) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        job: Job,
+        digest: Digest,
+        name: str,
+        address: str,
+        subscription: Subscription,
+    ) -> None:
         self._sender = sender
         self._job = job
         self._digest = digest
         self._name = name
         self._address = address
+        self._subscription = subscription
         # Why `go_ahead` said no, once it has.
         self._no: str | None = None
 
@@ -157,12 +169,11 @@ class _Attempt:
         sender, digest = self._sender, self._digest
         with sender.transaction(digest.tenant_id) as session:
             read = content.read(session, digest.tenant_id, self._name, digest.id)
-        subscription = Subscription.of(digest.tenant_id, self._address)
         return message.write(
             digest.id,
             read,
             sender.links,
-            tokens.write(sender.master_keys, subscription),
+            tokens.write(sender.master_keys, self._subscription),
             sender=sender.address,
             recipient=self._address,
         )
@@ -179,13 +190,17 @@ class _Attempt:
     def _begin(self, session: Session) -> str | None:
         """Write that it is being sent; return why not, if it must not be."""
         digest = self._digest
-        if _address_now(session, digest) != (self._address, digest.series):
+        address, series, nonce = _address_now(session, digest)
+        if series != digest.series or address is None or self._is_another(address, nonce):
             return "the address was changed or cleared"
         if not jobs.renew(session, self._job):
             return "the job was taken over"
         wanted = {"tenant": digest.tenant_id, "id": digest.id, **claims.TIMES}
         begun = cursor(session).execute(_BEGIN.encode(), wanted)
         return None if begun.rowcount == 1 else "it was ended, or another was sent within a day"
+
+    def _is_another(self, address: str, nonce: UUID | None) -> bool:
+        return Subscription.of(self._digest.tenant_id, address, nonce) != self._subscription
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
         digest = _found(session, self._digest.tenant_id, self._job)
@@ -206,13 +221,13 @@ class _Attempt:
 
         Whoever changes it from here on finds the job waiting, and lets it hurry.
         """
-        address, series = _address_now(session, digest)
+        address, series, nonce = _address_now(session, digest)
         if series != digest.series:
             outcome = _CLEARED
         self._sender.conclude(session, digest, outcome)
         if digest.status != "pending":
             return _done(digest)
-        if address != self._address:
+        if address is not None and self._is_another(address, nonce):
             return Step("readdressed", _progress(digest), _AGAIN_SOON)
         return Step("refused", _progress(digest), WAITS[min(digest.refusals, len(WAITS)) - 1])
 
@@ -221,7 +236,8 @@ _CLEARED = Outcome("cancelled", "The address was cleared.")
 
 # Whoever sets or clears the address waits for this, or this for them.
 _LOCK_TENANT = """
-SELECT notification_email, digest_series FROM tenants WHERE id = %s FOR NO KEY UPDATE
+SELECT notification_email, digest_series, address_nonce FROM tenants
+ WHERE id = %s FOR NO KEY UPDATE
 """
 # A day after the last that may have been accepted: whoever connects before that does so in vain.
 _FREE = f"""
@@ -244,11 +260,11 @@ UPDATE digests
 """
 
 
-def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | None]:
-    """Return the tenant's address and series, which stay so until the transaction ends."""
+def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | None, UUID | None]:
+    """Return the tenant's address, series and nonce, which stay so until the transaction ends."""
     row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
     assert row is not None  # noqa: S101  # a digest refers to its tenant
-    return row[0], row[1]
+    return row[0], row[1], row[2]
 
 
 def _until_free(session: Session, digest: Digest) -> timedelta | None:

@@ -52,7 +52,7 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
     tenant = session.scalars(locked.with_for_update(key_share=True)).one_or_none()
     if tenant is None or tenant.notification_email is None:
         return False
-    set_now = Subscription.of(tenant.id, tenant.notification_email)
+    set_now = Subscription.of(tenant.id, tenant.notification_email, tenant.address_nonce)
     if not secrets.compare_digest(set_now.address_hash, subscription.address_hash):
         return False
     tenant.notification_email = None

@@ -1,8 +1,9 @@
 """The token by which whoever got a mail clears the address it went to, without a key.
 
 It is sealed under `MASTER_KEYS`, so it cannot be made up, older master keys still open it, and
-nothing can be read from it. It names the tenant and the address: where another address is set by
-now, it does nothing. It does not end by itself, since old mails are where people look for it.
+nothing can be read from it. It names the tenant and one setting of its address: where another
+address is set by now, or this one was set anew, it does nothing. It does not end by itself, since
+old mails are where people look for it.
 """
 
 import base64
@@ -19,15 +20,19 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Subscription:
-    """An address of a tenant, known by the beginning of its SHA-256."""
+    """One setting of a tenant's address, known by the beginning of a SHA-256."""
 
     tenant_id: UUID
     address_hash: bytes
 
     @classmethod
-    def of(cls, tenant_id: UUID, address: str) -> "Subscription":
-        """Name the subscription of this address."""
-        return cls(tenant_id, sha256(address.encode()).digest()[:_HASH_BYTES])
+    def of(cls, tenant_id: UUID, address: str, nonce: UUID | None) -> "Subscription":
+        """Name the subscription of this address; `nonce` is new each time the address is set.
+
+        None for an address that was last set before settings had one.
+        """
+        named = address.encode() + (b"" if nonce is None else b"\0" + nonce.bytes)
+        return cls(tenant_id, sha256(named).digest()[:_HASH_BYTES])
 
 
 def write(master_keys: MasterKeys, subscription: Subscription) -> str:

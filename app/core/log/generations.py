@@ -27,7 +27,10 @@ FIRST = 1
 
 @dataclass(frozen=True)
 class Generation:
-    """One log; `trouble` is the slug of what halted it, if anything did."""
+    """One log; `trouble` is the slug of what halted it, if anything did.
+
+    `public_key` is the 32 bytes of the key named `key_id`, as the database has them.
+    """
 
     number: int
     origin: str
@@ -36,9 +39,13 @@ class Generation:
     head_kept: bool
     trouble: str | None
     appointment: bytes | None
+    public_key: bytes
 
 
-_COLUMNS = "generation, origin, key_id, predecessor, head_kept, trouble, appointment"
+_COLUMNS = """
+generation, origin, key_id, predecessor, head_kept, trouble, appointment,
+(SELECT public_key FROM signing_keys AS k WHERE k.key_id = log_generations.key_id)
+"""
 _NEWEST = f"SELECT {_COLUMNS} FROM log_generations ORDER BY generation DESC LIMIT 1"
 _NUMBERED = f"SELECT {_COLUMNS} FROM log_generations WHERE generation = %s"
 _LOCK = f"""
@@ -56,6 +63,12 @@ SELECT g.trouble,
                    WHERE c.generation = g.generation AND c.note IS NULL)
   FROM (SELECT generation, trouble FROM log_generations ORDER BY generation DESC LIMIT 1) AS g
 """
+
+
+def numbers(tx: Tx) -> list[int]:
+    """Return the numbers of all generations, the newest first."""
+    rows = cursor(tx).execute("SELECT generation FROM log_generations ORDER BY generation DESC")
+    return [row[0] for row in rows.fetchall()]
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,7 @@ def mark(session: Session, number: int, *, head_kept: bool, trouble: str | None)
 def _read(row: tuple[object, ...] | None) -> Generation | None:
     if row is None:
         return None
-    number, origin, key_id, predecessor, head_kept, trouble, appointment = row
+    number, origin, key_id, predecessor, head_kept, trouble, appointment, public_key = row
     old = None if predecessor is None else Checkpoint.parse(str(predecessor))
     return Generation(
         int(str(number)),
@@ -167,4 +180,5 @@ def _read(row: tuple[object, ...] | None) -> Generation | None:
         bool(head_kept),
         None if trouble is None else str(trouble),
         appointment if isinstance(appointment, bytes) else None,
+        public_key if isinstance(public_key, bytes) else b"",
     )

@@ -3,6 +3,10 @@
 The rule: the head is a tree that this database holds, or the database is not the one that was
 published from. Then it was restored to an earlier moment, or it is a copy, and if it signed, two
 logs of one name would say different things. So it signs nothing.
+
+Damage is no rollback. Leaves, tiles and checkpoint of a size are committed together: a database
+that has one of them for the head's size and root is the one that was published from, and what else
+of them is missing or changed was damaged there.
 """
 
 import structlog
@@ -11,9 +15,9 @@ from sqlalchemy.orm import Session
 from app.core.log import generations, publication, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.heads import HeadStore
-from app.core.log.publication import Prepared
+from app.core.log.publication import Prepared, Published
 from app.database import Database
-from app.errors import LogHeadLost, LogRolledBack
+from app.errors import LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed
 
@@ -51,7 +55,8 @@ def _may_follow(session: Session, work: Prepared, head: bytes | None) -> bool:
 def judge(session: Session, generation: Generation, head: bytes | None) -> Checkpoint | None:
     """Return the head as a checkpoint that this database may go on from; None for no head yet.
 
-    Raises `LogRolledBack`, or `LogHeadLost`.
+    Raises `LogRolledBack`, `LogHeadLost`, or `LogDamaged` where the head was published from this
+    database and what is stored of it is not that tree.
     """
     if head is None:
         if generation.head_kept:
@@ -61,13 +66,18 @@ def judge(session: Session, generation: Generation, head: bytes | None) -> Check
             )
         return None
     found = read(head)
-    if holds(session, generation, found):
-        return found
     if found == generation.predecessor and publication.newest(session, generation) is None:
         return found
+    if found.origin == generation.origin and _holds(session, generation, found):
+        return found
+    raise rolled_back(session, generation, found)
+
+
+def rolled_back(session: Session, generation: Generation, head: Checkpoint) -> LogRolledBack:
+    """Return the error that says that this database is not the one the head was published from."""
     ours = publication.stored(session, generation)
-    raise LogRolledBack(
-        f"Size {found.size} of {found.origin} was published, and this database does not hold it "
+    return LogRolledBack(
+        f"Size {head.size} of {head.origin} was published, and this database does not hold it "
         f"(it holds {ours.size} of {ours.origin}): it was restored to an earlier moment, or is a "
         "copy. Restore the newest one, or begin a successor: `app.manage log succeed`."
     )
@@ -83,13 +93,40 @@ def read(head: bytes) -> Checkpoint:
         ) from None
 
 
-def holds(session: Session, generation: Generation, head: Checkpoint) -> bool:
-    """Say whether the stored tree is the head's or grew out of it."""
-    if head.origin != generation.origin:
+def check_stored(session: Session, last: Published) -> None:
+    """Hold the tiles at the edge of the tree against a checkpoint, and that to its signature.
+
+    Raises `LogDamaged`. Costs some hundred hashes, however large the log is; what lies behind the
+    edge is checked as it is read.
+    """
+    publication.intact(last)
+    if tile_rows.root(session, last.generation, last.checkpoint.size) != last.checkpoint.root:
+        raise _damaged(last.checkpoint, "the tiles at its edge are not those of that tree")
+
+
+def _holds(session: Session, generation: Generation, head: Checkpoint) -> bool:
+    """Say whether the stored tree is the head's or grew out of it. Raises `LogDamaged`."""
+    recorded = publication.root_at(session, generation, head.size)
+    try:
+        by_tiles = tile_rows.root(session, generation, head.size)
+    except LogDamaged:
+        by_tiles = None
+    if by_tiles != head.root:
+        if recorded == head.root:
+            raise _damaged(head, "the tiles at its edge are not those of that tree")
         return False
-    if head.size > publication.stored(session, generation).size:
-        return False
-    return tile_rows.root(session, generation, head.size) == head.root
+    # A copy of this database may have published a size between two of its own.
+    is_between = recorded is None and head.size < publication.stored(session, generation).size
+    if recorded != head.root and not is_between:
+        raise _damaged(head, "its checkpoint is missing or was changed")
+    return True
+
+
+def _damaged(published: Checkpoint, how: str) -> LogDamaged:
+    return LogDamaged(
+        f"Size {published.size} of {published.origin} was published from this database, and {how}: "
+        f"it was damaged. {publication.MENDED_BY}"
+    )
 
 
 def text(checkpoint: Checkpoint) -> bytes:

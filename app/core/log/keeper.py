@@ -11,6 +11,11 @@ The order of commits, and what a crash behind each leaves to the next run:
 3. PostgreSQL: the checkpoint is signed and seen, in one transaction under the lock. Crash: nothing
    was seen, the next run does it again; an Ed25519 signature of the same text is the same bytes.
 
+With a gate step 3 ends before the checkpoint is seen: it is a candidate, and witnesses are asked.
+Each later run asks the gate, and does 2 and 3 once more when that admits it. Crash behind any of
+it: the next run finds the candidate, or what others said of it, and goes on. What is prepared
+behind it waits, so there is one candidate at a time.
+
 Recovery is no code of its own: `run` always finishes what is prepared before it takes more. Two at
 once prepare one after the other (the lock), swap to the same head (compare and swap) and publish
 once (the lock again). Without a head store step 2 is left out: what is restored then is not noticed
@@ -19,9 +24,9 @@ here.
 
 import time
 
-from app.core.log import generations, guard, integration, publication
+from app.core.log import candidates, generations, guard, integration, publication
 from app.core.log.heads import HeadStore
-from app.core.log.publication import Prepared
+from app.core.log.publication import Gate, Prepared, Published
 from app.database import Database
 from app.errors import LogDamaged, LogHalted
 from app.lib.sealing import MasterKeys
@@ -33,11 +38,20 @@ class Keeper:
     """Keeps one database's log; as many may run at once as like to."""
 
     def __init__(
-        self, database: Database, master_keys: MasterKeys, origin: str, head: HeadStore | None
+        self,
+        database: Database,
+        master_keys: MasterKeys,
+        origin: str,
+        head: HeadStore | None,
+        gate: Gate | None = None,
     ) -> None:
-        """`origin` names the log when it begins; from then on the database knows its name."""
+        """`origin` names the log when it begins; from then on the database knows its name.
+
+        Nothing is published that `gate` does not admit.
+        """
         self.database = database
         self.head = head
+        self._gate = gate
         self._master_keys = master_keys
         self._origin = origin
         self._check_at = 0.0
@@ -60,11 +74,13 @@ class Keeper:
     def run(self, until: float = float("inf"), most: int = integration.BATCH) -> bool:
         """Publish all that waits, a batch at a time; return whether the time ran out before.
 
-        Raises `LogHalted` when nothing may be signed, and notes it for `/readyz`.
+        Ends where the gate admits nothing yet. Raises `LogHalted` when nothing may be signed, and
+        notes it for `/readyz`.
         """
         try:
             while (work := self._prepare(most)) is not None:
-                self._finish(work)
+                if not self._finish(work):
+                    return False
                 if time.monotonic() > until:
                     return True
         except LogHalted as error:
@@ -73,23 +89,22 @@ class Keeper:
         return False
 
     def check(self) -> None:
-        """Hold what was published last against the head; a first head is kept, an old one moved on.
+        """Hold what was published last against its tiles and the head.
 
-        Raises as `run` does.
+        A first head is kept, an old one moved on. Raises as `run` does.
         """
-        if self.head is None:
-            return
-        with self.database.across_tenants() as session:
-            last = publication.current(session)
-        if last is None:
-            return
-        generation = last.generation
         try:
+            last = self._held()
+            if last is None or self.head is None:
+                return
             if self.head.read() != guard.text(last.checkpoint):
-                guard.advance(self.database, self.head, Prepared(generation, last.checkpoint, None))
+                # What is held is what was signed, so no damaged row becomes the head.
+                work = Prepared(last.generation, last.checkpoint, None)
+                guard.advance(self.database, self.head, work)
         except LogHalted as error:
             self._note(error)
             raise
+        generation = last.generation
         # What is damaged is known to be whole again when a checkpoint has been made of it.
         damaged = generation.trouble == LogDamaged.slug
         if not generation.head_kept or (generation.trouble is not None and not damaged):
@@ -97,15 +112,39 @@ class Keeper:
             with self.database.across_tenants() as session:
                 generations.mark(session, generation.number, head_kept=True, trouble=trouble)
 
+    def _held(self) -> Published | None:
+        with self.database.across_tenants() as session:
+            last = publication.current(session)
+            if last is not None:
+                guard.check_stored(session, last)
+            return last
+
     def _prepare(self, most: int) -> Prepared | None:
         with self.database.across_tenants() as session:
             return integration.prepare(session, self._master_keys, self._origin, most)
 
-    def _finish(self, work: Prepared) -> None:
+    def _finish(self, work: Prepared) -> bool:
+        """Publish what was prepared, or have others do so; False while the gate holds it back."""
+        if self._gate is not None and self._is_held_back(self._gate, work):
+            return False
         if self.head is not None and not guard.advance(self.database, self.head, work):
-            return
+            return True
         with self.database.across_tenants() as session:
-            publication.publish(session, self._master_keys, work, head_kept=self.head is not None)
+            return publication.publish(
+                session,
+                self._master_keys,
+                work,
+                head_kept=self.head is not None,
+                gate=self._gate,
+            )
+
+    def _is_held_back(self, gate: Gate, work: Prepared) -> bool:
+        """Ask the gate of a candidate before the head store is: it may say no for hours."""
+        with self.database.across_tenants() as session:
+            candidate = candidates.of(session, work.generation)
+            if candidate is None or candidate.checkpoint != work.checkpoint:
+                return False
+            return not gate.admits(session, candidate)
 
     def _note(self, error: LogHalted) -> None:
         with self.database.across_tenants() as session:

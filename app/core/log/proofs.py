@@ -52,7 +52,10 @@ class Inclusion:
 
 
 def published(tx: Tx, number: int | None = None) -> Published:
-    """Return the last checkpoint of the log, or of a generation by its number."""
+    """Return the last checkpoint of the log, or of a generation by its number.
+
+    Raises `NotFound` without one, `LogDamaged` for one that is not as the log signed it.
+    """
     if number is None:
         last = publication.current(tx)
     else:
@@ -60,7 +63,7 @@ def published(tx: Tx, number: int | None = None) -> Published:
         last = None if generation is None else publication.newest(tx, generation)
     if last is None:
         raise NotFound("There is no such log, or it has published nothing yet.")
-    return last
+    return publication.intact(last)
 
 
 def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:
@@ -70,32 +73,25 @@ def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:
 
 
 def of_leaf(tx: Tx, leaf_hash: bytes) -> dict[str, object]:
-    """Return a leaf with its proof and checkpoint: the log-proof of docs/formats.md.
+    """Return a record's leaf with its proof and checkpoint: the log-proof of docs/formats.md.
 
-    Raises `LogPending` while no published checkpoint covers it, `NotFound` if there is no such
-    leaf.
+    Raises `LogPending` while no published checkpoint covers it, `LogDamaged` if it is not there: a
+    record and its leaf are committed together.
     """
-    return at_checkpoint(tx, newest(tx), leaf_hash)
+    last = newest(tx)
+    return at_checkpoints(tx, [(_kept(leaf_hash, lambda: _place(tx, last, leaf_hash)), last)])[0]
 
 
 def newest(tx: Tx) -> Published:
-    """Return the log's last checkpoint. Raises `LogPending` while there is none."""
+    """Return the log's last checkpoint. Raises `LogPending` while there is none, `LogDamaged`."""
     last = publication.current(tx)
     if last is None:
         raise LogPending("The log has published nothing yet.")
-    return last
-
-
-def at_checkpoint(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object]:
-    """Return the log-proof of a leaf in the tree of this checkpoint, whether or not it is the last.
-
-    Raises as `of_leaf` does.
-    """
-    return at_checkpoints(tx, [(_place(tx, last, leaf_hash), last)])[0]
+    return publication.intact(last)
 
 
 def at_checkpoints(tx: Tx, wanted: Sequence[tuple[Leaf, Published]]) -> list[dict[str, object]]:
-    """Return log-proofs as `at_checkpoint` does, of leaves and checkpoints of one log.
+    """Return log-proofs as `of_leaf` does, of leaves and checkpoints of one log.
 
     All are read at once. Raises `LogDamaged` if one is not proven.
     """
@@ -107,8 +103,13 @@ def at_checkpoints(tx: Tx, wanted: Sequence[tuple[Leaf, Published]]) -> list[dic
 
 
 def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
-    """Return the place of a leaf by its hash. Raises as `of_leaf` does."""
+    """Return the place of a leaf by its hash. Raises `LogPending`, or `NotFound` without one."""
     return _place(tx, last, leaf_hash).index
+
+
+def index_of_record(tx: Tx, last: Published, leaf_hash: bytes) -> int:
+    """Return the place of a record's leaf. Raises as `of_leaf` does."""
+    return _kept(leaf_hash, lambda: index_of(tx, last, leaf_hash))
 
 
 def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
@@ -126,7 +127,9 @@ def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[b
     if old_size > new_size:
         raise Invalid(FieldError("/from", "A tree does not begin with a larger one."))
     read = _reader(tx, last.generation, merkle.consistency_subtrees(old_size, new_size))
-    old_root, new_root = _root(tx, last, old_size), _root(tx, last, new_size)
+    new_root = _root(tx, last, new_size)
+    # Whatever the tiles say of the older root, this very proof is what holds it.
+    old_root = tile_rows.root(tx, last.generation, old_size)
     return _proved(
         lambda: merkle.consistency_proof(old_size, new_size, read),
         lambda found: merkle.verify_consistency(old_size, new_size, found, old_root, new_root),
@@ -157,6 +160,15 @@ def _place(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
     return leaf
 
 
+def _kept(leaf_hash: bytes, look: Callable[[], _T]) -> _T:
+    try:
+        return look()
+    except NotFound:
+        raise LogDamaged(
+            f"The row of leaf {leaf_hash.hex()} is missing. {publication.MENDED_BY}"
+        ) from None
+
+
 def _hashes(index: int, size: int) -> list[Subtree]:
     """Return what a proof of a leaf is made of, the leaf itself included."""
     return [Subtree(0, index), *merkle.inclusion_subtrees(index, size)]
@@ -172,6 +184,8 @@ def _included(read: merkle.ReadHash, index: int, size: int, root: bytes) -> Incl
 
 def _represent(read: merkle.ReadHash, leaf: Leaf, at: Published) -> dict[str, object]:
     found = _included(read, leaf.index, at.checkpoint.size, at.checkpoint.root)
+    if merkle.leaf_hash(leaf.data) != found.leaf_hash:
+        raise LogDamaged(f"The row of leaf {leaf.index} was changed. {publication.MENDED_BY}")
     return {
         "leaf_index": found.index,
         "leaf_data": b64encode(leaf.data).decode(),
@@ -194,7 +208,15 @@ def _reader(tx: Tx, generation: Generation, wanted: Iterable[Subtree]) -> merkle
 def _root(tx: Tx, last: Published, size: int) -> bytes:
     if size == last.checkpoint.size:
         return last.checkpoint.root
-    return tile_rows.root(tx, last.generation, size)
+    # An older tree's root is signed nowhere here: it is proven by the one that is.
+    newest = last.checkpoint
+    read = _reader(tx, last.generation, merkle.consistency_subtrees(size, newest.size))
+    root = tile_rows.root(tx, last.generation, size)
+    _proved(
+        lambda: merkle.consistency_proof(size, newest.size, read),
+        lambda found: merkle.verify_consistency(size, newest.size, found, root, newest.root),
+    )
+    return root
 
 
 def _proved(make: Callable[[], _T], verify: Callable[[_T], object]) -> _T:
@@ -202,5 +224,7 @@ def _proved(make: Callable[[], _T], verify: Callable[[_T], object]) -> _T:
         found = make()
         verify(found)
     except (KeyError, ProofRefused, ValueError):
-        raise LogDamaged("The stored tiles do not prove what was published.") from None
+        raise LogDamaged(
+            f"The stored tiles do not prove what was published. {publication.MENDED_BY}"
+        ) from None
     return found

@@ -1,10 +1,13 @@
 """Checkpoints: prepared, then published once the head outside the database says the same.
 
 Prepared is (size, root) alone. A note exists from the moment it is published on, so nothing that is
-signed can be lost, and nothing that could still be withdrawn is signed.
+signed can be lost, and nothing that could still be withdrawn is signed. Where a gate stands before
+publication, the signed one is a candidate first (`candidates.py`), in a column of its own.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import select
@@ -16,10 +19,14 @@ from app.core.log.generations import Generation
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import LogDamaged
+from app.ledger import checkpoints
 from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Signer, VerifierKey
+from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib.sealing import MasterKeys
+from app.lib.signing import PublicKey
 from app.models import SigningKey
+
+MENDED_BY = "`python -m app.manage log rebuild` mends what can be mended."
 
 
 @dataclass(frozen=True)
@@ -40,14 +47,67 @@ class Published:
     note: bytes
 
 
+class Gate(Protocol):
+    """Says whether what is signed may be seen."""
+
+    def admits(self, session: Session, candidate: Published) -> bool:
+        """Say so of a candidate, in the transaction that signed it or looks at it again."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of `checkpoints` as it is stored; `signed` is what its note says, if the log signed it.
+
+    Without a note it is prepared.
+    """
+
+    checkpoint: Checkpoint
+    note: bytes | None
+    signed: Checkpoint | None
+
+
 _PUBLISHED = """
 SELECT size, root, note FROM checkpoints
  WHERE generation = %s AND note IS NOT NULL ORDER BY size DESC LIMIT 1
 """
+_ROOT = "SELECT root FROM checkpoints WHERE generation = %s AND size = %s"
 _AT = """
 SELECT size, root, note FROM checkpoints WHERE generation = %s AND size = %s AND note IS NOT NULL
 """
+_ROW = """
+SELECT size, root, note FROM checkpoints
+ WHERE generation = %(generation)s AND (%(size)s::bigint IS NULL OR size = %(size)s)
+ ORDER BY size DESC LIMIT 1
+"""
+# Of two prepared ones the newer tree holds the other, also what a witness has cosigned of it.
+_WITHDRAW = """
+WITH withdrawn AS (
+    SELECT generation, size FROM checkpoints
+     WHERE generation = %s AND note IS NULL AND size <> %s),
+     cosigned AS (
+    DELETE FROM checkpoint_cosignatures AS s USING withdrawn AS w
+     WHERE s.generation = w.generation AND s.size = w.size)
+DELETE FROM checkpoints AS c USING withdrawn AS w
+ WHERE c.generation = w.generation AND c.size = w.size
+"""
+_RESTORE = """
+INSERT INTO checkpoints AS c (generation, size, root) VALUES (%(generation)s, %(size)s, %(root)s)
+    ON CONFLICT (generation, size) DO UPDATE
+   SET root = excluded.root,
+       note = CASE WHEN %(keep)s THEN c.note END,
+       published_at = CASE WHEN %(keep)s THEN c.published_at END
+"""
 _PREPARED = "SELECT size, root FROM checkpoints WHERE generation = %s AND note IS NULL"
+_SIGN = """
+UPDATE checkpoints SET unpublished_note = %(note)s, signed_at = clock_timestamp()
+ WHERE generation = %(generation)s AND size = %(size)s AND note IS NULL
+   AND unpublished_note IS DISTINCT FROM %(note)s
+"""
+_PUBLISH = """
+UPDATE checkpoints
+   SET note = %(note)s, published_at = clock_timestamp(), unpublished_note = NULL, signed_at = NULL
+ WHERE generation = %(generation)s AND size = %(size)s AND note IS NULL
+"""
 _STORED = "SELECT size, root FROM checkpoints WHERE generation = %s ORDER BY size DESC LIMIT 1"
 
 
@@ -61,6 +121,53 @@ def at(tx: Tx, generation: Generation, size: int) -> Published | None:
     """Return what the world was told when the log had this size."""
     row = cursor(tx).execute(_AT, (generation.number, size)).fetchone()
     return None if row is None else _read(generation, *row)
+
+
+def intact(last: Published) -> Published:
+    """Return a checkpoint that is as the log signed it. Raises `LogDamaged` for any other."""
+    if not is_intact(last):
+        raise LogDamaged(
+            f"The stored checkpoint at {last.checkpoint.size} is not as the log signed it. "
+            f"{MENDED_BY}"
+        )
+    return last
+
+
+def is_intact(last: Published) -> bool:
+    """Say whether a checkpoint is as the log signed it."""
+    return _said(last.generation, last.note) == last.checkpoint
+
+
+def row(tx: Tx, generation: Generation, size: int | None = None) -> Row | None:
+    """Return the row of a size, or the newest one, whatever is wrong with it."""
+    values = {"generation": generation.number, "size": size}
+    found = cursor(tx).execute(_ROW, values).fetchone()
+    if found is None:
+        return None
+    at, root, note = found
+    signed = None if note is None else _said(generation, bytes(note))
+    checkpoint = Checkpoint(generation.origin, at, bytes(root))
+    return Row(checkpoint, None if note is None else bytes(note), signed)
+
+
+def restore(session: Session, generation: Generation, right: Checkpoint) -> None:
+    """Put the row of a checkpoint right that the leaves prove; one without a good note is prepared.
+
+    `right` is of the newest size, or its row has a note that says so.
+    """
+    before = row(session, generation, right.size)
+    keep = before is not None and before.signed == right
+    cur = cursor(session)
+    if not keep:
+        cur.execute(_WITHDRAW, (generation.number, right.size))
+    values = {"generation": generation.number, "size": right.size, "root": right.root}
+    cur.execute(_RESTORE, values | {"keep": keep})
+
+
+def root_at(tx: Tx, generation: Generation, size: int) -> bytes | None:
+    """Return the root that was prepared or published for this size, as its row has it."""
+    row = cursor(tx).execute(_ROOT, (generation.number, size)).fetchone()
+    return None if row is None else bytes(row[0])
 
 
 def current(tx: Tx) -> Published | None:
@@ -102,21 +209,33 @@ def prepare(
     return _following(before, checkpoint, generation)
 
 
-def publish(session: Session, master_keys: MasterKeys, work: Prepared, *, head_kept: bool) -> None:
-    """Sign what was prepared and let it be seen; nothing if another has done so meanwhile."""
+def publish(
+    session: Session,
+    master_keys: MasterKeys,
+    work: Prepared,
+    *,
+    head_kept: bool,
+    gate: Gate | None = None,
+) -> bool:
+    """Sign what was prepared and let it be seen; nothing if another has done so meanwhile.
+
+    Returns False when `gate` does not admit it: then it is a candidate, and waits.
+    """
     generation = generations.lock(session, wait=True)
     if generation is None or generation.number != work.generation.number:
-        return
+        return True
     found = prepared(session, generation)
     if found is None or found.checkpoint != work.checkpoint:
-        return
-    note = work.checkpoint.sign(_signer(session, master_keys, generation))
-    cursor(session).execute(
-        "UPDATE checkpoints SET note = %s, published_at = clock_timestamp()"
-        " WHERE generation = %s AND size = %s AND note IS NULL",
-        (bytes(note), generation.number, work.checkpoint.size),
-    )
+        return True
+    note = bytes(work.checkpoint.sign(_signer(session, master_keys, generation)))
+    place = {"note": note, "generation": generation.number, "size": work.checkpoint.size}
     generations.mark(session, generation.number, head_kept=head_kept, trouble=None)
+    if gate is not None:
+        cursor(session).execute(_SIGN, place)
+        if not gate.admits(session, Published(generation, work.checkpoint, note)):
+            return False
+    cursor(session).execute(_PUBLISH, place)
+    return True
 
 
 def verifier_key(session: Session, generation: Generation) -> VerifierKey:
@@ -125,6 +244,23 @@ def verifier_key(session: Session, generation: Generation) -> VerifierKey:
         select(SigningKey.public_key).where(SigningKey.key_id == generation.key_id)
     ).one()
     return VerifierKey.ed25519(generation.origin, bytes(public))
+
+
+def _said(generation: Generation, note: bytes) -> Checkpoint | None:
+    """Return what a note says if the log signed it."""
+    return _read_note(note, generation.origin, generation.key_id, generation.public_key)
+
+
+# The newest checkpoint is asked for again and again, and verified once.
+@lru_cache(maxsize=64)
+def _read_note(note: bytes, origin: str, key_id: str, public: bytes) -> Checkpoint | None:
+    try:
+        if PublicKey(public).id != key_id:
+            # The table has another key: no signature can be checked, and none is the worse for it.
+            return Checkpoint.parse(Note.parse(note).text)
+        return checkpoints.read(note, VerifierKey.ed25519(origin, public))
+    except ValueError:
+        return None
 
 
 def _read(generation: Generation, size: int, root: bytes, note: bytes) -> Published:

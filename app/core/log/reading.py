@@ -8,30 +8,39 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core import signing_keys
-from app.core.log import tile_rows
+from app.core.log import publication, tile_rows
 from app.core.log.publication import Published
 from app.database import Tx
 from app.errors import LogDamaged, NotFound
-from app.ledger import entry_bundles, tiles
+from app.ledger import entry_bundles, tile_proofs, tiles
 from app.ledger.notes import VerifierKey
+from app.ledger.tile_proofs import Unproven
 from app.ledger.tiles import ENTRIES, Tile
 from app.lib.signing import PublicKey
 from app.models import LogGeneration
 
 
 def tile(tx: Tx, last: Published, path: str) -> bytes:
-    """Return a tile by its path (`tile/…`). Raises `NotFound` beyond the published size."""
+    """Return a tile or entry bundle by its path (`tile/…`), proven by the published root.
+
+    Raises `NotFound` beyond the published size, `LogDamaged` for what the root does not prove.
+    """
     try:
         asked = tiles.parse_path(path)
     except ValueError as error:
         raise NotFound(str(error)) from None
     if asked.width > tiles.width(asked.level, asked.number, last.checkpoint.size):
         raise NotFound("The published log has no such tile, or a narrower one.")
-    data = tile_rows.read(tx, last.generation, [asked.id]).get(asked.id)
+    size = last.checkpoint.size
+    stored = tile_rows.read(tx, last.generation, tile_proofs.needed(asked.id, size))
     try:
-        return _cut(asked, data or b"")
-    except ValueError:
-        raise LogDamaged(f"The stored {asked.path} is missing or too narrow.") from None
+        data = tile_proofs.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
+    except Unproven as refused:
+        raise LogDamaged(
+            f"The stored {refused.tile.path} is not of the tree that was published at {size}, "
+            f"and nothing is served that it would prove. {publication.MENDED_BY}"
+        ) from None
+    return _cut(asked, data)
 
 
 def jwks(session: Session) -> dict[str, Any]:
@@ -45,6 +54,8 @@ def jwks(session: Session) -> dict[str, Any]:
             "purpose": row.purpose,
             "created_at": rfc3339(row.created_at),
             "retired_at": _when(row.retired_at),
+            "revoked_at": _when(row.revoked_at),
+            "revocation_reason": row.revocation_reason,
         }
         if row.key_id in logs:
             log = logs[row.key_id]

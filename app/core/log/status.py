@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 
-from app.core.log import generations, guard, publication
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.log import candidates, generations, guard, publication
 from app.core.log.keeper import Keeper
+from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogHalted
 
@@ -11,6 +15,8 @@ NO_HEAD = (
     "unset: a rollback of the database is found only by witnesses, timestamps or heads that "
     "someone kept"
 )
+
+_IN_ORDER = "in order at its edge (`log rebuild --check` reads all of it)"
 
 _WAITING = """
 SELECT (SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL)
@@ -34,6 +40,9 @@ def lines(keeper: Keeper) -> Iterator[str]:
         yield f"origin: {generation.origin} (generation {generation.number})"
         yield f"key: {publication.verifier_key(session, generation)}"
         yield f"published: {'nothing' if last is None else f'{last.checkpoint.size} leaves'}"
+        candidate = candidates.of(session, generation)
+        if candidate is not None:
+            yield _candidate(session, candidate)
         row = cursor(session).execute(_WAITING, (generation.number,)).fetchone()
         yield f"waiting: {0 if row is None else row[0]} leaves"
         if keeper.head is None:
@@ -46,5 +55,23 @@ def lines(keeper: Keeper) -> Iterator[str]:
                 yield f"head: {'none yet' if found is None else f'in order, {found.size} leaves'}"
             except LogHalted as error:
                 yield f"head: {error.slug}: {error.detail}"
+        yield f"tree: {_tree(session, last)}"
         if generation.trouble is not None:
             yield f"halted: {generation.trouble}"
+
+
+def _candidate(session: Session, candidate: Published) -> str:
+    since = candidates.signed_at(session, candidate)
+    signed = "" if since is None else f", signed at {rfc3339(since)}"
+    size = candidate.checkpoint.size
+    return f"candidate: {size} leaves{signed}: published once the quorum has cosigned it"
+
+
+def _tree(session: Session, last: Published | None) -> str:
+    if last is None:
+        return "nothing published"
+    try:
+        guard.check_stored(session, last)
+    except LogHalted as error:
+        return f"{error.slug}: {error.detail}"
+    return _IN_ORDER

@@ -7,6 +7,8 @@ as any other, so a command that was killed is finished by the next integration.
 """
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import select
@@ -15,38 +17,56 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
-from app.core.callers import OPERATOR
-from app.core.log import generations, guard, publication, tile_rows
+from app.core.log import candidates, generations, guard, publication, rebuild, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.keeper import Keeper
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
-from app.errors import Conflict, LogRolledBack
+from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogRolledBack
 from app.ledger import entry_bundles, leaves, merkle, tiles
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
 from app.lib.sealing import MasterKeys
-from app.models import LogGeneration, Tenant
+from app.models import LogGeneration
 
 _COUNTED = re.compile(r"(.+)/([1-9][0-9]{0,8})")
 
 
-def succeed(keeper: Keeper, master_keys: MasterKeys, *, force: bool) -> Generation:
+@dataclass(frozen=True)
+class Successor:
+    """A log that has begun behind another; `untold` are the broken chains without its entry."""
+
+    generation: Generation
+    untold: Mapping[UUID, AuditChainBroken]
+
+
+def succeed(keeper: Keeper, master_keys: MasterKeys, *, force: bool) -> Successor:
     """Begin the log's successor and publish its first checkpoint; return it.
 
-    Raises `Conflict` where the log can go on as it is, unless `force`; `LogHalted` where the head
-    cannot be read or moved.
+    Raises `Conflict` where the log can go on as it is, unless `force`, and where it was damaged and
+    can be mended, whatever is said; `LogHalted` where the head cannot be read or moved.
     """
     head = None if keeper.head is None else keeper.head.read()
     with keeper.database.across_tenants() as session:
         generation = generations.lock(session, wait=True)
         if generation is None:
             raise Conflict("The log has not begun, or its successor has just now: look again.")
+        new = Successor(generation, {})
         if not _begun(session, generation, head):
             old = _last(session, generation, head, force=force)
-            generation = _begin(session, master_keys, generation, old, head_kept=head is not None)
+            new = _begin(session, master_keys, generation, old, head_kept=head is not None)
     keeper.run()
-    return generation
+    return new
+
+
+def refuse_if_mendable(keeper: Keeper) -> None:
+    """Raise `Conflict` where the log was damaged and `log rebuild` mends it; reads all of it."""
+    head = None if keeper.head is None else keeper.head.read()
+    with keeper.database.across_tenants(snapshot=True) as session:
+        generation = generations.newest(session)
+        if generation is not None:
+            outside = None if head is None else guard.read(head)
+            _refuse_if_mendable(session, generation, outside)
 
 
 def next_origin(origin: str) -> str:
@@ -71,19 +91,59 @@ def _last(
 ) -> Checkpoint:
     """Return the checkpoint that the world saw last, if there is a reason to end with it."""
     published = publication.newest(session, generation)
+    outside = None if head is None else guard.read(head)
+    _refuse_if_mendable(session, generation, outside)
+    if not _is_halted(session, generation, head):
+        if not force:
+            raise Conflict(
+                "The log can go on as it is: the database holds what was published. A successor is "
+                "for a database that was restored to an earlier moment (or say --force)."
+            )
+        if published is None or _is_at_work(session, generation):
+            raise Conflict("The log is at work on a checkpoint: try again in a moment.")
+    if outside is not None:
+        return outside
+    if published is None:
+        raise Conflict("Nothing shows what the log published last: there is nothing to go on from.")
+    return publication.intact(published).checkpoint
+
+
+def _is_at_work(session: Session, generation: Generation) -> bool:
+    """Say whether the next checkpoint is about to be signed; a candidate may wait for ever."""
+    work = publication.prepared(session, generation)
+    return work is not None and candidates.of(session, generation) is None
+
+
+def _is_halted(session: Session, generation: Generation, head: bytes | None) -> bool:
+    """Say whether the log could sign nothing. Raises `LogHeadLost`."""
     try:
-        found = guard.judge(session, generation, head)
-    except LogRolledBack:
-        assert head is not None  # noqa: S101  # no head is no rollback
-        return guard.read(head)
-    if not force:
+        guard.judge(session, generation, head)
+        published = publication.newest(session, generation)
+        if published is not None:
+            guard.check_stored(session, published)
+    except (LogRolledBack, LogDamaged):
+        return True
+    return False
+
+
+def _refuse_if_mendable(
+    session: Session, generation: Generation, outside: Checkpoint | None
+) -> None:
+    """Raise `Conflict` where the tree that was published can be had from what is stored.
+
+    A log ends once and for all; what was merely damaged goes on. Reads the whole log.
+    """
+    if outside is not None and outside.origin != generation.origin:
+        return
+    try:
+        report = rebuild.rebuild(session, outside, repair=False)
+    except LogHalted:
+        return
+    if not report.is_identical:
         raise Conflict(
-            "The log can go on as it is: the database holds what was published. A successor is for "
-            "a database that was restored to an earlier moment (or say --force)."
+            "The log was damaged, and its leaves still give the tree that was published: mend it "
+            "with `python -m app.manage log rebuild`, and it goes on. It is not ended for that."
         )
-    if published is None or publication.prepared(session, generation) is not None:
-        raise Conflict("The log is at work on a checkpoint: try again in a moment.")
-    return published.checkpoint if found is None else found
 
 
 def _begin(
@@ -93,7 +153,7 @@ def _begin(
     old: Checkpoint,
     *,
     head_kept: bool,
-) -> Generation:
+) -> Successor:
     retired, signer = signing_keys.replace(session, master_keys, Purpose.LOG)
     number, origin, key_id = before.number + 1, _free_origin(session, old), signer.public.id
     row = LogGeneration(
@@ -109,8 +169,7 @@ def _begin(
     generation = generations.newest(session)
     assert generation is not None  # noqa: S101  # made above
     _first_leaf(session, generation, old)
-    _tell_tenants(session, generation, old, retired)
-    return generation
+    return Successor(generation, _tell_tenants(session, generation, old, retired))
 
 
 def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> None:
@@ -141,7 +200,7 @@ def _free_origin(session: Session, old: Checkpoint) -> str:
 
 def _tell_tenants(
     session: Session, generation: Generation, old: Checkpoint, retired: str | None
-) -> None:
+) -> dict[UUID, AuditChainBroken]:
     """Every tenant's chain says that its proofs are in another log from now on."""
     details = {
         "origin": generation.origin,
@@ -149,12 +208,5 @@ def _tell_tenants(
         "retired_key_id": retired,
         "predecessor": {"origin": old.origin, "size": old.size, "root": old.root.hex()},
     }
-    for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
-        chain.append(
-            session,
-            tenant_id,
-            OPERATOR,
-            "log.succeed",
-            target=("log", generation.origin),
-            details=details,
-        )
+    target = ("log", generation.origin)
+    return chain.append_to_all(session, "log.succeed", target=target, details=details)

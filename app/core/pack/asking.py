@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core import signing_keys
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
 from app.core.pack import building, choosing, store
@@ -57,6 +58,9 @@ def look(session: Session, settings: Settings, record: Record) -> Standing:
     pack = store.find(session, record.tenant_id, record.id)
     if pack is not None and _is_current(session, settings, record, pack):
         return Standing(pack, is_current=True, job=None)
+    if pack is not None and signing_keys.revoked_at(session, pack.source.key_id) is not None:
+        # Whoever has the key could have made it: its reader would have to refuse it.
+        pack = None
     job = _job(session, record.tenant_id, ids.text("rec", record.id))
     return Standing(pack, is_current=False, job=job)
 

@@ -10,12 +10,13 @@ stays as it is, whatever else has changed, until the successor's evidence is as 
 """
 
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy.orm import Session
 
+from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.anchoring import evidence as anchoring
 from app.core.anchoring.shelf import Timestamp as Stamp
@@ -49,14 +50,17 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     last = publication.current(session)
     if last is None:
         raise LogPending("The log has published nothing yet.")
-    index = proofs.index_of(session, last, records.leaf_hash(record.bundle_sha256))
-    found = anchoring.best(session, last, index, settings.witness_policy, settings.tsa_ca_file)
+    index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
+    # Of a record whose key was revoked counts what others had seen by then.
+    revoked_at = signing_keys.revoked_at(session, record.key_id)
+    others = (settings.witness_policy, settings.tsa_ca_file)
+    found = anchoring.best(session, last, index, *others, by=revoked_at)
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
-        recipe(settings),
+        recipe(settings, revoked_at),
     )
     return Choice(index, found, source)
 
@@ -77,17 +81,19 @@ def _rank_still(session: Session, settings: Settings, have: Source) -> int:
     return have.rank & now
 
 
-def recipe(settings: Settings) -> str:
+def recipe(settings: Settings, revoked_at: datetime | None = None) -> str:
     """Name what of the service's own a pack is a function of.
 
     Its release, its URL and verify.py, and whose word counted when its rank was found: the
-    witnesses and their quorum, and the roots of timestamp authorities.
+    witnesses and their quorum, the roots of timestamp authorities, and by when they had to have
+    seen the log, if the bundle's key was revoked.
     """
     parts = (
         VERSION.encode(),
         settings.base_url.encode(),
         pack.verifier_source(),
         _witnesses(settings.witness_policy),
+        *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
         *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
     )
     return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()

@@ -24,7 +24,7 @@ from app.clock import rfc3339
 from app.core import documents, feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.record import bundles, facets, retention, search_keys
+from app.core.record import bundles, facets, retention, search_keys, storage
 from app.core.record.word_tables import WordVectors
 from app.core.record.words import Lexemes, in_json, taken_apart
 from app.core.signing_keys import Purpose
@@ -35,6 +35,7 @@ from app.ledger import leaves, merkle
 from app.lib.sealing import MasterKeys
 from app.lib.signing import SigningKey
 from app.models import Bundle, Record
+from app.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -127,13 +128,15 @@ def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
 
 
 def add(
-    tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID, signed: Signed | None
+    tx: Tx, caller: Caller, settings: Settings, session_id: UUID, signed: Signed | None
 ) -> dict[str, Any]:
     """Store a signed record; return it as its GET answers it.
 
     Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
-    caller's pin, and `SessionCompleted` when that has ended, also since the record was signed.
+    caller's pin, `SessionCompleted` when that has ended, also since the record was signed, and
+    `StorageLimit` when the tenant has stored all it may.
     """
+    stored = storage.ask(tx, caller.tenant_id)
     found = _session(tx, caller, session_id, lock="FOR SHARE")
     if found is None or signed is None:
         raise NotFound("There is no session with this id.")
@@ -141,9 +144,10 @@ def add(
         raise SessionCompleted(
             "This session is completed; open a new one for what the agent does next."
         )
+    storage.require_room(stored, len(signed.raw), settings)
     row = signed.row
     cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
-    bundles.store(tx, master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
+    bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
     signed.words.store(tx, row.tenant_id, row.id)
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))

@@ -21,12 +21,13 @@ from app import ids
 from app.clock import rfc3339
 from app.core import jobs
 from app.core.audit import chain
+from app.core.audit.verification import breaks
 from app.core.callers import OPERATOR
 from app.core.jobs import Failed, Step
 from app.core.sealed import usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE, Place
 from app.database import after_commit, cursor
-from app.errors import Conflict
+from app.errors import AuditChainBroken, Conflict
 from app.lib.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
 from app.models import Job
 
@@ -108,7 +109,8 @@ def begin(session: Session, master_keys: MasterKeys, *, force: bool) -> Job:
 def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step | Failed:
     """Take some pieces, in a session that sees every tenant.
 
-    A tenant whose first seal it changes has the entry in its audit chain in the same transaction.
+    A tenant whose first seal it changes has the entry in its audit chain in the same transaction,
+    unless that chain is broken.
     """
     newest = jobs.args_of(job)["key"]
     if master_keys.ids[0] != newest:
@@ -130,12 +132,21 @@ def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) 
         progress["tenants"] += tenant is not None and (at is None or at.tenant != tenant)
         if tenant is not None and tells:
             # It holds the chain's head until the commit, and so is the last thing in a step.
-            target = ("master_key", newest)
-            chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
+            _tell(session, tenant, newest)
             break
     if at is None:
         after_commit(session, lambda: _log.info("resealed", key=newest, **progress))
     return Step(None if at is None else str(at), progress)
+
+
+def _tell(session: Session, tenant: UUID, newest: str) -> None:
+    try:
+        target = ("master_key", newest)
+        chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
+    except AuditChainBroken as error:
+        # One tenant's chain keeps no key in use: what waits is sealed anew all the same.
+        breaks.say(tenant, error)
+        breaks.tell(session, tenant, error)
 
 
 def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:

@@ -1,6 +1,10 @@
-"""Disabling a webhook because its receiver said so, or has only failed for days."""
+"""Disabling a webhook because its receiver said so, or has only failed for days.
+
+Of the days its tenant is warned at half of them (`webhook.failing`), once.
+"""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import func, update
@@ -12,21 +16,77 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.delivery import cancelling, events, lanes
 from app.core.delivery.events import NewEvent
-from app.database import database_now
+from app.core.delivery.lanes import Lane
+from app.core.webhook.event_types import EventType
+from app.database import cursor, database_now
 from app.models import Webhook
 
 REASONS = {
     "gone": "The receiver answered 410 Gone.",
-    "failing": "Every attempt failed for days.",
+    "failing": "Its endpoint has failed every attempt for days.",
 }
+WARNING = (
+    "The endpoint has failed every attempt since failing_since. If that goes on until "
+    "disabled_from, the webhook is disabled and what it has open is cancelled."
+)
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a webhook is to be disabled: a key of `REASONS`, and the URL that gave it."""
+    """Why a webhook is to be disabled: a key of `REASONS`, the URL that gave it, since when."""
 
     code: str
     url: str
+    failing_since: datetime | None = None
+
+
+def warn(
+    session: Session,
+    tenant_id: UUID,
+    webhook_id: UUID,
+    reason: Reason,
+    disable_after: timedelta,
+) -> bool:
+    """Tell the tenant's other webhooks that this one is failing, once for each time it does.
+
+    Returns False when they were told already, or the reason no longer holds.
+    """
+    lane = _lane_of(session, tenant_id, webhook_id, reason)
+    if lane is None or lane.failing_since is None:
+        return False
+    told = cursor(session).execute(_WARNED, {"tenant": tenant_id, "webhook": webhook_id}).fetchone()
+    if told is None:
+        return False
+    data = {
+        "webhook_id": ids.text("whk", webhook_id),
+        "detail": WARNING,
+        "failing_since": rfc3339(lane.failing_since),
+        "failed_attempts": lane.consecutive_failures,
+        "disabled_from": rfc3339(lane.failing_since + disable_after),
+    }
+    event = NewEvent(EventType.WEBHOOK_FAILING.value, data, lane.now)
+    events.emit(session, tenant_id, [event], not_to=webhook_id)
+    return True
+
+
+_WARNED = """
+UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w
+ WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s AND l.warned_at IS NULL
+   AND w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+   AND w.status = 'enabled' AND w.deleted_at IS NULL
+RETURNING 1
+"""
+
+
+def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> Lane | None:
+    """Return the lane, locked; None when it has another URL by now, or has succeeded since."""
+    # The lane is locked before the webhook, here as everywhere.
+    lane = lanes.look(session, tenant_id, webhook_id)
+    if lane is None or lane.url != reason.url:
+        return None
+    if reason.failing_since is not None and lane.failing_since != reason.failing_since:
+        return None
+    return lane
 
 
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
@@ -35,11 +95,7 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     Returns False when the reason no longer holds: it was disabled or deleted already, has another
     URL by now, or has succeeded since.
     """
-    # The lane is locked before the webhook, here as everywhere.
-    lane = lanes.look(session, tenant_id, webhook_id)
-    if lane is None or lane.url != reason.url:
-        return False
-    if reason.code == "failing" and lane.failing_since is None:
+    if _lane_of(session, tenant_id, webhook_id, reason) is None:
         return False
     changed = session.execute(
         update(Webhook)
@@ -63,7 +119,12 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
         "cancelled_deliveries": cancelled,
         "disabled_at": rfc3339(now),
     }
-    events.emit(session, tenant_id, [NewEvent("webhook.disabled", data, now)], not_to=webhook_id)
+    events.emit(
+        session,
+        tenant_id,
+        [NewEvent(EventType.WEBHOOK_DISABLED.value, data, now)],
+        not_to=webhook_id,
+    )
     chain.append(
         session,
         tenant_id,

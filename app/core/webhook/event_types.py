@@ -18,6 +18,7 @@ class EventType(enum.StrEnum):
     FINDING_CREATED = "finding.created"
     SESSION_COMPLETED = "session.completed"
     WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_DISABLED = "webhook.disabled"
     AUDIT_CHAIN_BROKEN = "audit.chain_broken"
 
@@ -118,9 +119,35 @@ _TEST = Entry(
     },
 )
 
+_FAILING = Entry(
+    "A webhook's endpoint has only failed for half of the time after which the webhook is "
+    "disabled: it could not be reached, timed out, or answered 429 or 5xx. The tenant's other "
+    "webhooks are told once.",
+    _object(
+        {
+            "webhook_id": ids.json_schema("whk"),
+            "detail": _TEXT,
+            "failing_since": _TIME,
+            "failed_attempts": _COUNT,
+            "disabled_from": {
+                **_TIME,
+                "description": "When the webhook is disabled at the earliest, if this goes on.",
+            },
+        }
+    ),
+    {
+        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
+        "detail": "The endpoint has failed every attempt since failing_since. If that goes on "
+        "until disabled_from, the webhook is disabled and what it has open is cancelled.",
+        "failing_since": "2026-01-29T00:00:00.123456Z",
+        "failed_attempts": 231,
+        "disabled_from": "2026-02-03T00:00:00.123456Z",
+    },
+)
+
 _DISABLED = Entry(
-    "A webhook was disabled because its receiver said that it is gone, or had only failed for "
-    "days. The tenant's other webhooks are told.",
+    "A webhook was disabled because its receiver answered 410 Gone, or its endpoint had only "
+    "failed for days. The tenant's other webhooks are told.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
@@ -168,6 +195,7 @@ CATALOGUE: Mapping[EventType, Entry] = {
     EventType.FINDING_CREATED: _FINDING,
     EventType.SESSION_COMPLETED: _SESSION,
     EventType.WEBHOOK_TEST: _TEST,
+    EventType.WEBHOOK_FAILING: _FAILING,
     EventType.WEBHOOK_DISABLED: _DISABLED,
     EventType.AUDIT_CHAIN_BROKEN: _CHAIN_BROKEN,
 }

@@ -19,15 +19,15 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
-from app.core.callers import Caller
-from app.core.delivery import bells, cancelling, lanes
+from app.core.callers import Caller, Role
+from app.core.delivery import bells, cancelling, lane_slots, lanes
 from app.core.webhook import webhook_secrets
 from app.core.webhook.webhook_secrets import Secret
 from app.database import cursor, database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib import webhook_signing
 from app.lib.addresses import BadURL, check_url
-from app.models import Lane, Tenant, Webhook
+from app.models import Lane, LaneSlot, Tenant, Webhook
 from app.settings import Settings
 
 MOST_WEBHOOKS = 100
@@ -46,11 +46,12 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Watched:
-    """A webhook with its lane, as both were at the database's `now`."""
+    """A webhook with its lane, as both were at the database's `now`, and how many POSTs are out."""
 
     webhook: Webhook
     lane: Lane
     now: datetime
+    in_flight: int
 
     @property
     def id(self) -> UUID:
@@ -84,7 +85,7 @@ def create(
     session.flush()
     session.add(Lane(tenant_id=caller.tenant_id, webhook_id=webhook_id))
     session.flush()
-    lanes.set_slots(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
+    lane_slots.provide(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
     _audit(session, caller, webhook, "create", {"event_types": webhook.event_types})
     return find(session, caller, webhook_id), secret
 
@@ -209,36 +210,62 @@ def rotate_secret(
     return find(session, caller, webhook.id), fresh
 
 
-def represent(watched: Watched) -> dict[str, Any]:
-    """Return a webhook as its GET answers it: never its secret."""
+def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
+    """Return a webhook as its GET answers it: never its secret.
+
+    A URL's path and query often are one (incoming webhooks of chat services), so whoever may only
+    read sees the host.
+    """
     webhook = watched.webhook
     return {
         "id": ids.text("whk", webhook.id),
-        "url": webhook.url,
+        "url": webhook.url if caller.role.allows(Role.WRITE) else _masked(webhook.url),
         "event_types": webhook.event_types,
         "description": webhook.description,
         "max_in_flight": webhook.max_in_flight,
         "status": webhook.status,
         "disabled_reason": webhook.disabled_reason,
-        "health": _health(watched.lane, watched.now),
+        "health": _health(watched),
         "created_at": rfc3339(webhook.created_at),
         "updated_at": rfc3339(webhook.updated_at),
     }
 
 
-def _health(lane: Lane, now: datetime) -> dict[str, Any]:
-    paused = lane.paused_until is not None and lane.paused_until > now
+def _masked(url: str) -> str:
+    parts = urlsplit(url)
+    hidden = parts.path not in ("", "/") or parts.query
+    return f"{parts.scheme}://{parts.netloc}/***" if hidden else url
+
+
+def _health(watched: Watched) -> dict[str, Any]:
+    lane = watched.lane
+    paused = lane.paused_until is not None and lane.paused_until > watched.now
     return {
         "consecutive_failures": lane.consecutive_failures,
         "paused_until": rfc3339(lane.paused_until) if paused and lane.paused_until else None,
+        "failing_since": rfc3339(lane.failing_since) if lane.failing_since else None,
         "last_success_at": rfc3339(lane.last_success_at) if lane.last_success_at else None,
+        "slow": lane.slow_at is not None,
+        "concurrency": {
+            "now": watched.in_flight,
+            "allowed": min(lane.concurrency, watched.webhook.max_in_flight),
+        },
     }
 
 
-def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime]:
+def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
     same = and_(Lane.tenant_id == Webhook.tenant_id, Lane.webhook_id == Webhook.id)
+    in_flight = (
+        select(func.count())
+        .where(
+            LaneSlot.tenant_id == Webhook.tenant_id,
+            LaneSlot.webhook_id == Webhook.id,
+            LaneSlot.lease_until > func.clock_timestamp(),
+        )
+        .scalar_subquery()
+    )
     return (
-        select(Webhook, Lane, func.clock_timestamp())
+        select(Webhook, Lane, func.clock_timestamp(), in_flight)
         .join(Lane, same)
         .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
         # Lanes are also changed by statements that the session does not see.
@@ -252,7 +279,7 @@ def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequenc
         webhook.disabled_reason = None if webhook.status == Status.ENABLED else DISABLED_BY_REQUEST
     session.flush()
     if "max_in_flight" in changed:
-        lanes.set_slots(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
+        lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
     enabled = "status" in changed and webhook.status == Status.ENABLED
     if enabled:
         cancelling.cancel_all(session, caller.tenant_id, webhook.id)
@@ -276,14 +303,23 @@ def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
 _START_ANEW = """
 UPDATE lanes
    SET paused_until = NULL, pause_level = 0, consecutive_failures = 0, failing_since = NULL,
-       slow_at = NULL, last_success_at = CASE WHEN NOT %s THEN last_success_at END
- WHERE tenant_id = %s AND webhook_id = %s
+       last_failures = DEFAULT, warned_at = NULL, slow_at = NULL,
+       concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
+       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
+       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
+       receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
+       last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 """
 
 
 def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Forget the failures of before; of another receiver, nothing is known at all."""
-    cursor(session).execute(_START_ANEW, (other_receiver, webhook.tenant_id, webhook.id))
+    """Forget the failures of before; of another receiver, nothing is known at all.
+
+    What waits because of the old one comes forward.
+    """
+    wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
+    cursor(session).execute(_START_ANEW, wanted)
     if lanes.reschedule(session, webhook.tenant_id, webhook.id):
         bells.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
 

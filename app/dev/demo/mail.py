@@ -33,12 +33,14 @@ def the_digest(scene: Scene, expected: Expected) -> None:
         digest = _next(scene)
         mail = _read(scene.mail_folder, digest)
         _check(scene, digest, mail, expected)
+        _show(scene, mail)
+        _end(scene, mail)
     else:
         telling.say(f"An earlier demo's went out at {earlier['sent_at']}: there is none before a")
         telling.say("day has gone. This was it:")
         mail = _read(scene.mail_folder, earlier)
-    _show(scene, mail)
-    _end(scene, mail)
+        _show(scene, mail)
+        _end_nothing(scene, mail)
 
 
 def _of_the_last_day(scene: Scene) -> dict[str, Any] | None:
@@ -98,19 +100,42 @@ def _show(scene: Scene, mail: EmailMessage) -> None:
 
 
 def _end(scene: Scene, mail: EmailMessage) -> None:
-    link = str(mail["List-Unsubscribe"]).strip("<>")
+    """Open the unsubscribe link, which changes nothing, then click it, which ends the mails."""
+    link = _unsubscribe_link(mail)
     with requests.Session() as anybody:
         anybody.trust_env = False
         looked_at = anybody.get(link, timeout=_TIMEOUT_SECONDS)
         before = scene.api.get(_SETTINGS)["notification_email"]
-        one_click = {"List-Unsubscribe": "One-Click"}
-        clicked = anybody.post(link, data=one_click, timeout=_TIMEOUT_SECONDS)
+        clicked = _click(anybody, link)
         after = scene.api.get(_SETTINGS)["notification_email"]
     scene.telling.claim(
         (looked_at.ok, before, clicked.ok, after) == (True, _ADDRESS, True, None),
         "reading its link ended nothing; one click did, without a key (RFC 8058)",
         (before, after),
     )
+
+
+def _end_nothing(scene: Scene, mail: EmailMessage) -> None:
+    """Click the link of a mail from before the address was set anew, then clear the address."""
+    with requests.Session() as anybody:
+        anybody.trust_env = False
+        _click(anybody, _unsubscribe_link(mail))
+    after = scene.api.get(_SETTINGS)["notification_email"]
+    scene.telling.claim(
+        after == _ADDRESS,
+        "its link ends nothing any more: the address has been set anew since",
+        after,
+    )
+    scene.api.patch(_SETTINGS, {"notification_email": None})
+
+
+def _unsubscribe_link(mail: EmailMessage) -> str:
+    return str(mail["List-Unsubscribe"]).strip("<>")
+
+
+def _click(anybody: requests.Session, link: str) -> requests.Response:
+    one_click = {"List-Unsubscribe": "One-Click"}
+    return anybody.post(link, data=one_click, timeout=_TIMEOUT_SECONDS)
 
 
 def _text(mail: EmailMessage) -> str:

@@ -1,6 +1,7 @@
 """`README.txt`: what a pack holds and how to check it, for an auditor who has never seen one."""
 
 import math
+from base64 import b64encode
 
 from app.evidence.pack import anchor
 from app.evidence.pack.evidence import Evidence, Timestamp
@@ -74,6 +75,34 @@ The id of a key is the first 16 digits of:
     openssl pkey -pubin -in public-key.pem -outform DER | sha256sum
 
 
+That the log has the bundle can be checked by hand too, with SHA-256 alone (RFC 9162, section
+2.1.3.2): from the hash of the record's leaf up to the root, which is the third line of the file
+checkpoint. Each node is hashed from two others, one of which stands in record.tlog-proof. Look
+before you run this that each line h=$(node … has "$h" on one side: so no other bytes come to that
+root.
+
+    sum() {{ openssl dgst -sha256 -binary | openssl base64 -A; }}
+    bytes() {{ printf %s "$1" | openssl base64 -A -d; }}
+    node() {{ {{ printf '\\001'; bytes "$1"; bytes "$2"; }} | sum; }}
+    bundle=$(sha256sum < bundle.json | cut -c 1-64)
+    h=$(printf '\\000{{"bundle_sha256":"%s","type":"record"}}' "$bundle" | sum)
+{steps}    root=$(sed -n 3p checkpoint)
+    test "$h" = "$root" && echo "the log has the bundle" || echo "NOT in this log: $h"
+
+And that the log signed this root (vkey is what stands behind "log" in the file policy: compare it;
+three files are written beside this folder, none into it):
+
+    vkey='{vkey}'
+    printf '\\060\\052\\060\\005\\006\\003\\053\\145\\160\\003\\041\\000' > ../log-key.der
+    printf %s "$vkey" | cut -d + -f 3- | openssl base64 -A -d | tail -c 32 >> ../log-key.der
+    head -n 3 checkpoint > ../log.txt
+    tail -n 1 checkpoint | cut -d ' ' -f 3 | openssl base64 -A -d | tail -c 64 > ../log.sig
+    openssl pkeyutl -verify -pubin -keyform DER -inkey ../log-key.der -rawin \\
+        -in ../log.txt -sigfile ../log.sig
+
+Cosignatures, and that prov.json is about this bundle, take verify.py or another program.
+
+
 What this does not prove
 ------------------------
 
@@ -119,11 +148,29 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> bytes:
         timestamp_files="" if stamp is None else _timestamp_files(stamp),
         authority_option="" if stamp is None else " --tsa-ca CA.pem",
         authority_line="" if stamp is None else _AUTHORITY_LINE,
+        steps=_steps(evidence, checkpoint.size),
+        vkey=evidence.log_key,
         timestamp_commands="" if stamp is None else _timestamp_commands(stamp),
         when=_when(stamp, len(evidence.cosignatures)),
         who=_who(len(evidence.cosignatures)),
     )
     return text.encode("utf-8")
+
+
+def _steps(evidence: Evidence, size: int) -> str:
+    """Write the way from the leaf to the root in shell, a line for each hash of the path."""
+    node, last = evidence.leaf_index, size - 1
+    lines = []
+    for each in evidence.path:
+        sibling = b64encode(each).decode()
+        if node % 2 or node == last:
+            lines.append(f'    h=$(node "{sibling}" "$h")\n')
+            while node and node % 2 == 0:
+                node, last = node // 2, last // 2
+        else:
+            lines.append(f'    h=$(node "$h" "{sibling}")\n')
+        node, last = node // 2, last // 2
+    return "".join(lines)
 
 
 def _timestamp_files(stamp: Timestamp) -> str:

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app.settings import Settings
-from tests.conftest import made_database
 from tests.jobs.digesting import Desk, Tenant, desk_at
-from tests.mail import Mood, Postbox, serving
+from tests.support.databases import made_database
+from tests.support.mail import Mood, Postbox, serving
 
 
 @pytest.fixture(scope="module")

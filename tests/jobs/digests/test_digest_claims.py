@@ -30,6 +30,28 @@ def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant)
     assert tenant.statuses() == ["sent"]
 
 
+def test_the_digest_of_a_suspended_tenant_waits(desk: Desk, tenant: Tenant) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.tick()
+    assert tenant.statuses() == ["pending"]
+    desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
+    assert desk.send() == []
+    desk.run("UPDATE tenants SET suspended_at = NULL WHERE id = :id", id=tenant.id)
+    desk.wait(1)
+    assert listed(*desk.send()) == found
+
+
+def test_a_suspended_tenant_is_not_due(desk: Desk, tenant: Tenant) -> None:
+    found = tenant.find()
+    desk.wait(1)
+    desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
+    desk.tick()
+    assert tenant.statuses() == []
+    desk.run("UPDATE tenants SET suspended_at = NULL WHERE id = :id", id=tenant.id)
+    assert listed(*desk.send()) == found
+
+
 def test_a_digest_whose_job_has_died_gets_another(desk: Desk, tenant: Tenant) -> None:
     found = tenant.find()
     desk.wait(1)

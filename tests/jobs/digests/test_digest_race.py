@@ -20,11 +20,11 @@ from sqlalchemy import Engine
 from app.core.digest import claims
 from app.lib.mail import DATA_SECONDS
 from app.settings import Settings
-from tests.conftest import made_database
-from tests.faults import until
 from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed
-from tests.mail import Mail, Mood, serving
+from tests.support.databases import made_database
+from tests.support.faults import until
+from tests.support.mail import Mail, Mood, serving
 
 pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 

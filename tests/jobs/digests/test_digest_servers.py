@@ -13,7 +13,7 @@ from app.lib.smtp import Smtp
 from app.lib.smtp_url import MailServer, Tls
 from jobs.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, listed
-from tests.mail import REFUSED, Mood
+from tests.support.mail import REFUSED, Mood
 
 
 @pytest.mark.parametrize("mood", sorted(REFUSED, key=str))

@@ -10,7 +10,7 @@ from app.core.digest import content, taking
 from jobs import run_job
 from jobs.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
-from tests.mail import Mood
+from tests.support.mail import Mood
 
 
 @pytest.mark.parametrize(

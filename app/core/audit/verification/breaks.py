@@ -17,7 +17,7 @@ from app.core.audit.verification import unknown_chains
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.database import Database, Tx, cursor
-from app.errors import AuditChainBroken, LogHalted, OlderStampDamaged, Unavailable
+from app.errors import AuditChainBroken, LogDamaged, LogHalted, OlderStampDamaged, Unavailable
 from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)
@@ -52,6 +52,11 @@ SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
        count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')),
        max(found) FILTER (WHERE subject = 'log')
   FROM audit_breaks WHERE healed_at IS NULL
+"""
+_DAMAGED = f"""
+SELECT EXISTS (SELECT FROM audit_breaks
+                WHERE tenant_id = '{NO_TENANT}' AND subject = 'log' AND healed_at IS NULL
+                  AND reason = '{LogDamaged.slug}')
 """
 _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
 
@@ -121,6 +126,12 @@ def count_open(tx: Tx) -> int:
     """Return how many breaks are open, of those that the session may see."""
     row = cursor(tx).execute(_OPEN).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def log_is_damaged(session: Session) -> bool:
+    """Say whether a verification or a reader met damage of the log, and none has found it good."""
+    row = cursor(session).execute(_DAMAGED.encode()).fetchone()
+    return row is not None and bool(row[0])
 
 
 def standing(session: Session) -> str | None:

@@ -12,12 +12,14 @@ from sqlalchemy.orm import Session
 from app.core.audit.verification.deadline import Deadline
 from app.core.log import tile_rows
 from app.core.log.generations import Generation
-from app.core.log.publication import Published
+from app.core.log.publication import MENDED_BY, Published
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import entry_bundles, tiles
 from app.ledger.frontier import Frontier, peaks
-from app.ledger.tiles import ENTRIES, WIDTH, Tile
+from app.ledger.merkle import HASH_BYTES
+from app.ledger.tile_stream import TileStream
+from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 
 _AT_ONCE = 16
 # Ours have a twentieth of that; who stores more wants to fill our memory.
@@ -32,7 +34,8 @@ SELECT number, CASE WHEN octet_length(data) <= {_LONGEST} THEN data END FROM log
 class Walk:
     """One pass over the leaves of a log, from the one at `begin` (a multiple of 256) to `end`.
 
-    `roots` holds the root at each size asked for, once `bundles` has passed it.
+    `roots` holds the root at each size asked for, once `bundles` has passed it; `wrong_tile` is the
+    first stored tile that is not as the leaves give it, of a walk from the first leaf on.
     """
 
     def __init__(
@@ -44,13 +47,17 @@ class Walk:
         self._end = end
         self._wanted = sorted({end, *(size for size in sizes if 0 <= size <= end)})
         self._tree = Frontier()
+        self._tiles: TileStream | None = TileStream()
+        self._computed: dict[TileId, bytes] = {}
         self.roots: dict[int, bytes] = {}
+        self.wrong_tile: Tile | None = None
 
     def begin_at(self, size: int) -> None:
         """Begin behind the first `size` leaves, whose hashes are taken from stored tiles.
 
         The roots are right all the same, or the tiles are wrong. Raises `LogDamaged` without them.
         """
+        self._tiles = None
         places = peaks(size)
         stored = tile_rows.read(self._session, self._generation, tiles.holding(places))
         try:
@@ -71,9 +78,35 @@ class Walk:
             data = self._parsed(number, bundle, min(self._end - first, WIDTH))
             row = b"".join([sha256(b"\x00" + each).digest() for each in data])
             self._note_roots(row)
-            if len(data) == WIDTH:
-                self._tree.append(row)
+            self._take(row, is_last=first + len(data) == self._end)
             yield first, bundle, data
+        self._compare()
+
+    def _take(self, row: bytes, *, is_last: bool) -> None:
+        """Let the tree grow by the hashes of a bundle's leaves, and compute the tiles over them."""
+        is_full = len(row) == WIDTH * HASH_BYTES
+        of_row = self._tree.append(row) if is_full else b""
+        if self._tiles is not None:
+            self._computed |= self._tiles.append(row, of_row) if is_full else {}
+            if is_last:
+                self._computed |= self._tiles.partial(b"" if is_full else row)
+            if len(self._computed) >= _AT_ONCE:
+                self._compare()
+
+    def _compare(self) -> None:
+        """Hold the tiles that are as wide as they get against those that are stored."""
+        stored = tile_rows.read(self._session, self._generation, self._computed)
+        for where in sorted(self._computed):
+            data = self._computed[where]
+            # One that is stored may be wider: its tree is prepared, and not published.
+            tile = Tile(*where, len(data) // HASH_BYTES)
+            try:
+                found = tiles.cut(stored.get(where, b""), tile.width)
+            except ValueError:
+                found = b""
+            if self.wrong_tile is None and found != data:
+                self.wrong_tile = tile
+        self._computed = {}
 
     def _note_roots(self, row: bytes) -> None:
         """Keep the roots that are wanted of sizes within this row of leaf hashes."""
@@ -117,29 +150,6 @@ def leaves_of(session: Session, last: Published, number: int) -> list[bytes]:
     return entry_bundles.parse(row[1])[:width] if row is not None and width > 0 else []
 
 
-def first_wrong(session: Session, generation: Generation, end: int) -> str:
-    """Name the first bundle whose leaves do not give the stored hash over them, for a person.
-
-    For a log whose root came out wrong: where the tiles are whole, that is where it was changed.
-    """
-    stored = cursor(session)
-    for number in range(-(-end // WIDTH)):
-        width = min(end - number * WIDTH, WIDTH)
-        row = stored.execute(
-            _BUNDLES.encode(), (generation.number, number, number + 1), binary=True
-        )
-        found = row.fetchone()
-        tile = tile_rows.read(session, generation, [Tile(0, number).id]).get(Tile(0, number).id)
-        try:
-            data = entry_bundles.parse(found[1])[:width] if found and found[1] else []
-            hashes = b"".join([sha256(b"\x00" + each).digest() for each in data])
-            if len(data) < width or hashes != tiles.cut(tile or b"", width):
-                return Tile(ENTRIES, number, width).path
-        except ValueError:
-            return Tile(ENTRIES, number, width).path
-    return "not in the entries: checkpoints or tiles were changed"
-
-
 def _damaged(number: int, how: str) -> LogDamaged:
     path = Tile(ENTRIES, number).path
-    return LogDamaged(f"{path} is {how}: the log was changed in the database.")
+    return LogDamaged(f"The stored {path} is {how}. {MENDED_BY}")

@@ -8,15 +8,16 @@ from sqlalchemy.orm import Session
 from app.core import signing_keys
 from app.core.audit.verification.anchored import Leaves
 from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.log_walk import Walk, first_wrong
+from app.core.audit.verification.log_walk import Walk
 from app.core.log import generations, guard, publication
 from app.core.log.generations import Generation
 from app.core.log.heads import HeadStore
-from app.core.log.publication import Published
+from app.core.log.publication import MENDED_BY, Published
 from app.errors import LogDamaged, LogRolledBack
 from app.ledger import checkpoints, leaves
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed, Unverified, VerifierKey
+from app.ledger.tiles import ENTRIES
 from app.lib.sealing import CannotOpen, MasterKeys
 
 
@@ -116,9 +117,17 @@ def walk(
             raise LogDamaged(f"The first leaf of {last.generation.origin} is not its predecessor.")
         seen.take(first, bundle, data)
     seen.settle()
+    wrong = reading.wrong_tile
     if reading.roots[size] != last.checkpoint.root:
-        where = first_wrong(session, last.generation, size)
-        raise LogDamaged(f"The leaves give another root than was signed at {size}: {where}.")
+        # Tiles are written with their entries: the first pair that differs is the place.
+        where = "in no entry that differs from its tile"
+        if wrong is not None:
+            where = wrong._replace(level=wrong.level or ENTRIES).path
+        raise LogDamaged(
+            f"The leaves give another root than was signed at {size}: {where}. {MENDED_BY}"
+        )
+    if wrong is not None:
+        raise LogDamaged(f"The stored {wrong.path} is not what the leaves give. {MENDED_BY}")
     return reading.roots
 
 

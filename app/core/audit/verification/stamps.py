@@ -27,8 +27,12 @@ from app.lib import timestamps
 from app.lib.sealing import MasterKeys
 from app.lib.timestamps import NotStamped
 
+# What a witness said of a candidate is about nothing that was published.
 _PLACES = """
-SELECT generation, size FROM {table} WHERE generation <= %s
+SELECT generation, size FROM {table} AS stated WHERE generation <= %s
+   AND NOT EXISTS (SELECT FROM checkpoints AS c
+                    WHERE c.generation = stated.generation AND c.size = stated.size
+                      AND c.note IS NULL AND c.unpublished_note IS NOT NULL)
  GROUP BY generation, size ORDER BY generation DESC, size DESC
 """
 _NOTE = "SELECT note FROM checkpoints WHERE generation = %s AND size = %s"

@@ -1,0 +1,35 @@
+"""Large answers on their way: so many bytes at once in a process, and a share for each reader."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app import metrics
+from app.api.bundle_access import admission
+from app.api.services import services
+from app.errors import Busy
+from app.lib.shares import NoShare
+
+LARGE = 64 * 1024
+
+
+@contextmanager
+def share(size: int) -> Iterator[None]:
+    """Hold memory for `size` bytes of an answer; raises `Busy`.
+
+    It is counted for the key or the share link that reads, or for the public record.
+    """
+    if size <= LARGE:
+        yield
+        return
+    here = services()
+    found = admission()
+    reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
+    try:
+        here.answers.take(reader, size)
+    except NoShare:
+        here.tally.add(metrics.WEB_REFUSED, "answer_memory")
+        raise Busy("Too much is on its way to you already: read those answers first.") from None
+    try:
+        yield
+    finally:
+        here.answers.give_back(reader, size)

@@ -1,0 +1,72 @@
+"""A bulkhead: few at work in a process, few that wait, and a share of both for each tenant."""
+
+import sys
+from collections import Counter
+from threading import Condition
+
+from app.errors import Busy
+
+_WAIT_SECONDS = 10.0
+# Places to wait that only tenants find who have nobody waiting.
+_KEPT = 2
+
+# How long a busy thread keeps Python's lock from others that want it, in seconds: the usual time
+# adds up over the many turns that a small request takes.
+_USUAL_TURN = sys.getswitchinterval()
+_SHORT_TURN = 0.001
+
+_FULL = "Too many large records are being read or written; try again in a moment."
+
+
+class Room:
+    """`at_once` work and `waiting` wait; safe for threads.
+
+    One tenant never has every place of either, as long as there are two.
+    """
+
+    def __init__(self, at_once: int, waiting: int) -> None:
+        self._at_once = at_once
+        self._waiting = waiting
+        self._changed = Condition()
+        self._at_work: Counter[object] = Counter()
+        self._in_line: Counter[object] = Counter()
+
+    def enter(self, whose: object) -> None:
+        """Wait for a place and take it; raises `Busy` where too many wait, or after ten seconds."""
+        with self._changed:
+            if not self._has_place(whose):
+                self._wait(whose)
+            self._at_work[whose] += 1
+            sys.setswitchinterval(_SHORT_TURN)
+
+    def leave(self, whose: object) -> None:
+        """Give the place to somebody else."""
+        with self._changed:
+            _less(self._at_work, whose)
+            if not self._at_work:
+                sys.setswitchinterval(_USUAL_TURN)
+            self._changed.notify_all()
+
+    def _wait(self, whose: object) -> None:
+        if not self._may_wait(whose):
+            raise Busy(_FULL)
+        self._in_line[whose] += 1
+        try:
+            if not self._changed.wait_for(lambda: self._has_place(whose), _WAIT_SECONDS):
+                raise Busy(_FULL)
+        finally:
+            _less(self._in_line, whose)
+
+    def _has_place(self, whose: object) -> bool:
+        left = self._at_once - self._at_work.total()
+        return left > 0 and (self._at_work[whose] < max(self._at_once - 1, 1))
+
+    def _may_wait(self, whose: object) -> bool:
+        left = self._waiting - self._in_line.total()
+        return left > (_KEPT if self._in_line[whose] else 0)
+
+
+def _less(counts: "Counter[object]", of: object) -> None:
+    counts[of] -= 1
+    if not counts[of]:
+        del counts[of]

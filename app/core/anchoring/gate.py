@@ -1,0 +1,62 @@
+"""The gate before publication: what a quorum of witnesses has not cosigned is seen by nobody else.
+
+With LOG_REQUIRE_QUORUM the log's keeper signs a checkpoint and asks here whether it may be
+published. A witness cosigns one history only, so nobody can be shown another one, not even for the
+minutes until the next tick. It fails closed: while the quorum is away nothing is published, leaves
+wait, and after a grace time that is a trouble.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from app.core.anchoring import cosigning, quorum, troubles
+from app.core.anchoring.watching import QUORUM
+from app.core.log import candidates
+from app.core.log.publication import Published
+from app.database import database_now
+from app.ledger.policy import Policy
+from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class QuorumGate:
+    """Admits what the policy's quorum has cosigned; `grace` is how long it may take to."""
+
+    policy: Policy
+    grace: timedelta
+
+    def admits(self, session: Session, candidate: Published) -> bool:
+        """Say whether a candidate may be published; if not, have its witnesses asked.
+
+        The empty tree needs nobody: there is one only.
+        """
+        if candidate.checkpoint.size == 0:
+            return True
+        if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
+            troubles.end(session, QUORUM)
+            return True
+        self._watch(session, candidate, cosigning.look_again(session, self.policy, candidate))
+        return False
+
+    def _watch(self, session: Session, candidate: Published, missing: Sequence[str]) -> None:
+        """Note that the quorum is away for longer than the grace time."""
+        since = candidates.signed_at(session, candidate)
+        if since is None or database_now(session) - since < self.grace:
+            return
+        troubles.begin(
+            session,
+            QUORUM,
+            since,
+            f"Nothing is published before the quorum of WITNESS_POLICY has cosigned size"
+            f" {candidate.checkpoint.size}. Not cosigned by {'; '.join(missing)}",
+        )
+
+
+def opened(settings: Settings) -> QuorumGate | None:
+    """Return the gate that the settings ask for; without one every checkpoint is published."""
+    if settings.witness_policy is None or not settings.log_require_quorum:
+        return None
+    return QuorumGate(settings.witness_policy, timedelta(seconds=settings.log_quorum_grace_seconds))

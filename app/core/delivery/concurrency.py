@@ -1,0 +1,96 @@
+"""How many POSTs a lane may have out, and how many rows one claim takes: pure, from its answers.
+
+Additive increase, multiplicative decrease, with a slow start (AIMD, as TCP's congestion control in
+RFC 5681 section 3.1). A receiver that is slow and answers well loses nothing by it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
+
+AT_FIRST = 2
+# In slow start each 2xx allows so many more: 2, 6, 16 after one and two rounds of answers.
+MORE_AT_FIRST = 2
+CLAIM_MOST = 50
+CLAIM_SECONDS = 0.5
+# The share of the newest answer in the average: ten answers tell of a receiver that has changed.
+_NEWEST = 0.2
+
+
+class Attempted(Protocol):
+    """One attempt that was made; times are the database's."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the attempt means."""
+
+    @property
+    def status_code(self) -> int | None:
+        """The answer's status, None without an answer."""
+
+    @property
+    def total_ms(self) -> float | None:
+        """How long the attempt took, in milliseconds."""
+
+    @property
+    def started_at(self) -> datetime:
+        """When it began."""
+
+    @property
+    def ended_at(self) -> datetime:
+        """When it ended."""
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """What a lane has learned: how many POSTs at once, and its mean `latency_ms`, None at first.
+
+    `halved_at` is when `concurrency` was last halved; a lane that never was is in slow start.
+    """
+
+    concurrency: int = AT_FIRST
+    halved_at: datetime | None = None
+    latency_ms: float | None = None
+
+
+def after(before: Concurrency, batch: Sequence[Attempted], most: int) -> Concurrency:
+    """Return what is known after one more batch of attempts; `most` is `max_in_flight`.
+
+    A batch with a 2xx adds one, in slow start two for each; one with a timeout, a connection that
+    failed, or an answer of 429, 502, 503 or 504 halves instead. What began before the last halving
+    halves nothing: POSTs that were out together fail together, and tell of one overload.
+    """
+    allowed = min(before.concurrency, most)
+    latency_ms = _latency(before.latency_ms, batch)
+    if _is_overloaded(before, batch):
+        return Concurrency(max(1, allowed // 2), max(each.ended_at for each in batch), latency_ms)
+    good = sum(each.verdict.blame is Blame.NOBODY for each in batch)
+    more = good * MORE_AT_FIRST if before.halved_at is None else min(good, 1)
+    return Concurrency(min(allowed + more, most), before.halved_at, latency_ms)
+
+
+def claim_size(latency_ms: float | None) -> int:
+    """Return how many rows to claim: what can be sent in half a second, one if nobody knows."""
+    if latency_ms is None:
+        return 1
+    return min(max(1, int(CLAIM_SECONDS * 1000 / max(latency_ms, 1.0))), CLAIM_MOST)
+
+
+def _is_overloaded(before: Concurrency, batch: Sequence[Attempted]) -> bool:
+    return any(
+        each.verdict.blame is Blame.ENDPOINT
+        and (each.status_code is None or each.status_code in SLOW_DOWN)
+        and (before.halved_at is None or each.started_at > before.halved_at)
+        for each in batch
+    )
+
+
+def _latency(mean: float | None, batch: Sequence[Attempted]) -> float | None:
+    """Return the moving average (EWMA) of how long answers took; without an answer, as before."""
+    for each in batch:
+        if each.status_code is not None and each.total_ms is not None:
+            mean = each.total_ms if mean is None else mean + (each.total_ms - mean) * _NEWEST
+    return mean

@@ -1,0 +1,104 @@
+"""Recovery: what waits for its next attempt comes forward once its receiver takes deliveries again.
+
+It begins when a probe succeeds or the URL changes. Whenever the lane has nothing else to send, the
+next few rows become due: one at first, then one more for each success (slow start, RFC 5681 section
+3.1), half as many after a failure, and none once the lane pauses. All of it is in the lane's row,
+so whichever worker comes next goes on.
+
+Coming forward never costs a delivery: an attempt ahead of its schedule takes none of it away, so a
+receiver that flaps cannot use it up. Nor is a Retry-After overruled, but by another URL.
+"""
+
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE
+from app.database import cursor
+
+# A row whose receiver flaps, or that is refused each time, is tried so often ahead of its schedule.
+MOST_UNSCHEDULED = 10
+# How many waiting rows one transaction looks at, and how many of these it does at once.
+LOOK_AT = 1000
+LOOKS = 10
+
+# The walk along next_attempt_at never turns back, so each row is seen once however many there are.
+_STEP = f"""
+WITH lane AS MATERIALIZED (
+    SELECT recovering, recovering_since, receiver_since,
+           coalesce(recovered_through, clock_timestamp()) AS through
+      FROM lanes
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+), waiting AS MATERIALIZED (
+    SELECT picked.id, picked.next_attempt_at,
+           picked.status = 'retrying' AND picked.unscheduled < {MOST_UNSCHEDULED}
+           AND (picked.attempted_at IS NULL OR picked.attempted_at < lane.recovering_since)
+           AND (picked.asked_until IS NULL OR picked.asked_until <= clock_timestamp()
+                OR coalesce(picked.attempted_at < lane.receiver_since, false)) AS eligible
+      FROM lane
+     CROSS JOIN (VALUES ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
+     CROSS JOIN LATERAL (
+        SELECT d.id, d.next_attempt_at, d.status, d.unscheduled, d.attempted_at, d.asked_until
+          FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid)
+           AND d.priority = level.priority AND d.finished_at IS NULL
+           AND d.next_attempt_at > lane.through
+         ORDER BY d.next_attempt_at LIMIT %(look_at)s) AS picked
+     ORDER BY picked.next_attempt_at LIMIT %(look_at)s
+), counted AS (
+    SELECT id, next_attempt_at, eligible,
+           count(*) FILTER (WHERE eligible) OVER (ORDER BY next_attempt_at, id) AS place
+      FROM waiting
+), seen AS (
+    SELECT * FROM counted
+     WHERE place < (SELECT recovering FROM lane)
+        OR eligible AND place = (SELECT recovering FROM lane)
+), forward AS (
+    UPDATE deliveries AS d
+       SET next_attempt_at = clock_timestamp(), unscheduled = d.unscheduled + 1
+      FROM seen
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = seen.id AND seen.eligible
+    RETURNING 1
+), total AS (
+    SELECT (SELECT count(*) FROM forward) AS moved,
+           (SELECT max(next_attempt_at) FROM seen) AS through,
+           (SELECT count(*) FROM waiting) < %(look_at)s
+           AND (SELECT count(*) FROM seen) = (SELECT count(*) FROM waiting) AS over
+)
+UPDATE lanes AS l
+   SET recovered_through = coalesce(total.through, recovered_through),
+       recovering = CASE WHEN total.over THEN 0 ELSE recovering END,
+       due_at = CASE WHEN total.over AND total.moved = 0 THEN due_at
+                     ELSE least(due_at, clock_timestamp()) END
+  FROM total
+ WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+RETURNING total.moved, total.over
+"""
+
+
+def bring_forward(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+    """Make the next rows of a recovering lane due, which is locked; return whether it is due now.
+
+    Call it when nothing else is. One that is paused goes on when its pause ends.
+    """
+    if _waits(session, tenant_id, webhook_id):
+        return False
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "look_at": LOOK_AT}
+    moved, over = 0, False
+    for _ in range(LOOKS):
+        row = cursor(session).execute(_STEP, wanted).fetchone()
+        moved, over = (0, True) if row is None else row
+        if moved or over:
+            break
+    return moved > 0 or not over
+
+
+_WAIT = """
+UPDATE lanes SET due_at = least(due_at, paused_until)
+ WHERE tenant_id = %s AND webhook_id = %s AND paused_until > clock_timestamp()
+"""
+
+
+def _waits(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+    return cursor(session).execute(_WAIT, (tenant_id, webhook_id)).rowcount > 0

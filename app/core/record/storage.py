@@ -1,0 +1,60 @@
+"""How much each tenant has stored, and what a tenant may: counted by triggers on `bundles`.
+
+A tenant's count lies in a few rows, so that records that come in at the same time do not queue for
+one. It is read before a record is stored, without a lock: those that come in at the same moment may
+together go beyond the limit by what they hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg import Cursor
+from psycopg.rows import TupleRow
+from sqlalchemy.orm import Session
+
+from app.database import Tx, cursor
+from app.errors import StorageLimit
+from app.settings import Settings
+
+MIB = 1024 * 1024
+
+_TOTALS = "coalesce(sum(records), 0)::bigint, coalesce(sum(bytes), 0)::bigint FROM stored_records"
+_OF_ONE = f"SELECT {_TOTALS} WHERE tenant_id = %s"
+_OF_EACH = f"SELECT tenant_id, {_TOTALS} GROUP BY tenant_id"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Records there are of a tenant, expired ones too, and the bytes of the bundles it keeps."""
+
+    records: int
+    bytes: int
+
+
+def ask(tx: Tx, tenant_id: UUID) -> Cursor[TupleRow]:
+    """Ask what a tenant has stored; the answer comes with the next one that is fetched."""
+    return cursor(tx).execute(_OF_ONE, (tenant_id,))
+
+
+def require_room(asked: Cursor[TupleRow], size: int, settings: Settings) -> None:
+    """Raise `StorageLimit` if one more bundle of `size` bytes is more than a tenant may store."""
+    (stored,) = [Stored(*row) for row in asked.fetchall()]
+    most_mib, most_records = settings.tenant_stored_mib, settings.tenant_records
+    if most_mib and stored.bytes + size > most_mib * MIB:
+        raise StorageLimit(
+            f"The bundles of a tenant may come to {most_mib} MiB in all, and with this one they"
+            " would be more. Shorten bundle_retention_days, or ask the operator of this service"
+            " for a higher TENANT_STORED_MIB."
+        )
+    if most_records and stored.records >= most_records:
+        raise StorageLimit(
+            f"A tenant may have {most_records} records, expired ones included, and has them."
+            " Ask the operator of this service for a higher TENANT_RECORDS."
+        )
+
+
+def of_each(session: Session) -> Mapping[UUID, Stored]:
+    """Return what each tenant that ever stored a record has, in a session that sees them all."""
+    found = cursor(session).execute(_OF_EACH).fetchall()
+    return {tenant_id: Stored(*counts) for tenant_id, *counts in found}

@@ -1,0 +1,144 @@
+"""Answers of a WSGI application: made by a thread, sent by the event loop at the reader's pace."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from app.lib.gateway import sockets
+from app.lib.gateway.bodies import Message, Pace
+
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+PIECE = 64 * 1024
+# From here on it is worth a look at the socket whether its reader really reads.
+_LARGE = 4 * PIECE
+_LOOK_SECONDS = 0.25
+
+
+class ReaderTooSlow(Exception):
+    """The reader fell behind the least rate."""
+
+
+class Answer:
+    """What the application answers: a status, header fields, and its body as far as it was made.
+
+    `piece` is the part of the body that comes next, and `whole` says that none follows it.
+    """
+
+    __slots__ = ("_close", "_parts", "headers", "piece", "status", "whole")
+
+    def __init__(self, application: Application, environ: dict[str, Any]) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.piece = b""
+        self.whole = False
+        parts = application(environ, self._start)
+        self._parts: Iterator[bytes] = iter(parts)
+        self._close: Callable[[], None] | None = getattr(parts, "close", None)
+        self.pull()
+        if self.is_small:
+            self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the application has been told, or does not want to hear of it."""
+        return self._close is None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is whole and goes out in one message."""
+        return self.whole and len(self.piece) <= PIECE
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a header field, named in lower case."""
+        found = (value.decode("latin-1") for field, value in self.headers if field == name)
+        return next(found, None)
+
+    def pull(self, _: object = None) -> None:
+        """Have the application make the next piece: at least `PIECE` bytes, or what is left."""
+        pieces: list[bytes] = []
+        size = 0
+        for part in self._parts:
+            pieces.append(part)
+            size += len(part)
+            if size >= PIECE:
+                break
+        else:
+            self.whole = True
+        self.piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self, _: object = None) -> None:
+        """Tell the application that its answer has been sent or given up (PEP 3333)."""
+        if self._close is not None:
+            close, self._close = self._close, None
+            close()
+
+    def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+        self.status = int(status[:3])
+        self.headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
+        ]
+
+
+async def send(
+    answer: Answer,
+    transmit: Send,
+    more: Callable[[], Awaitable[None]],
+    pace: Pace,
+    client: tuple[str, str],
+) -> None:
+    """Send an answer, calling `more` for each next piece of it.
+
+    Raises `ReaderTooSlow` once its connection has been ended for that.
+    """
+    await transmit(
+        {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+    )
+    if answer.is_small:
+        await transmit({"type": "http.response.body", "body": answer.piece})
+        return
+    try:
+        sent = await _send_pieces(answer, transmit, more, pace)
+        if sent >= _LARGE:
+            await _wait_until_read(client, pace.allowed(sent))
+    except TimeoutError:
+        with sockets.connected_to(client) as connection:
+            if connection is not None:
+                sockets.hang_up(connection)
+        raise ReaderTooSlow from None
+
+
+async def _send_pieces(
+    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
+) -> int:
+    """Send the body in messages of `PIECE`; return its length. Raises `TimeoutError`.
+
+    The application's own time does not count against the reader.
+    """
+    clock = asyncio.get_running_loop().time
+    sent, spent = 0, 0.0
+    while True:
+        rest = memoryview(answer.piece)
+        while rest or answer.whole:
+            began = clock()
+            last = answer.whole and len(rest) <= PIECE
+            piece = bytes(rest[:PIECE])
+            async with asyncio.timeout(pace.allowed(sent) - spent):
+                await transmit({"type": "http.response.body", "body": piece, "more_body": not last})
+            spent += clock() - began
+            sent += len(piece)
+            rest = rest[PIECE:]
+            if last:
+                return sent
+        await more()
+
+
+async def _wait_until_read(client: tuple[str, str], seconds: float) -> None:
+    """Wait until the peer has all that the kernel holds for it. Raises `TimeoutError`."""
+    with sockets.connected_to(client) as connection:
+        if connection is None:
+            return
+        async with asyncio.timeout(seconds):
+            while sockets.unsent(connection):  # noqa: ASYNC110  # the kernel tells nobody
+                await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,38 @@
+"""What an application reads as `wsgi.input` where its body is not there yet, or cannot be had."""
+
+from dataclasses import dataclass
+
+# What an application takes that does not say how much.
+_MOST = 1024 * 1024
+
+
+class BodyWanted(BaseException):
+    """The application wants a body that was not read yet: read it and call the application again.
+
+    `most` is how many bytes are of use, `whose` is the owner of the memory. It is no `Exception`:
+    no error handler of the application may answer it.
+    """
+
+    def __init__(self, most: int, whose: object) -> None:
+        super().__init__(f"a body of at most {most} bytes is wanted")
+        self.most = most
+        self.whose = whose
+
+
+class Pending:
+    """A body that has not been read."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Raise `BodyWanted`: no thread waits for a sender."""
+        raise BodyWanted(_MOST, None)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A body that could not be had."""
+
+    error: Exception
+
+    def read(self, size: int = -1) -> bytes:
+        """Raise what went wrong."""
+        raise self.error

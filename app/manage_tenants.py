@@ -1,0 +1,119 @@
+"""The commands `python -m app.manage tenant …`."""
+
+import argparse
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from uuid import UUID
+
+from app import ids
+from app.core import tenant_control, tenants
+from app.core.callers import Role
+from app.core.record import storage
+from app.core.record.storage import Stored
+from app.database import Database, database_now
+from app.errors import Conflict
+from app.settings import Settings
+
+Service = Callable[[], AbstractContextManager[tuple[Settings, Database]]]
+_MAX_NAME = 200
+_MAX_REASON = 500
+
+
+def add(parser: argparse.ArgumentParser, service: Service) -> None:
+    """Add the commands to the parser of `tenant`; `service` opens settings and database."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = _Commands(service)
+
+    create = commands.add_parser("create", help="make a tenant; prints its root admin key, once")
+    create.add_argument("name", metavar="NAME")
+    create.set_defaults(run=run.create)
+    listing = commands.add_parser("list", help="list the tenants, and what each has stored")
+    listing.set_defaults(run=run.list)
+
+    suspend = commands.add_parser(
+        "suspend", help="refuse its keys and links, and hold its deliveries, until `resume`"
+    )
+    suspend.add_argument("--reason", type=_text(_MAX_REASON), help="for the tenant's audit chain")
+    suspend.set_defaults(run=run.suspend)
+    resume = commands.add_parser("resume", help="let a suspended tenant go on")
+    resume.set_defaults(run=run.resume)
+    revoke = commands.add_parser("revoke-keys", help="revoke all its keys, for good")
+    revoke.add_argument("--yes", action="store_true", help="its programs are to lose their keys")
+    revoke.set_defaults(run=run.revoke_keys)
+    mint = commands.add_parser("mint", help="mint a key without a pin; prints it, once")
+    mint.add_argument("--name", type=_text(_MAX_NAME), default="operator")
+    mint.add_argument("--role", type=Role, choices=list(Role), default=Role.ADMIN)
+    mint.add_argument("--days", type=_days, help="after how many days it expires; default: never")
+    mint.set_defaults(run=run.mint)
+    for command in (suspend, resume, revoke, mint):
+        command.add_argument("tenant", metavar="TENANT", type=_tenant, help="its id: ten_…")
+
+
+class _Commands:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def create(self, arguments: argparse.Namespace) -> None:
+        with self._service() as (settings, database):
+            tenant_id, key = tenants.create(database, settings.master_keys, arguments.name)
+        print(f"tenant: {ids.text('ten', tenant_id)}\nkey: {key}")
+
+    def list(self, _: argparse.Namespace) -> None:
+        with self._service() as (_settings, database), database.across_tenants() as session:
+            stored = storage.of_each(session)
+            for tenant in tenants.rows(session):
+                since = tenant.suspended_at
+                state = f"  suspended since {since:%Y-%m-%d %H:%M} UTC" if since else ""
+                has = stored.get(tenant.id, Stored(0, 0))
+                counts = f"{has.records} records  {has.bytes / storage.MIB:.1f} MiB"
+                first = f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {counts}"
+                print(f"{first}  {tenant.name}{state}")
+
+    def suspend(self, arguments: argparse.Namespace) -> None:
+        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
+            changed = tenant_control.suspend(session, arguments.tenant, arguments.reason)
+        print("suspended" if changed else "it was suspended before: nothing was changed")
+
+    def resume(self, arguments: argparse.Namespace) -> None:
+        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
+            changed = tenant_control.resume(session, arguments.tenant)
+        print("resumed" if changed else "it was not suspended: nothing was changed")
+
+    def revoke_keys(self, arguments: argparse.Namespace) -> None:
+        if not arguments.yes:
+            raise Conflict("say --yes if all its keys are to end: it cannot be taken back")
+        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
+            revoked = tenant_control.revoke_keys(session, arguments.tenant)
+        print(f"revoked {revoked} keys")
+
+    def mint(self, arguments: argparse.Namespace) -> None:
+        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
+            days = arguments.days
+            expires_at = days and database_now(session) + timedelta(days=days)
+            key = tenant_control.mint(
+                session, arguments.tenant, arguments.name, arguments.role, expires_at
+            )
+        print(f"key: {key}")
+
+
+def _tenant(text: str) -> UUID:
+    found = ids.parse("ten", text)
+    if found is None:
+        raise argparse.ArgumentTypeError("a tenant's id is ten_ and 32 hex digits: `tenant list`")
+    return found
+
+
+def _text(longest: int) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not 1 <= len(text) <= longest or "\0" in text:
+            raise argparse.ArgumentTypeError(f"write 1 to {longest} characters")
+        return text
+
+    return read
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 3650:
+        raise argparse.ArgumentTypeError("write a whole number of days from 1 to 3650")
+    return int(text)

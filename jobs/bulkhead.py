@@ -1,0 +1,81 @@
+"""The bulkhead: how many turns a worker process may have under way, and whose.
+
+A turn holds a thread, for 15 seconds where a POST hangs, and nobody can take it back. Of T threads
+two are for jobs and ticks. Turns at quick lanes and all others are two kinds, and each leaves a
+quarter of the threads to the other. A tenant that holds more places of a kind than are free takes
+no further one (a dynamic threshold; Choudhury and Hahne, 1998): so others always find some.
+"""
+
+import threading
+from dataclasses import dataclass
+from uuid import UUID
+
+KEPT_FOR_JOBS = 2
+# How many a tenant may hold for each that is free; turns at quick lanes are soon over. Of 46, which
+# 64 threads have of a kind, one tenant takes 24 (32 for quick lanes) and two come to share 32.
+_HELD_FOR_ONE_FREE = {True: 2, False: 1}
+
+
+@dataclass(eq=False)
+class Place:
+    """One turn's place: whose, at which lane, whether it entered as quick and has hung since."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    quick: bool
+    hangs: bool = False
+
+
+class Bulkhead:
+    """Knows the turns under way in this process; shared by its threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._most = max(1, threads - KEPT_FOR_JOBS)
+        self._most_of_a_kind = max(1, self._most - threads // 4)
+        self._lock = threading.Lock()
+        self._places: set[Place] = set()
+
+    def enter(self, tenant_id: UUID, webhook_id: UUID, *, quick: bool) -> Place | None:
+        """Take a place for a turn at a lane; None when there is no room for it.
+
+        `quick` says that the lane's receiver is known to answer within a second.
+        """
+        with self._lock:
+            if not self._has_room(tenant_id, webhook_id, quick=quick):
+                return None
+            place = Place(tenant_id, webhook_id, quick)
+            self._places.add(place)
+            return place
+
+    def note_hanging(self, place: Place) -> None:
+        """Count a turn among those that are not quick from now on, even if that is one too many."""
+        with self._lock:
+            place.hangs = True
+
+    def should_yield(self, place: Place) -> bool:
+        """Say whether the lane should go behind others when its turn ends.
+
+        One that is not quick should, while another such lane of its tenant would find no room.
+        """
+        with self._lock:
+            slow = place.hangs or not place.quick
+            return slow and not self._has_room(place.tenant_id, None, quick=False)
+
+    def leave(self, place: Place) -> None:
+        """Give a place back; call it once."""
+        with self._lock:
+            self._places.remove(place)
+
+    def _has_room(self, tenant_id: UUID, webhook_id: UUID | None, *, quick: bool) -> bool:
+        of_kind = sum((each.quick and not each.hangs) == quick for each in self._places)
+        free = min(self._most_of_a_kind - of_kind, self._most - len(self._places))
+        # One that entered as quick and hangs counts as both, or a tenant could fill the process.
+        held = [
+            each
+            for each in self._places
+            if each.tenant_id == tenant_id and (each.quick == quick or (each.hangs and not quick))
+        ]
+        # The last place that a tenant may take is for a lane of its that has none.
+        kept = any(each.webhook_id == webhook_id for each in held)
+        left = free - kept
+        return left > 0 and len(held) + kept <= _HELD_FOR_ONE_FREE[quick] * left

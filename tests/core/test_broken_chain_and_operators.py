@@ -1,0 +1,141 @@
+"""One tenant's broken audit chain stops no act of the operator's, and is told."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from app import ids, manage
+from app.api.services import EXTENSION
+from app.core import tenants
+from app.core.audit.verification import breaks
+from app.settings import Settings
+from app.web import create_app
+from tests.support.api import Api, FreshTenant
+from tests.support.chains import BROKEN_HEADS
+from tests.support.databases import made_database
+from tests.support.logs import World, add_leaves, new_world
+from tests.support.secrets import MASTER_KEYS
+
+Manage = Callable[..., tuple[int, str]]
+
+
+@dataclass
+class Site:
+    """A service of three tenants; the chain of the one in the middle is broken."""
+
+    settings: Settings
+    world: World
+    owner: Engine
+    tenants: tuple[FreshTenant, FreshTenant, FreshTenant]
+
+    @property
+    def victim(self) -> FreshTenant:
+        return self.tenants[1]
+
+    def actions(self, tenant: FreshTenant) -> list[str]:
+        """Return what the tenant's chain says was done."""
+        with self.world.database.transaction(tenant.id) as session:
+            query = text("SELECT action FROM audit_entries ORDER BY seq")
+            return list(session.scalars(query))
+
+    def told(self) -> str | None:
+        """Return what operators are told of breaks."""
+        with self.world.database.across_tenants() as session:
+            return breaks.standing(session)
+
+
+@pytest.fixture(scope="module")
+def own(settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
+    """Return settings that name a database of these tests' own."""
+    with made_database(settings, admin_engine) as made:
+        yield made
+
+
+@pytest.fixture(params=list(BROKEN_HEADS.values()), ids=list(BROKEN_HEADS))
+def site(request: pytest.FixtureRequest, own: Settings, tmp_path: Path) -> Iterator[Site]:
+    """Return a service with a published log and a chain that is broken in one of these ways."""
+    owner = create_engine(own.database_admin_url)
+    with owner.begin() as connection:
+        connection.execute(text("TRUNCATE tenants, audit_breaks CASCADE"))
+    with new_world(own, owner, tmp_path) as world:
+        first, victim, last = (
+            FreshTenant(*tenants.create(world.database, MASTER_KEYS, name))
+            for name in ("first", "victim", "last")
+        )
+        add_leaves(world.database, 3)
+        world.keeper().run()
+        with owner.begin() as connection:
+            assert connection.execute(text(request.param), {"tenant": victim.id}).rowcount == 1
+        yield Site(own, world, owner, (first, victim, last))
+    owner.dispose()
+
+
+@pytest.fixture
+def run(
+    site: Site,
+    environ: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Manage:
+    """Return what runs an operator's command; it answers its exit status and all that was said."""
+    of_this_test = {
+        "DATABASE_URL": site.settings.database_url,
+        "LOG_HEAD_URL": (tmp_path / "head").as_uri(),
+    }
+    for name, value in (environ | of_this_test).items():
+        monkeypatch.setenv(name, value)
+
+    def command(*arguments: str) -> tuple[int, str]:
+        status = manage.main(arguments)
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        (("signing-key", "rotate"), "signing_key.rotate"),
+        (("log", "succeed", "--yes", "--force"), "log.succeed"),
+    ],
+    ids=["rotate", "succeed"],
+)
+def test_an_operator_s_act_goes_on_and_names_the_chain_that_took_no_entry(
+    site: Site, run: Manage, command: tuple[str, ...], action: str
+) -> None:
+    before = site.actions(site.victim)
+    status, said = run(*command)
+    assert status == 0
+    name = ids.text("ten", site.victim.id)
+    assert f"{name}: The audit chain is broken at entry " in said
+    assert "has no entry of this" in said
+    for tenant in (site.tenants[0], site.tenants[2]):
+        assert site.actions(tenant)[-1] == action
+        assert ids.text("ten", tenant.id) not in said
+    assert site.actions(site.victim) == before
+    assert site.told() == "1 broken"
+
+
+def test_a_second_rotation_goes_on_as_the_first(site: Site, run: Manage) -> None:
+    assert run("signing-key", "rotate")[0] == 0
+    assert run("signing-key", "rotate")[0] == 0
+    assert site.actions(site.tenants[0])[-2:] == ["signing_key.rotate"] * 2
+
+
+def test_the_tenant_s_own_act_is_refused_in_words(site: Site) -> None:
+    app = create_app(site.settings)
+    api = Api(app.test_client(), site.victim.root_key)
+    answer = api.patch("/v1/tenant/settings", {"bundle_retention_days": 30})
+    assert (answer.status_code, answer.json["type"].rpartition("/")[2]) == (
+        409,
+        "audit-chain-broken",
+    )
+    assert answer.json["expected"]
+    settings = api.get("/v1/tenant/settings").json
+    assert settings["bundle_retention_days"] is None
+    app.extensions[EXTENSION].close()

@@ -1,0 +1,1 @@
+"""Whole services, and faults done to them."""

@@ -1,0 +1,280 @@
+"""Callers that are slow or ask for much: others are answered, before any of the many is let go."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.stack import Caller
+from tests.e2e.web import Web, everything, request, serving
+from tests.support.api import FreshTenant
+from tests.support.faults import until
+
+pytestmark = pytest.mark.stacks
+
+TOKEN = "t0ken"
+JSON = "Content-Type: application/json"
+MANY = 64
+THREADS = 4
+MIB = 1024 * 1024
+SETTINGS = "/v1/tenant/settings"
+FOR_EVER = "100000"
+STEP: dict[str, Any] = {
+    "name": "read the order",
+    "kind": "tool",
+    "started_at": "2026-01-31T12:00:00Z",
+    "ended_at": "2026-01-31T12:00:01Z",
+    "status": "ok",
+    "attributes": {"note": "x" * 2_000},
+}
+
+
+@pytest.fixture(scope="module")
+def patient(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """Run a web process with few threads that waits for ever for slow senders and readers."""
+    folder = tmp_path_factory.mktemp("patient")
+    with serving(
+        environ,
+        folder,
+        WEB_THREADS=str(THREADS),
+        BODY_SECONDS=FOR_EVER,
+        ANSWER_SECONDS=FOR_EVER,
+        BODY_MEMORY_MIB="8",
+        ANSWER_MEMORY_MIB="8",
+    ) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+def strict(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """Run a web process that waits for nobody."""
+    folder = tmp_path_factory.mktemp("strict")
+    with serving(
+        environ,
+        folder,
+        BODY_SECONDS="1",
+        BODY_RATE="1000000",
+        ANSWER_SECONDS="1",
+        ANSWER_RATE="10000000",
+        METRICS_TOKEN=TOKEN,
+    ) as web:
+        yield web
+
+
+@contextmanager
+def held_open(
+    web: Web, sent: bytes, count: int, window: int | None = None
+) -> Iterator[list[socket.socket]]:
+    """Keep connections open that have sent this and do nothing more."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(web.connection(sent, window=window)) for _ in range(count)]
+
+
+def others_are_answered(web: Web, other: Caller) -> None:
+    """Hold the service to it that somebody else feels nothing of the many."""
+    assert web.get("/healthz").status_code == 200
+    assert web.get("/readyz").json()["status"] == "ready"
+    for _ in range(3 * THREADS):
+        other.get(SETTINGS)
+    other.post("/v1/agents", {"name": "still at work"})
+
+
+def large_record(caller: Caller, steps: int = 400) -> str:
+    """Post a record whose bundle has more than 800 KB; return its path."""
+    body = {"session_id": caller.session(), "kind": "k", "title": "t", "content": None}
+    made = caller.post("/v1/records", {**body, "steps": [STEP] * steps})
+    return f"/v1/records/{made['id']}"
+
+
+def refusals(web: Web, reason: str) -> float:
+    """Return how often the web process refused for a reason."""
+    families = text_string_to_metric_families(
+        web.get("/metrics", Authorization=f"Bearer {TOKEN}").text
+    )
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "record_service_web_refused_total" and sample.labels["reason"] == reason
+    )
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param("Content-Length: 2000", id="small"),
+        pytest.param(f"Content-Length: {MIB}", id="large"),
+        pytest.param("Transfer-Encoding: chunked", id="chunked"),
+    ],
+)
+def test_senders_that_never_end_hold_up_nobody(
+    patient: Web, tenant: FreshTenant, other_tenant: FreshTenant, head: str
+) -> None:
+    begun = request("POST", "/v1/agents", JSON, head, key=tenant.root_key)
+    with held_open(patient, begun + b'4\r\n{"na', MANY):
+        others_are_answered(patient, patient.caller(other_tenant.root_key))
+
+
+def test_readers_that_read_nothing_hold_up_nobody(
+    patient: Web, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    loud = patient.caller(tenant.root_key)
+    path = large_record(loud, steps=3_000)
+    for export in ("prov.json", "otlp-traces.json", "bundle"):
+        asked = request("GET", f"{path}/{export}", key=tenant.root_key)
+        with held_open(patient, asked, MANY, window=4_096):
+            others_are_answered(patient, patient.caller(other_tenant.root_key))
+
+
+def test_large_bodies_of_one_tenant_leave_memory_for_others(
+    patient: Web, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    begun = request("POST", "/v1/records", JSON, f"Content-Length: {3 * MIB}", key=tenant.root_key)
+    with held_open(patient, begun, 2) as connections:
+        # Whichever came second is refused, with no byte of its body read.
+        answered: list[bytes] = []
+
+        def one_is_refused() -> bool:
+            for connection in connections:
+                connection.settimeout(0.05)
+                try:
+                    answered.append(connection.recv(65_536))
+                except TimeoutError:
+                    continue
+            return bool(answered)
+
+        until(one_is_refused)
+        assert b" 503 " in answered[0]
+        assert b"/problems/busy" in answered[0]
+        assert b"retry-after: " in answered[0]
+        large_record(patient.caller(other_tenant.root_key))
+
+
+def test_large_answers_of_one_reader_leave_memory_for_others(
+    patient: Web, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    loud, other = patient.caller(tenant.root_key), patient.caller(other_tenant.root_key)
+    path, others_path = large_record(loud, steps=1_500), large_record(other, steps=1_500)
+    link = loud.post(f"{path}/share-links", {})["url"].rpartition("/")[2]
+    shared = f"{path}/bundle?share_token={link}"
+    with held_open(patient, request("GET", shared), 1, window=4_096):
+        until(lambda: patient.get(shared).status_code == 503)
+        refused = patient.get(shared)
+        assert refused.json()["type"].endswith("/problems/busy")
+        assert refused.headers["Retry-After"]
+        other.get(f"{others_path}/bundle")
+    until(lambda: patient.get(shared).status_code == 200)
+
+
+def test_a_slow_body_is_answered_408_and_its_connection_closed(
+    strict: Web, tenant: FreshTenant
+) -> None:
+    before = refusals(strict, "slow_body")
+    for head in ("Content-Length: 2000", f"Content-Length: {MIB}", "Transfer-Encoding: chunked"):
+        begun = request("POST", "/v1/agents", JSON, head, key=tenant.root_key)
+        with strict.connection(begun + b'4\r\n{"na') as connection:
+            answered = everything(connection)
+        assert answered.startswith(b"HTTP/1.1 408 "), head
+        assert b"content-type: application/problem+json" in answered
+        assert b"/problems/request-timeout" in answered
+    assert refusals(strict, "slow_body") == before + 3
+
+
+def test_a_reader_that_reads_nothing_loses_its_connection(strict: Web, tenant: FreshTenant) -> None:
+    caller = strict.caller(tenant.root_key)
+    path = large_record(caller, steps=1_500)
+    before = refusals(strict, "slow_reader")
+    asked = request("GET", f"{path}/bundle", key=tenant.root_key)
+    with strict.connection(asked, window=4_096) as connection:
+        until(lambda: refusals(strict, "slow_reader") == before + 1)
+        size = len(everything(connection))
+    assert size < len(caller.ask("GET", f"{path}/bundle").content)
+
+
+def test_a_sender_that_waits_for_100_continue_is_refused_before_it_sends(
+    patient: Web, tenant: FreshTenant
+) -> None:
+    heads = (JSON, "Content-Length: 14", "Expect: 100-continue")
+    with patient.connection(request("POST", "/v1/agents", *heads)) as connection:
+        assert everything(connection).startswith(b"HTTP/1.1 401 ")
+    with patient.connection(
+        request("POST", "/v1/agents", *heads, "Connection: close", key=tenant.root_key)
+    ) as connection:
+        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b'{"name": "a"} ')
+        assert everything(connection).startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
+def test_a_body_of_any_size_is_read_whole_or_refused_for_its_size(
+    patient: Web, tenant: FreshTenant, declared: bool
+) -> None:
+    caller = patient.caller(tenant.root_key)
+    small = {"name": "a", "metadata": {}}
+    for size in (100, 70_000, MIB, MIB + 1):
+        raw = json.dumps(small).encode().ljust(size)
+        data = raw if declared else (raw[at : at + 50_000] for at in range(0, size, 50_000))
+        answer = caller.ask(
+            "POST", "/v1/agents", data=data, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == (201 if size <= MIB else 413), (size, answer.text)
+
+
+def test_a_request_counts_once_however_late_its_body_is(patient: Web, tenant: FreshTenant) -> None:
+    caller = patient.caller(tenant.root_key)
+    left = [
+        int(
+            caller.ask(
+                "POST",
+                "/v1/agents",
+                data=b'{"name": "a"}'.ljust(size),
+                headers={"Content-Type": "application/json"},
+            ).headers["RateLimit-Remaining"]
+        )
+        for size in (100, 70_000, 100)
+    ]
+    assert left in ([left[0], left[0] - 1, left[0] - 2], sorted(left))
+
+
+@pytest.mark.parametrize("chunks", [b"5\r\n12345\r\nzz\r\n", b"-1\r\n", b"5\r\n123"])
+def test_chunks_that_cannot_be_read_are_refused(
+    strict: Web, tenant: FreshTenant, chunks: bytes
+) -> None:
+    begun = request("POST", "/v1/agents", JSON, "Transfer-Encoding: chunked", key=tenant.root_key)
+    with strict.connection(begun + chunks) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        answered = everything(connection)
+    assert b"201" not in answered[:12]
+
+
+def test_a_head_has_the_headers_and_no_body(patient: Web, tenant: FreshTenant) -> None:
+    caller = patient.caller(tenant.root_key)
+    path = large_record(caller)
+    whole = caller.ask("GET", f"{path}/bundle")
+    head = caller.ask("HEAD", f"{path}/bundle")
+    assert head.headers["Content-Length"] == str(len(whole.content))
+    assert head.headers["ETag"] == whole.headers["ETag"]
+    assert head.content == b""
+
+
+def test_the_same_rendering_is_answered_to_all_and_304_to_those_who_have_it(
+    patient: Web, tenant: FreshTenant
+) -> None:
+    caller = patient.caller(tenant.root_key)
+    path = large_record(caller)
+    for export in ("prov.json", "otlp-logs.json", "otlp-traces.json"):
+        first, again = (caller.ask("GET", f"{path}/{export}") for _ in range(2))
+        assert first.content == again.content
+        assert first.headers["ETag"] == again.headers["ETag"]
+        assert not first.headers["ETag"].startswith("W/")
+        has_it = {"If-None-Match": first.headers["ETag"]}
+        assert caller.ask("GET", f"{path}/{export}", headers=has_it).status_code == 304
+
+
+def test_a_header_with_an_underscore_is_no_key(patient: Web, tenant: FreshTenant) -> None:
+    assert patient.get(SETTINGS, **{"x-api-key": tenant.root_key}).status_code == 200
+    assert patient.get(SETTINGS, x_api_key=tenant.root_key).status_code == 401

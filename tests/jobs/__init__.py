@@ -1,0 +1,1 @@
+"""Actors, the broker and the worker."""

@@ -1,0 +1,237 @@
+"""How many POSTs are out at once: as many as are allowed, never more, however long each takes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import pytest
+
+from app.core import tenants
+from jobs import lane_run
+from tests.support.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.secrets import MASTER_KEYS
+from tests.support.workers import delivering, take_turn
+from tests.support.worlds import World
+
+MOST = 16
+THREADS = 64
+
+
+class Holding(Receiver):
+    """A receiver that keeps every POST until it is let go, and counts how many are out."""
+
+    def __init__(self, answer: bytes = OK) -> None:
+        self.out = 0
+        self.most = 0
+        self._changed = threading.Condition()
+        self._let_go = 0
+        self._arrived = 0
+        self._answer_with = answer
+        super().__init__(self._hold)
+
+    def let_go(self, count: int) -> None:
+        """Answer so many POSTs more, in the order in which they came or will come."""
+        with self._changed:
+            self._let_go += count
+            self._changed.notify_all()
+
+    def _hold(self, _: Request) -> bytes:
+        with self._changed:
+            self.out += 1
+            self.most = max(self.most, self.out)
+            mine = self._arrived
+            self._arrived += 1
+            self._changed.wait_for(lambda: mine < self._let_go, LONG_ENOUGH)
+            self.out -= 1
+        return self._answer_with
+
+
+@pytest.fixture
+def world(open_world: Callable[..., World], own_valkey: OwnValkey) -> World:
+    return open_world(threads=THREADS, redis_url=own_valkey.url)
+
+
+@contextmanager
+def turns(world: World, webhook: UUID, count: int) -> Iterator[list[threading.Thread]]:
+    """Have so many turns taken at once, each in a thread."""
+    lane = (world.runtime, world.tenant_id, webhook)
+    running = [threading.Thread(target=take_turn, args=lane) for _ in range(count)]
+    for turn in running:
+        turn.start()
+    yield running
+    for turn in running:
+        turn.join(LONG_ENOUGH)
+
+
+def test_a_receiver_that_was_quick_and_now_takes_long_gets_all_its_posts_at_once(
+    world: World, own_valkey: OwnValkey
+) -> None:
+    with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        world.has_answered(webhook)
+        world.emit(2 * MOST)
+        until(lambda: receiver.out == MOST)
+        receiver.let_go(MOST)
+        until(lambda: len(receiver.requests) == 2 * MOST)
+        receiver.let_go(MOST)
+        until(lambda: {row["status"] for row in world.deliveries(webhook)} == {"succeeded"})
+        assert receiver.most == MOST
+        assert world.books(webhook)["balanced"]
+
+
+def test_a_slow_receiver_keeps_its_posts(world: World, own_valkey: OwnValkey) -> None:
+    """Each is out for over a second, and each is answered well."""
+    with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        world.has_answered(webhook, latency_ms=1_200.0)
+        world.emit(3 * MOST)
+        for _ in range(2):
+            until(lambda: receiver.out == MOST)
+            until(lambda: world.lane(webhook)["slow_at"] is not None)
+            receiver.let_go(MOST)
+        until(lambda: receiver.out == MOST)
+        receiver.let_go(MOST)
+        until(lambda: {row["status"] for row in world.deliveries(webhook)} == {"succeeded"})
+
+
+def test_a_new_webhook_begins_with_two_posts_and_has_all_of_them_after_ten_answers(
+    world: World, own_valkey: OwnValkey
+) -> None:
+    with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        world.emit(10 + MOST)
+        until(lambda: receiver.out == 2)
+        world.turn(webhook)
+        assert receiver.most == 2
+        receiver.let_go(10)
+        until(lambda: receiver.out == MOST)
+        receiver.let_go(MOST)
+        until(lambda: {row["status"] for row in world.deliveries(webhook)} == {"succeeded"})
+        assert receiver.most == MOST
+
+
+def test_one_post_that_hangs_keeps_nothing_waiting_that_was_claimed_with_it(
+    world: World, own_valkey: OwnValkey
+) -> None:
+    others = threading.Event()
+
+    def answer(request: Request) -> bytes:
+        if request.headers["x-service-sequence"] == "1":
+            others.wait(LONG_ENOUGH)
+        return OK
+
+    with Receiver(answer) as receiver, delivering(world.runtime, own_valkey.url, THREADS):
+        webhook, _ = world.webhook(receiver.url())
+        world.has_answered(webhook)
+        world.emit(20)
+        try:
+            until(lambda: len(receiver.requests) == 20, 10.0)
+        finally:
+            others.set()
+        until(lambda: {row["status"] for row in world.deliveries(webhook)} == {"succeeded"})
+        assert [row["attempts"] for row in world.deliveries(webhook)] == [1] * 20
+
+
+def test_overload_halves_what_is_allowed_and_turns_beyond_it_leave(world: World) -> None:
+    with Holding(http_answer(503)) as receiver:
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        world.has_answered(webhook, latency_ms=900.0)
+        world.emit(2 * MOST)
+        with turns(world, webhook, MOST):
+            until(lambda: receiver.out == MOST)
+            receiver.let_go(2 * MOST)
+        assert world.lane(webhook)["concurrency"] == MOST // 2
+        assert len(receiver.requests) == MOST
+
+
+def test_toggling_max_in_flight_lets_out_no_more_than_its_highest(world: World) -> None:
+    with Holding() as receiver:
+        # It has ten slots more than it may use.
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        world.change(webhook, max_in_flight=6)
+        world.has_answered(webhook)
+        world.emit(400)
+        with turns(world, webhook, 6):
+            until(lambda: receiver.out == 6)
+            for _ in range(4):
+                world.change(webhook, max_in_flight=1)
+                world.turn(webhook)
+                world.change(webhook, max_in_flight=6)
+                world.turn(webhook)
+            assert (receiver.out, receiver.most) == (6, 6)
+            world.change(webhook, status="disabled")
+            receiver.let_go(6)
+
+
+def test_a_lower_max_in_flight_applies_to_turns_under_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A turn looks at its webhook again before each POST, not only after 0.8 s.
+    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
+    with Holding() as receiver:
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=6)
+        world.has_answered(webhook)
+        world.emit(400)
+        with turns(world, webhook, 6) as running:
+            until(lambda: receiver.out == 6)
+            world.change(webhook, max_in_flight=1)
+            receiver.let_go(6)
+            until(lambda: sum(turn.is_alive() for turn in running) == 1)
+            until(lambda: receiver.out == 1)
+            world.turn(webhook)
+            assert len(receiver.requests) == 7
+            world.change(webhook, status="disabled")
+            receiver.let_go(1)
+
+
+def test_a_tenant_whose_webhooks_all_hang_leaves_another_its_parallelism(
+    world: World, own_valkey: OwnValkey
+) -> None:
+    made = tenants.create(world.runtime.database, MASTER_KEYS, "a crowd")
+    crowd = World(world.runtime, made[0])
+    # Of the 46 places for lanes that are not quick, 24 are theirs.
+    most_of_theirs, half = 24, MOST // 2
+    with (
+        Holding() as hanging,
+        Holding() as slow,
+        Receiver() as quick,
+        delivering(world.runtime, own_valkey.url, THREADS),
+    ):
+        for _ in range(2 * most_of_theirs):
+            crowd.webhook(hanging.url())
+        crowd.emit(4)
+        until(lambda: hanging.out >= most_of_theirs)
+        for receiver, latency_ms in ((slow, 1_200.0), (quick, 5.0)):
+            webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+            world.has_answered(webhook, latency_ms=latency_ms)
+        world.emit(MOST)
+        until(lambda: len(quick.requests) == MOST)
+        until(lambda: slow.out >= half)
+        slow.let_go(MOST)
+        hanging.let_go(1_000)
+
+
+def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
+    with Holding() as receiver:
+        webhook, _ = world.webhook(receiver.url(), max_in_flight=1)
+        world.has_answered(webhook, latency_ms=900.0)
+        world.emit(3)
+        with turns(world, webhook, 1):
+            until(lambda: receiver.out == 1)
+            world.rows(
+                "UPDATE lane_slots SET lease_until = clock_timestamp() - interval '1 s'"
+                " WHERE holder IS NOT NULL RETURNING 1"
+            )
+            with turns(world, webhook, 1) as successor:
+                until(lambda: receiver.out == 2)
+                receiver.let_go(1)
+                until(lambda: receiver.out == 1)
+                world.change(webhook, status="disabled")
+                receiver.let_go(1)
+                successor[0].join(LONG_ENOUGH)
+        assert len(receiver.requests) == 2

@@ -1,0 +1,174 @@
+"""A webhook whose endpoint has only failed: warned of at half of the time, disabled at its end."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app import ids
+from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.worlds import World
+
+REFUSED, BROKEN = http_answer(404), http_answer(500)
+ONE_TRY, MANY_TRIES = (0.0,), (0.0, *[24 * 3600.0] * 400)
+
+
+class Endpoint:
+    """A webhook, the receiver that its test has answer, and another that hears the news."""
+
+    def __init__(self, world: World, receiver: Receiver, other: Receiver) -> None:
+        self.answer = BROKEN
+        self.id, _ = world.webhook(receiver.url(), event_types=["finding.created"])
+        self._world = world
+        self._other = other
+        self._other_id, _ = world.webhook(
+            other.url(), event_types=["webhook.failing", "webhook.disabled"]
+        )
+
+    def attempts(self, count: int) -> None:
+        """Make so many attempts, each of a delivery of its own, whatever pauses there are."""
+        for _ in range(count):
+            self._change("lanes", "paused_until = NULL, pause_level = 0")
+            self._world.emit()
+            self._world.turn(self.id)
+
+    def days_pass(self, days: float) -> None:
+        """Move what the lane and its deliveries remember so many days into the past."""
+        ago = f"- interval '{days} days'"
+        self._change(
+            "lanes",
+            f"failing_since = failing_since {ago}, last_failures = "
+            f"ARRAY(SELECT at {ago} FROM unnest(last_failures) AS each (at) ORDER BY at)",
+        )
+        self._change("deliveries", f"created_at = created_at {ago}")
+
+    def retry(self) -> None:
+        """Make one more attempt at the oldest delivery that waits for one."""
+        self._change("lanes", "paused_until = NULL, pause_level = 0")
+        self._change("deliveries", "next_attempt_at = created_at")
+        self._world.turn(self.id)
+
+    def news(self) -> list[dict[str, Any]]:
+        """Deliver what the other receiver is to hear; return all that it has heard."""
+        self._world.turn(self._other_id)
+        return [json.loads(request.body) for request in self._other.requests]
+
+    def status(self) -> tuple[str, str | None]:
+        """Return whether the webhook is enabled, and why not."""
+        (row,) = self._world.rows("SELECT * FROM webhooks WHERE id = :w", w=self.id)
+        return row["status"], row["disabled_reason"]
+
+    def _change(self, table: str, what: str) -> None:
+        where = "finished_at IS NULL AND" if table == "deliveries" else ""
+        self._world.rows(
+            f"UPDATE {table} SET {what} WHERE {where} webhook_id = :w RETURNING 1", w=self.id
+        )
+
+
+@pytest.fixture
+def endpoint_with(open_world: Callable[..., World]) -> Iterator[Callable[..., Endpoint]]:
+    """Make the endpoint of a world with this schedule."""
+    made: list[Endpoint] = []
+
+    def answer(_: Request) -> bytes:
+        return made[0].answer
+
+    with Receiver(answer) as receiver, Receiver() as other:
+
+        def make(schedule: tuple[float, ...]) -> Endpoint:
+            made.append(Endpoint(open_world(retry_schedule=schedule), receiver, other))
+            return made[0]
+
+        yield make
+
+
+@pytest.mark.parametrize("answer", [REFUSED, BROKEN])
+def test_one_failed_event_quiet_days_and_another_disable_nothing(
+    endpoint_with: Callable[..., Endpoint], answer: bytes
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.answer = answer
+    for _ in range(2):
+        endpoint.attempts(1)
+        endpoint.days_pass(5.5)
+    assert endpoint.status() == ("enabled", None)
+    assert endpoint.news() == []
+
+
+def test_an_endpoint_that_has_only_failed_is_warned_of_once_and_then_its_webhook_is_disabled(
+    endpoint_with: Callable[..., Endpoint],
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.attempts(8)
+    endpoint.days_pass(2.6)
+    endpoint.attempts(2)
+    # Ten by now, of which only two are of the last day.
+    assert endpoint.news() == []
+    endpoint.attempts(2)
+    (warning,) = endpoint.news()
+    assert warning["type"] == "webhook.failing"
+    assert warning["data"]["webhook_id"] == ids.text("whk", endpoint.id)
+    assert warning["data"]["failed_attempts"] == 11
+    endpoint.days_pass(2.5)
+    endpoint.attempts(2)
+    assert endpoint.status() == ("enabled", None)
+    endpoint.attempts(1)
+    assert endpoint.status() == ("disabled", "failing")
+    warning, news = endpoint.news()
+    assert (warning["type"], news["type"]) == ("webhook.failing", "webhook.disabled")
+    assert news["data"]["reason"] == "failing"
+
+
+def test_nine_failures_are_no_evidence(endpoint_with: Callable[..., Endpoint]) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.attempts(1)
+    endpoint.days_pass(30)
+    endpoint.attempts(8)
+    assert (endpoint.status(), endpoint.news()) == (("enabled", None), [])
+    endpoint.attempts(1)
+    assert endpoint.status() == ("disabled", "failing")
+
+
+@pytest.mark.parametrize("answer", [OK, REFUSED])
+def test_an_answer_that_is_no_failure_of_the_endpoint_begins_its_time_anew(
+    endpoint_with: Callable[..., Endpoint], answer: bytes
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.attempts(9)
+    endpoint.days_pass(6)
+    endpoint.answer = answer
+    endpoint.attempts(1)
+    endpoint.answer = BROKEN
+    endpoint.attempts(12)
+    assert (endpoint.status(), endpoint.news()) == (("enabled", None), [])
+
+
+def test_an_endpoint_that_fails_again_is_warned_of_again(
+    endpoint_with: Callable[..., Endpoint],
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    for _ in range(2):
+        endpoint.answer = BROKEN
+        endpoint.attempts(9)
+        endpoint.days_pass(2.6)
+        endpoint.attempts(4)
+        endpoint.answer = OK
+        endpoint.attempts(1)
+    assert [each["type"] for each in endpoint.news()] == ["webhook.failing"] * 2
+
+
+def test_no_delivery_is_cancelled_for_a_failure_before_some_schedule_is_over(
+    endpoint_with: Callable[..., Endpoint],
+) -> None:
+    endpoint = endpoint_with(MANY_TRIES)
+    endpoint.attempts(9)
+    endpoint.days_pass(6)
+    endpoint.attempts(4)
+    assert endpoint.status() == ("enabled", None)
+    # 400 days of attempts and their jitter are over for the deliveries there are.
+    endpoint.days_pass(481)
+    endpoint.attempts(3)
+    assert endpoint.status() == ("enabled", None)
+    endpoint.retry()
+    assert endpoint.status() == ("disabled", "failing")

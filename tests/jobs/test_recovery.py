@@ -1,0 +1,246 @@
+"""After an outage: what waits for its next attempt comes forward, a few first and then more."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app import clock
+from app.core.delivery import deliveries, lanes, recovery, sweeping
+from app.core.webhook import webhooks
+from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.worlds import World
+
+BROKEN, REFUSED = http_answer(500), http_answer(404)
+LATER = http_answer(503, headers={"Retry-After": "36000"})
+HOURS = 3600.0
+
+
+class Outage:
+    """A webhook whose receiver answers what its test says, and what became of its deliveries."""
+
+    def __init__(self, world: World, receiver: Receiver) -> None:
+        self.answer: bytes | Callable[[], bytes] = BROKEN
+        self.world = world
+        self.id, _ = world.webhook(receiver.url(), max_in_flight=1)
+        self._requests = receiver.requests
+
+    def fail(self, count: int) -> None:
+        """Have so many deliveries fail once, whatever pauses there are."""
+        for _ in range(count):
+            self.end_pause(level=0)
+            self.world.emit()
+            self.world.turn(self.id)
+
+    def end_pause(self, level: int = 1) -> None:
+        self.world.rows(
+            "UPDATE lanes SET paused_until = NULL, pause_level = :level WHERE webhook_id = :w"
+            " RETURNING 1",
+            w=self.id,
+            level=level,
+        )
+
+    def probe(self) -> None:
+        """Have a new delivery be the probe that ends the pause."""
+        self.end_pause()
+        self.world.emit()
+        self.world.turn(self.id)
+
+    def move(self) -> None:
+        """Give the webhook another URL, of the same receiver."""
+        world = self.world
+        with world.runtime.database.transaction(world.tenant_id) as session:
+            webhook = webhooks.find(session, world.caller, self.id).webhook
+            webhooks.change(
+                session,
+                world.caller,
+                world.runtime.settings,
+                self.id,
+                {"url": f"{webhook.url}/moved"},
+            )
+
+    def turn(self) -> int:
+        """Let a worker send what is due; return how many attempts it made."""
+        before = len(self._requests)
+        self.world.turn(self.id)
+        return len(self._requests) - before
+
+    def rows(self) -> list[Any]:
+        return self.world.deliveries(self.id)
+
+    def waiting(self) -> int:
+        """How many deliveries wait for an attempt that is hours away."""
+        soon = clock.now() + timedelta(hours=1)
+        return sum(
+            row["finished_at"] is None and row["next_attempt_at"] > soon for row in self.rows()
+        )
+
+    def lane(self) -> Any:
+        return self.world.lane(self.id)
+
+
+@pytest.fixture
+def outage(open_world: Callable[..., World]) -> Iterator[Outage]:
+    """A world where a second attempt comes after 14 hours, and a third is the last."""
+    made: list[Outage] = []
+
+    def answer(_: Request) -> bytes:
+        answer = made[0].answer
+        return answer if isinstance(answer, bytes) else answer()
+
+    with Receiver(answer) as receiver:
+        made.append(Outage(open_world(retry_schedule=(0.0, 14 * HOURS, 14 * HOURS)), receiver))
+        yield made[0]
+
+
+def test_once_a_probe_succeeds_what_waits_comes_forward_few_at_first_and_then_more(
+    outage: Outage,
+) -> None:
+    outage.fail(20)
+    assert outage.turn() == 0
+    outage.answer = OK
+    outage.probe()
+    assert outage.waiting() == 19
+    assert [outage.turn() for _ in range(6)] == [1, 2, 4, 8, 5, 0]
+    assert {row["status"] for row in outage.rows()} == {"succeeded"}
+    assert [row["attempts"] for row in outage.rows()] == [2] * 20 + [1]
+    assert outage.lane()["due_at"] is None
+
+
+def test_a_receiver_that_fails_again_stops_it_and_uses_up_no_schedule(outage: Outage) -> None:
+    outage.fail(20)
+    for _ in range(4):
+        outage.answer = OK
+        outage.probe()
+        outage.answer = BROKEN
+        while outage.lane()["pause_level"] == 0:
+            assert outage.turn() > 0, "nothing came forward"
+        assert outage.lane()["recovering"] == 0
+        assert outage.turn() == 0
+    rows = [row for row in outage.rows() if row["status"] != "succeeded"]
+    assert len(rows) == 20
+    assert {row["status"] for row in rows} == {"retrying"}
+    # Five failures an outage: of attempts that their schedules do not count.
+    assert sum(row["unscheduled"] for row in rows) == 4 * 5
+    assert {row["attempts"] - row["unscheduled"] for row in rows} == {1}
+    assert outage.waiting() == 20
+
+
+def test_what_is_refused_on_its_own_account_comes_forward_once_in_a_recovery(
+    outage: Outage,
+) -> None:
+    outage.fail(12)
+    outage.answer = OK
+    outage.probe()
+    outage.answer = REFUSED
+    sent = [outage.turn() for _ in range(6)]
+    assert (sum(sent), sent[-1]) == (12, 0)
+    assert {row["unscheduled"] for row in outage.rows()[:12]} == {1}
+    assert outage.lane()["recovering"] == 0
+
+
+def test_a_row_comes_forward_ten_times_at_most(outage: Outage) -> None:
+    outage.fail(1)
+    for _ in range(12):
+        outage.answer = OK
+        outage.probe()
+        outage.answer = REFUSED
+        outage.turn()
+    (row, *_) = outage.rows()
+    assert (row["unscheduled"], row["attempts"], row["status"]) == (10, 11, "retrying")
+
+
+def test_a_retry_after_holds_its_lane_for_half_an_hour_and_its_delivery_for_as_long_as_it_says(
+    outage: Outage,
+) -> None:
+    outage.fail(3)
+    outage.answer = LATER
+    outage.fail(1)
+    lane = outage.lane()
+    assert timedelta(minutes=29) < lane["paused_until"] - clock.now() <= timedelta(minutes=30)
+    assert lane["pause_level"] == 1
+    outage.answer = OK
+    outage.probe()
+    assert [outage.turn() for _ in range(3)] == [1, 2, 0]
+    assert [row["status"] for row in outage.rows()] == [
+        *["succeeded"] * 3,
+        "retrying",
+        "succeeded",
+    ]
+
+
+def test_at_another_url_everything_comes_forward_whatever_the_old_receiver_asked_for(
+    outage: Outage,
+) -> None:
+    outage.fail(3)
+    outage.answer = LATER
+    outage.fail(4)
+    outage.answer = OK
+    outage.move()
+    assert [outage.turn() for _ in range(4)] == [1, 2, 4, 0]
+    assert {row["status"] for row in outage.rows()} == {"succeeded"}
+
+
+def test_what_was_on_its_way_to_the_old_url_goes_to_the_new_one_and_not_when_the_old_one_says(
+    outage: Outage,
+) -> None:
+    def move() -> bytes:
+        outage.answer = OK
+        outage.move()
+        return LATER
+
+    outage.answer = move
+    outage.world.emit()
+    outage.turn()
+    (row,) = outage.rows()
+    assert (row["status"], row["attempts"]) == ("retrying", 1)
+    assert outage.lane()["paused_until"] is None
+    assert outage.turn() == 1
+    (row,) = outage.rows()
+    assert row["status"] == "succeeded"
+
+
+def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: Outage) -> None:
+    outage.fail(9)
+    outage.answer = OK
+    outage.probe()
+    assert [outage.turn() for _ in range(2)] == [1, 2]
+    # What its end leaves behind: the claims of the third wave under a lease, and no outcome.
+    with outage.world.runtime.database.transaction(outage.world.tenant_id) as session:
+        lane = lanes.look(session, outage.world.tenant_id, outage.id)
+        assert lane is not None
+        assert len(deliveries.claim(session, lane, 10)) == 4
+    with outage.world.runtime.database.across_tenants() as session:
+        assert (outage.world.tenant_id, outage.id) in sweeping.due(session).lanes
+    assert [outage.turn() for _ in range(2)] == [0, 2]
+    outage.world.rows(
+        "UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status = 'sending'"
+        " RETURNING 1"
+    )
+    assert outage.turn() == 4
+    assert {row["status"] for row in outage.rows()} == {"succeeded"}
+
+
+def test_a_transaction_looks_at_so_many_rows_and_never_at_the_same_ones_again(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "LOOK_AT", 5)
+    monkeypatch.setattr(recovery, "LOOKS", 1)
+    outage.fail(12)
+    outage.world.rows("UPDATE deliveries SET unscheduled = 10 WHERE sequence <= 11 RETURNING 1")
+    outage.world.rows(
+        "UPDATE deliveries SET next_attempt_at = created_at + interval '20 h' RETURNING 1"
+    )
+    outage.answer = OK
+    outage.probe()
+    through = [outage.lane()["recovered_through"]]
+    for _ in range(3):
+        outage.turn()
+        through.append(outage.lane()["recovered_through"])
+    assert through == sorted(through)
+    assert outage.lane()["recovering"] == 0
+    assert [row["status"] for row in outage.rows()] == [
+        *["retrying"] * 11,
+        *["succeeded"] * 2,
+    ]

@@ -1,0 +1,141 @@
+"""A signing key is revoked: what it signed counts only if others had seen it before."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.core import signing_keys, tenants
+from app.dev.tsa import KeyType, TimestampAuthority
+from app.ledger.policy import Policy
+from app.lib.timestamps import read_certificates
+from app.settings import Settings
+from tests.support.anchoring import put_line, put_stamp
+from tests.support.api import FreshTenant, serving
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.logs import new_world
+from tests.support.packing import Packer, files_in, opened_runtime
+from tests.support.secrets import MASTER_KEYS
+from tests.support.verifying import Answer, answer
+from tests.support.witnesses import Witness
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
+
+
+@pytest.fixture(scope="module")
+def witness() -> Witness:
+    return Witness("one.test")
+
+
+@pytest.fixture
+def own(
+    log_settings: Settings,
+    log_owner: Engine,
+    tmp_path: Path,
+    authority: TimestampAuthority,
+    witness: Witness,
+) -> Iterator[Packer]:
+    """Return a packer with a log and keys of its own."""
+    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
+    roots = read_certificates(authority.ca_file.read_bytes())
+    trusting = replace(log_settings, tsa_ca_file=roots, witness_policy=policy)
+    with (
+        new_world(trusting, log_owner, tmp_path) as world,
+        serving(trusting) as api,
+        opened_runtime(trusting) as runtime,
+    ):
+        tenant = FreshTenant(*tenants.create(world.database, MASTER_KEYS, "the test's tenant"))
+        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.keeper())
+
+
+def an_hour_older(owner: Engine) -> datetime:
+    """Have the current key made an hour ago; return when. A timestamp has whole seconds."""
+    earlier = "UPDATE signing_keys SET created_at = created_at - interval '1 hour'"
+    with owner.begin() as connection:
+        found = connection.scalar(
+            text(f"{earlier} WHERE purpose = 'bundle' AND retired_at IS NULL RETURNING created_at")
+        )
+    assert isinstance(found, datetime)
+    return found
+
+
+def revoke(own: Packer, record: dict[str, Any], since: datetime | None = None) -> str | None:
+    with own.runtime.database.across_tenants() as session:
+        key_id = record["bundle"]["key_id"]
+        return signing_keys.revoke(session, MASTER_KEYS, key_id, "it leaked", since).successor
+
+
+def checked(own: Packer, pack: bytes, folder: Path, authority: TimestampAuthority) -> Answer:
+    """Check a pack as an auditor does who trusts the authority alone."""
+    (folder / "pack.zip").write_bytes(pack)
+    (folder / "keys.json").write_bytes(own.api().get("/.well-known/jwks.json").data)
+    key = own.api().get("/v1/log/key").text
+    (folder / "policy").write_text(f"log {key}quorum none\n")
+    options = ["--policy", folder / "policy", "--tsa-ca", authority.ca_file]
+    return answer(folder / "pack.zip", "--key", folder / "keys.json", *options)
+
+
+def test_a_pack_by_a_revoked_key_is_not_given_out_and_made_anew(
+    own: Packer, log_owner: Engine, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    before = own.built(record)
+    new = revoke(own, record)
+    assert own.ask(record).status_code == 202
+    own.work()
+    taken = own.ask(record)
+    assert taken.headers["x-service-evidence"] == "current"
+    manifest = json.loads(files_in(taken.data)["manifest.json"])
+    assert manifest["pack_key_id"] == new != record["bundle"]["key_id"]
+    found = checked(own, taken.data, tmp_path, authority)
+    assert (found.code, found.verdicts["time of bundle.sig"]) == (0, "VALID"), found.text
+    kept = checked(own, before, tmp_path, authority)
+    assert (kept.code, kept.verdicts["pack-key.pem"]) == (0, "NOT CHECKED"), kept.text
+
+
+def test_a_record_that_nobody_had_seen_before_its_key_was_revoked_verifies_no_more(
+    own: Packer, log_owner: Engine, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    revoke(own, record, an_hour_older(log_owner))
+    found = checked(own, own.built(record), tmp_path, authority)
+    assert found.of("INVALID") == ["time of bundle.sig"], found.text
+    assert "(it leaked)" in found.text
+
+
+def test_a_pack_takes_what_others_saw_before_its_bundle_s_key_was_revoked(
+    own: Packer,
+    log_owner: Engine,
+    authority: TimestampAuthority,
+    witness: Witness,
+    tmp_path: Path,
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    with log_owner.connect() as connection:
+        seen = connection.scalar(text("SELECT gen_time FROM checkpoint_timestamps"))
+    assert isinstance(seen, datetime)
+    until(lambda: time.time() >= seen.timestamp() + 1, LONG_ENOUGH)
+    own.record()
+    put_stamp(log_owner, authority)
+    put_line(log_owner, witness)
+    later = own.built(record)
+    assert json.loads(files_in(later)["anchor.json"])["cosignatures"], "what ranks best"
+    an_hour_older(log_owner)
+    revoke(own, record, seen)
+    after = own.built(record)
+    assert json.loads(files_in(after)["anchor.json"])["cosignatures"] == []
+    found = checked(own, after, tmp_path, authority)
+    assert (found.code, found.verdicts["time of bundle.sig"]) == (0, "VALID"), found.text
+    assert checked(own, later, tmp_path, authority).of("INVALID") == ["time of bundle.sig"]

@@ -1,0 +1,76 @@
+"""The HTTP API as a key's holder calls it, and applications with settings of their own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.api.services import EXTENSION
+from app.settings import Settings
+from app.web import create_app
+
+
+@dataclass(frozen=True)
+class FreshTenant:
+    """A tenant nobody else uses, with the text of its root admin key."""
+
+    id: UUID
+    root_key: str
+
+
+class Answer(TestResponse):
+    """An answer whose JSON is there: what a test expects of it, it asserts."""
+
+    json: Any
+
+
+class Api:
+    """The HTTP API as one key's holder sees it."""
+
+    def __init__(self, client: FlaskClient, key: str | None) -> None:
+        self._client = client
+        self._key = key
+
+    def request(self, method: str, path: str, **options: Any) -> Answer:
+        """Send one request; extra keyword arguments are the test client's."""
+        headers = dict(options.pop("headers", {}))
+        if self._key is not None:
+            headers.setdefault("Authorization", f"Bearer {self._key}")
+        # As a server does: the answer is read to its end, and the application told that it was.
+        options.setdefault("buffered", True)
+        return cast(Answer, self._client.open(path, method=method, headers=headers, **options))
+
+    def get(self, path: str, **options: Any) -> Answer:
+        """GET `path`."""
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> Answer:
+        """POST `json` to `path`, or no body."""
+        if json is not None:
+            options["json"] = json
+        return self.request("POST", path, **options)
+
+    def patch(self, path: str, json: Any, **options: Any) -> Answer:
+        """PATCH `path` with `json`."""
+        return self.request("PATCH", path, json=json, **options)
+
+    def delete(self, path: str, **options: Any) -> Answer:
+        """DELETE `path`."""
+        return self.request("DELETE", path, **options)
+
+
+ApiOf = Callable[..., Api]
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[ApiOf]:
+    """An application with settings of its own; yields a maker of callers: `api()` has no key."""
+    created = create_app(settings)
+    try:
+        yield lambda key=None: Api(created.test_client(), key)
+    finally:
+        created.extensions[EXTENSION].close()

@@ -1,0 +1,60 @@
+"""Makes records old and lets what is due expire, as the clock and a worker would."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core import jobs
+from app.core.record import expiry
+from app.database import Database
+from tests.support.api import FreshTenant
+
+
+class Expirer:
+    """One tenant's expiry, without clock and broker."""
+
+    def __init__(self, database: Database, owner: Engine, tenant: FreshTenant) -> None:
+        self._database = database
+        self._owner = owner
+        self._tenant = tenant
+
+    def age(self, record: dict[str, Any], *, days: float) -> None:
+        """Let a record have been made so long ago."""
+        with self._owner.begin() as connection:
+            connection.execute(
+                text(
+                    "UPDATE records SET created_at = clock_timestamp() - make_interval(secs => :s)"
+                    " WHERE id = :id"
+                ),
+                {"s": days * 86400, "id": ids.parse("rec", record["id"])},
+            )
+
+    def look(self) -> UUID | None:
+        """Look what is due, as the clock's entry does; return the job's id."""
+        with self._database.transaction(self._tenant.id) as session:
+            job = expiry.look(session, self._tenant.id)
+            return None if job is None else job.id
+
+    def finish(self, job_id: UUID) -> dict[str, Any]:
+        """Take every step that is left of a job; return its progress."""
+        while True:
+            with self._database.transaction(self._tenant.id) as session:
+                job = jobs.claim(session, self._tenant.id, job_id)
+                assert job is not None
+                step = expiry.step(session, self._tenant.id, job)
+                assert jobs.advance(session, job, step)
+            if step.cursor is None:
+                return dict(step.progress)
+
+    def run(self) -> dict[str, Any] | None:
+        """Look and finish; None when nothing was due."""
+        job_id = self.look()
+        return None if job_id is None else self.finish(job_id)
+
+    def bundles(self) -> set[str]:
+        """Return the ids of the records that have a bundle."""
+        with self._database.transaction(self._tenant.id) as session:
+            found = session.scalars(text("SELECT record_id FROM bundles"))
+            return {ids.text("rec", each) for each in found}

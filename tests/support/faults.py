@@ -1,0 +1,90 @@
+"""What tests do to a Valkey and to clocks, and how they wait: for a condition, with a guard."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from app.dev.valkey import EmbeddedValkey
+
+
+class Hands:
+    """A clock that stands still until a test sets it forward."""
+
+    def __init__(self) -> None:
+        self._now = 1_000.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def forward(self, seconds: float) -> None:
+        """Let so many seconds have passed."""
+        self._now += seconds
+
+
+class OwnValkey:
+    """A Valkey that one test may freeze, kill and empty."""
+
+    def __init__(self, folder: Path, also_on: IPv4Interface | None = None) -> None:
+        self._server = EmbeddedValkey(folder, also_on=also_on)
+        self._server.start()
+        self.url = self._server.url
+        # Its stubs say of each answer that it may be anything.
+        self.client: Any = redis.Redis.from_url(self.url)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the server's process for a while: connections stand, nothing answers."""
+        pid = int(self.client.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def away(self, *, emptied: bool = False) -> Iterator[None]:
+        """Stop the server for a while; `emptied` loses all it held."""
+        self._server.stop()
+        yield
+        if emptied:
+            shutil.rmtree(self._server.folder / "appendonlydir")
+        self._server.start()
+
+    def forget(self) -> None:
+        """Lose all that it holds and has counted, and every connection but this one.
+
+        What a test forbade is allowed again.
+        """
+        self.client.execute_command("ACL SETUSER default allchannels allkeys allcommands")
+        self.client.client_kill_filter(_type="normal", skipme=True)
+        self.client.client_kill_filter(_type="pubsub", skipme=True)
+        self.client.flushall()
+        self.client.script_flush()
+        self.client.config_resetstat()
+
+    def close(self) -> None:
+        """End the server."""
+        self.client.close()
+        self._server.stop()
+
+
+# A guard, no measure: a slow machine that does much else takes long for what is soon done.
+LONG_ENOUGH = 90.0
+
+
+def until(condition: Callable[[], object], seconds: float = LONG_ENOUGH) -> float:
+    """Wait until `condition()` is true and return the seconds it took; fail after `seconds`."""
+    began = time.monotonic()
+    while not condition():
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds} s"
+        time.sleep(0.005)
+    return time.monotonic() - began

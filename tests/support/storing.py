@@ -1,0 +1,24 @@
+"""Looks at what a tenant has stored: as it is counted, and as it lies in the tables."""
+
+from uuid import UUID
+
+from sqlalchemy import text
+
+from app.core.record import storage
+from app.core.record.storage import Stored
+from app.database import Database
+
+_KEPT = "SELECT (SELECT count(*) FROM records), (SELECT coalesce(sum(size), 0) FROM bundles)"
+
+
+def counted(database: Database, tenant_id: UUID) -> Stored:
+    """Return what is counted."""
+    with database.transaction(tenant_id) as session:
+        return storage.of_each(session).get(tenant_id, Stored(0, 0))
+
+
+def kept(database: Database, tenant_id: UUID) -> Stored:
+    """Return what there is."""
+    with database.transaction(tenant_id) as session:
+        records, size = session.execute(text(_KEPT)).one()
+        return Stored(records, int(size))

@@ -1,0 +1,1 @@
+"""Units that need no server, or one of their own."""

@@ -1,0 +1,126 @@
+"""How many POSTs a lane may have out: grown by good answers, halved by overload."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.delivery.concurrency import AT_FIRST, CLAIM_MOST, Concurrency, after, claim_size
+from app.core.delivery.retries import Blame, Verdict
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+FRESH = Concurrency()
+MOST = 16
+
+
+@dataclass(frozen=True)
+class Attempt:
+    verdict: Verdict
+    status_code: int | None
+    total_ms: float | None = 5.0
+    started_at: datetime = NOW
+    ended_at: datetime = NOW
+
+
+GOOD = Attempt(Verdict("succeeded", Blame.NOBODY), 200)
+TIMEOUT = Attempt(Verdict("retrying", Blame.ENDPOINT), None, 15_000.0)
+TOO_MANY = Attempt(Verdict("retrying", Blame.ENDPOINT), 429)
+BROKEN = Attempt(Verdict("retrying", Blame.ENDPOINT), 500)
+NOT_FOUND = Attempt(Verdict("retrying", Blame.DELIVERY), 404)
+LOST = Attempt(Verdict("retrying", Blame.US), None, None)
+LATER = NOW + timedelta(seconds=20)
+
+
+def overloaded(allowed: int, at: datetime = NOW) -> Concurrency:
+    return Concurrency(allowed, halved_at=at)
+
+
+def test_a_new_lane_has_all_of_sixteen_within_ten_good_answers() -> None:
+    known = FRESH
+    for _ in range(10):
+        known = after(known, [GOOD], MOST)
+    assert (FRESH.concurrency, known.concurrency) == (AT_FIRST, MOST)
+
+
+def test_slow_start_counts_answers_and_not_batches() -> None:
+    assert after(FRESH, [GOOD] * 5, MOST).concurrency == 12
+
+
+@pytest.mark.parametrize(
+    "failure", [TIMEOUT, TOO_MANY, *(replace(TOO_MANY, status_code=s) for s in (502, 503, 504))]
+)
+def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempt) -> None:
+    known = after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST)
+    assert (known.concurrency, known.halved_at) == (MOST // 2, NOW)
+
+
+@pytest.mark.parametrize("failure", [BROKEN, NOT_FOUND, LOST])
+def test_what_tells_of_no_overload_changes_nothing(failure: Attempt) -> None:
+    assert after(overloaded(5), [failure], MOST).concurrency == 5
+    assert after(FRESH, [failure], MOST).concurrency == AT_FIRST
+
+
+def test_after_an_overload_a_batch_of_good_answers_allows_one_more() -> None:
+    assert after(overloaded(4), [GOOD] * 9, MOST).concurrency == 5
+
+
+def test_posts_that_were_out_together_and_fail_one_by_one_halve_once() -> None:
+    known = Concurrency(MOST)
+    for second in range(MOST):
+        late = replace(TIMEOUT, ended_at=NOW + timedelta(seconds=15 + second))
+        known = after(known, [late], MOST)
+    assert known.concurrency == MOST // 2
+    again = replace(TIMEOUT, started_at=LATER, ended_at=LATER + timedelta(seconds=15))
+    assert after(known, [again], MOST).concurrency == MOST // 4
+
+
+def test_a_lower_max_in_flight_lowers_what_is_allowed() -> None:
+    assert after(Concurrency(MOST), [GOOD], 1).concurrency == 1
+    assert after(Concurrency(MOST), [], 3).concurrency == 3
+    assert after(Concurrency(MOST), [TIMEOUT], 4).concurrency == 2
+
+
+def test_the_latency_follows_a_receiver_that_drifts_within_a_few_answers() -> None:
+    known = after(FRESH, [GOOD], MOST)
+    assert known.latency_ms == 5.0
+    slow = replace(GOOD, total_ms=1100.0)
+    known = after(known, [slow] * 3, MOST)
+    assert claim_size(known.latency_ms) == 1
+    known = after(known, [GOOD] * 30, MOST)
+    assert claim_size(known.latency_ms) == CLAIM_MOST
+
+
+def test_only_answers_tell_how_long_answers_take() -> None:
+    known = after(FRESH, [TIMEOUT, LOST], MOST)
+    assert known.latency_ms is None
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "rows"),
+    [(None, 1), (0.0, 50), (1.0, 50), (10.0, 50), (50.0, 10), (100.0, 5), (500.0, 1), (9e6, 1)],
+)
+def test_a_claim_is_what_can_be_sent_in_half_a_second(latency_ms: float, rows: int) -> None:
+    assert claim_size(latency_ms) == rows
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([GOOD, TIMEOUT, TOO_MANY, BROKEN, NOT_FOUND, LOST]),
+            max_size=20,
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 64),
+)
+def test_no_history_allows_less_than_one_or_more_than_max_in_flight(
+    batches: list[list[Attempt]], most: int
+) -> None:
+    known = FRESH
+    for number, batch in enumerate(batches):
+        at = NOW + timedelta(seconds=number)
+        known = after(known, [replace(a, started_at=at, ended_at=at) for a in batch], most)
+        assert 1 <= known.concurrency <= most
+        assert known.latency_ms is None or 0 <= known.latency_ms <= 15_000

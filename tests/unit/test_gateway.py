@@ -1,0 +1,294 @@
+"""A WSGI application behind the gateway: what it is given, what leaves, and who waits for whom."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from app.lib.gateway.answers import PIECE
+from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace
+from app.lib.gateway.environ import environ
+from app.lib.gateway.gateway import AGAIN, SMALL_BODY, Gateway, Limits
+from app.lib.gateway.streams import BodyWanted, Pending
+from app.lib.shares import NoShare, Shares
+
+Environ = dict[str, Any]
+LONG = Pace(seconds=600, rate=1)
+# Over before anybody could send or read.
+NO_TIME = Pace(seconds=0.001, rate=1e12)
+LARGE = SMALL_BODY + 1
+
+
+class Exchange:
+    """One request as an ASGI server passes it on: what has come of its body, and what was sent."""
+
+    def __init__(self, method: str = "GET", path: str = "/", *headers: tuple[bytes, bytes]) -> None:
+        self.scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"a=%20b",
+            "headers": list(headers),
+            "server": ("127.0.0.1", "8000"),
+            "client": ("127.0.0.1", "9"),
+        }
+        self.arrived: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
+        self.asked = 0
+        self.reads = True
+
+    def with_body(self, *pieces: bytes, ends: bool = True) -> "Exchange":
+        """Let the body come in pieces; without its end the sender falls silent after them."""
+        last = len(pieces) - 1
+        self.arrived = [
+            {"type": "http.request", "body": piece, "more_body": not ends or number < last}
+            for number, piece in enumerate(pieces)
+        ]
+        return self
+
+    async def receive(self) -> dict[str, Any]:
+        """Return what comes next, or wait for ever."""
+        self.asked += 1
+        if not self.arrived:
+            await asyncio.Event().wait()
+        return self.arrived.pop(0)
+
+    async def send(self, message: Any) -> None:
+        """Take a part of the answer; a reader that does not read takes the head alone."""
+        if not self.reads and message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        """The status of the answer."""
+        return int(self.sent[0]["status"])
+
+    @property
+    def body(self) -> bytes:
+        """The body of the answer, as far as it was sent."""
+        return b"".join(message["body"] for message in self.sent[1:])
+
+
+def served(
+    exchange: Exchange,
+    application: Callable[[Environ, Callable[..., Any]], Iterable[bytes]],
+    *,
+    body: Pace = LONG,
+    answer: Pace = LONG,
+    memory: Shares | None = None,
+) -> Exchange:
+    """Serve one request."""
+    limits = Limits(body, answer, memory or Shares(2**30, 2**30))
+    gateway = Gateway(application, 2, limits)
+    asyncio.run(gateway(exchange.scope, exchange.receive, exchange.send))
+    return exchange
+
+
+def echo(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer with the body; one that is not there is wanted, and an error is named."""
+    if isinstance(made["wsgi.input"], Pending):
+        raise BodyWanted(10 * LARGE, "somebody")
+    try:
+        body = made["wsgi.input"].read()
+    except (BodyTooSlow, BodyCutShort, NoShare) as error:
+        start("400 Bad Request", [])
+        return [type(error).__name__.encode()]
+    start("200 OK", [("X-Again", str(AGAIN in made))])
+    return [body]
+
+
+def test_the_environ_says_what_the_request_says() -> None:
+    exchange = Exchange(
+        "POST",
+        "/a%2Fb/%C3%BC",
+        (b"content-type", b"text/plain"),
+        (b"content-length", b"3"),
+        (b"accept", b"a"),
+        (b"accept", b"b"),
+        (b"x-api-key", b"one"),
+        (b"x_api_key", b"another"),
+    )
+    made = environ(exchange.scope, None)
+    assert made["REQUEST_METHOD"] == "POST"
+    assert made["PATH_INFO"].encode("latin-1").decode() == "/a/b/ü"
+    assert made["QUERY_STRING"] == "a=%20b"
+    assert made["CONTENT_TYPE"] == "text/plain"
+    assert made["CONTENT_LENGTH"] == "3"
+    assert made["HTTP_ACCEPT"] == "a,b"
+    assert made["HTTP_X_API_KEY"] == "one"
+    assert made["REMOTE_ADDR"] == "127.0.0.1"
+
+
+def test_a_small_body_is_there_when_the_application_is_called() -> None:
+    sent = Exchange("POST", "/", (b"content-length", b"6")).with_body(b"abc", b"def")
+    assert served(sent, echo).body == b"abcdef"
+    assert (b"x-again", b"False") in sent.sent[0]["headers"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"content-length", str(LARGE).encode()),
+        (b"transfer-encoding", b"chunked"),
+        (b"expect", b"100-continue"),
+    ],
+)
+def test_a_late_body_is_read_when_the_application_wants_it(header: tuple[bytes, bytes]) -> None:
+    sent = Exchange("POST", "/", header).with_body(b"x" * LARGE)
+    assert served(sent, echo).body == b"x" * LARGE
+    assert (b"x-again", b"True") in sent.sent[0]["headers"]
+
+
+def test_a_late_body_that_nobody_wants_is_not_read() -> None:
+    def refuse(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        start("401 Unauthorized", [])
+        return [b"no"]
+
+    sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode()))
+    assert served(sent, refuse).status == 401
+    assert sent.asked == 0
+
+
+def test_a_body_is_read_no_further_than_it_is_of_use() -> None:
+    sent = Exchange("POST", "/", (b"transfer-encoding", b"chunked"))
+    sent.with_body(*[b"x" * LARGE] * 100)
+    assert 10 * LARGE < len(served(sent, echo).body) <= 11 * LARGE
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_body_that_stops_is_given_up_and_its_connection_closed(size: int) -> None:
+    sent = Exchange("POST", "/", (b"content-length", str(size).encode()))
+    sent.with_body(b"x", ends=False)
+    assert served(sent, echo, body=NO_TIME).body == b"BodyTooSlow"
+    assert (b"connection", b"close") in sent.sent[0]["headers"]
+
+
+def test_a_body_that_breaks_off_is_told_from_a_whole_one() -> None:
+    sent = Exchange("POST", "/", (b"content-length", b"10")).with_body(b"x", ends=False)
+    sent.arrived.append({"type": "http.disconnect"})
+    assert served(sent, echo).body == b"BodyCutShort"
+
+
+def test_a_late_body_without_memory_is_refused_unread() -> None:
+    memory = Shares(LARGE, LARGE)
+    memory.take("another", LARGE)
+    sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode()))
+    assert served(sent, echo, memory=memory).body == b"NoShare"
+    assert sent.asked == 0
+    memory.give_back("another", LARGE)
+    sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode())).with_body(b"x" * LARGE)
+    assert served(sent, echo, memory=memory).status == 200
+    memory.take("everything again", LARGE)
+
+
+class Stream:
+    """An answer of pieces, which knows how many were made, and when it was closed."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = iter(pieces)
+        self.made = 0
+        self.closed = False
+
+    def __call__(self, made: Environ, start: Callable[..., Any]) -> "Stream":
+        start("200 OK", [])
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self.made += 1
+            yield piece
+
+    def close(self) -> None:
+        """Hear that the answer has been sent or given up."""
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [b""],
+        [b"abc", b"", b"def"],
+        [b"x" * PIECE],
+        [b"x" * (PIECE + 1)],
+        [b"x" * (3 * PIECE)],
+        [b"x" * PIECE, b"y" * PIECE, b"z"],
+        [b"x" * 1_000] * 1_000,
+    ],
+)
+def test_an_answer_leaves_whole_and_in_pieces_that_are_not_large(pieces: list[bytes]) -> None:
+    stream = Stream(*pieces)
+    exchange = served(Exchange(), stream)
+    assert exchange.body == b"".join(pieces)
+    assert all(len(message["body"]) <= PIECE for message in exchange.sent[1:])
+    more = [message.get("more_body", False) for message in exchange.sent[1:]]
+    assert more == [True] * (len(more) - 1) + [False]
+    assert stream.closed
+
+
+def test_a_reader_that_reads_nothing_has_nothing_more_made_and_is_given_up() -> None:
+    stream = Stream(*[b"x" * PIECE] * 10)
+    exchange = Exchange()
+    exchange.reads = False
+    served(exchange, stream, answer=NO_TIME)
+    assert stream.made == 1
+    assert stream.closed
+
+
+def test_readers_that_read_nothing_hold_no_thread() -> None:
+    def stream(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        return iter([b"x" * PIECE] * 10)
+
+    async def scene() -> None:
+        gateway = Gateway(
+            stream,
+            1,
+            Limits(LONG, LONG, Shares(1, 1)),
+        )
+        slow = [Exchange() for _ in range(20)]
+        for exchange in slow:
+            exchange.reads = False
+        tasks = [asyncio.create_task(serve(gateway, exchange)) for exchange in slow]
+        quick = Exchange()
+        await serve(gateway, quick)
+        assert len(quick.body) == 10 * PIECE
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
+    go_on = threading.Event()
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] != "/healthz":
+            go_on.wait(60)
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> None:
+        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent={"/healthz"})
+        others = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(5)]
+        urgent = Exchange(path="/healthz")
+        await serve(gateway, urgent)
+        assert urgent.body == b"ok"
+        assert not any(task.done() for task in others)
+        go_on.set()
+        await asyncio.gather(*others)
+
+    asyncio.run(scene())
+
+
+async def serve(gateway: Gateway, exchange: Exchange) -> None:
+    """Serve one request of several."""
+    await gateway(exchange.scope, exchange.receive, exchange.send)

@@ -1,0 +1,57 @@
+"""What `make test` does with its two passes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.__main__ import run
+
+ONE_FAILS = """
+import pathlib, pytest
+
+def test_that_fails():
+    assert False
+
+def test_that_passes():
+    pass
+
+@pytest.mark.stacks
+def test_of_the_second_pass():
+    pathlib.Path("second").touch()
+"""
+
+
+# Those that the product's tests need only make each of these slow to begin.
+BARE = ("-p", "no:schemathesis", "-p", "no:hypothesispytest", "-p", "no:xdist")
+PASSES = ((*BARE, "-m", "not stacks"), (*BARE, "-m", "stacks"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.pytest.ini_options]\nmarkers = ['stacks: in the second pass']\n"
+    )
+    return tmp_path
+
+
+def test_the_second_pass_runs_after_one_that_failed_and_the_last_line_says_what_failed(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "test_it.py").write_text(ONE_FAILS)
+    assert run(PASSES, 7, project) == 1
+    assert (project / "second").exists()
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert last == (
+        "make test: 1 failed: test_it.py::test_that_fails;"
+        " run just these: .venv/bin/pytest --last-failed --randomly-seed=7"
+    )
+
+
+def test_a_pass_that_could_not_begin_is_named_with_its_exit_code(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--nonsense'\n")
+    assert run(PASSES[:1], 7, project) == 1
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert last.startswith("make test: did not finish: pytest -p no:")
+    assert "(exit code 4)" in last

@@ -1,0 +1,38 @@
+"""Shares of what is scarce: so much in all, so much for one owner, something for each."""
+
+import pytest
+
+from app.lib.shares import NoShare, Shares
+
+
+def test_one_owner_has_its_share_and_no_more() -> None:
+    shares = Shares(total=10, each=4)
+    shares.take("a", 3)
+
+    with pytest.raises(NoShare):
+        shares.take("a", 2)
+    shares.take("b", 4)
+
+
+def test_all_owners_together_have_the_whole_and_no_more() -> None:
+    shares = Shares(total=10, each=6)
+    shares.take("a", 6)
+
+    with pytest.raises(NoShare):
+        shares.take("b", 5)
+    shares.take("b", 4)
+
+
+def test_what_is_larger_than_everything_is_given_to_an_owner_when_nothing_is_held() -> None:
+    shares = Shares(total=10, each=4)
+    with shares.held("a", 11), pytest.raises(NoShare):
+        shares.take("b", 1)
+    shares.take("b", 1)
+
+
+def test_what_was_given_back_can_be_had_again() -> None:
+    shares = Shares(total=4, each=4)
+    for _ in range(3):
+        with shares.held("a", 4):
+            pass
+    shares.take("a", 4)

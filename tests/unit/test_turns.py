@@ -1,0 +1,117 @@
+"""Turns at a scarce place: who comes once does not wait for all that another has sent before."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from app.lib.gateway.turns import Turns
+
+
+class Scene:
+    """Callers at some places; each stays until it is told to leave."""
+
+    def __init__(self, places: int, each: int) -> None:
+        self.turns = Turns(places, each)
+        self.inside: list[str] = []
+        self._leave: list[asyncio.Event] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def comes(self, caller: str, times: int = 1) -> None:
+        """Let a caller come; return once all that can be let in are in."""
+        for _ in range(times):
+            leave = asyncio.Event()
+            self._tasks.append(asyncio.create_task(self._stay(caller, leave)))
+        await asyncio.sleep(0)
+
+    async def first_leaves(self) -> None:
+        """Have the one leave who has been in for longest."""
+        self._leave.pop(0).set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def ends(self) -> None:
+        """End everybody."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stay(self, caller: str, leave: asyncio.Event) -> None:
+        async with self.turns.turn(caller):
+            self.inside.append(caller)
+            self._leave.append(leave)
+            await leave.wait()
+
+
+def play(scene: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scene)
+
+
+def test_who_comes_once_is_next_whatever_others_have_sent_before() -> None:
+    async def story() -> None:
+        scene = Scene(places=2, each=2)
+        await scene.comes("loud", 100)
+        await scene.comes("quiet")
+        assert scene.inside == ["loud", "loud"]
+        await scene.first_leaves()
+        await scene.first_leaves()
+        assert scene.inside == ["loud", "loud", "loud", "quiet"]
+        await scene.ends()
+
+    play(story())
+
+
+def test_one_caller_leaves_places_free_for_others() -> None:
+    async def story() -> None:
+        scene = Scene(places=4, each=2)
+        await scene.comes("loud", 100)
+        assert scene.inside == ["loud"] * 2
+        await scene.comes("quiet")
+        await scene.comes("another")
+        assert scene.inside == ["loud"] * 2 + ["quiet", "another"]
+        await scene.comes("late")
+        await scene.first_leaves()
+        assert scene.inside[4:] == ["loud"]
+        await scene.first_leaves()
+        assert scene.inside[4:] == ["loud", "late"]
+        await scene.ends()
+
+    play(story())
+
+
+def test_who_gives_up_waiting_takes_no_place() -> None:
+    async def story() -> None:
+        scene = Scene(places=1, each=1)
+        await scene.comes("first")
+        waiting = asyncio.create_task(scene._stay("gone", asyncio.Event()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await scene.comes("next")
+        await scene.first_leaves()
+        assert scene.inside == ["first", "next"]
+        await scene.ends()
+        async with scene.turns.turn("anybody"):
+            pass
+
+    play(story())
+
+
+def test_who_is_let_in_and_gives_up_at_once_gives_its_place_back() -> None:
+    async def story() -> None:
+        turns = Turns(1, 1)
+        waiting: asyncio.Task[None]
+
+        async def wait() -> None:
+            async with turns.turn("gone"):
+                pass
+
+        async with turns.turn("first"):
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+        # It has been called, and is cancelled before it hears of it.
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        async with turns.turn("next"):
+            pass
+
+    play(story())
