@@ -158,6 +158,6 @@ def _services(settings: Settings) -> Services:
         verifier,
         damage,
         Room(limits.large_at_once, limits.large_waiting),
-        Shares(limits.answer_memory, limits.answer_memory // 2),
+        Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

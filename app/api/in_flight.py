@@ -11,12 +11,18 @@ from app.lib.shares import NoShare
 
 LARGE = 64 * 1024
 
+_FULL = (
+    "Too many large answers of this tenant, or of all, are on their way: read those that you have "
+    "begun, and try again in a moment."
+)
+
 
 @contextmanager
 def share(size: int) -> Iterator[None]:
     """Hold memory for `size` bytes of an answer; raises `Busy`.
 
-    It is counted for the key or the share link that reads, or for the public record.
+    It is counted for the key or the share link that reads, or for the public record, and with all
+    others of the record's tenant.
     """
     if size <= LARGE:
         yield
@@ -25,11 +31,11 @@ def share(size: int) -> Iterator[None]:
     found = admission()
     reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
     try:
-        here.answers.take(reader, size)
+        here.answers.take(reader, size, found.tenant_id)
     except NoShare:
         here.tally.add(metrics.WEB_REFUSED, "answer_memory")
-        raise Busy("Too much is on its way to you already: read those answers first.") from None
+        raise Busy(_FULL) from None
     try:
         yield
     finally:
-        here.answers.give_back(reader, size)
+        here.answers.give_back(reader, size, found.tenant_id)

@@ -36,3 +36,23 @@ def test_what_was_given_back_can_be_had_again() -> None:
         with shares.held("a", 4):
             pass
     shares.take("a", 4)
+
+
+def test_owners_of_one_group_leave_as_much_as_they_hold() -> None:
+    shares = Shares(total=12, each=6)
+    shares.take("a", 3, "tenant")
+    shares.take("b", 3, "tenant")
+
+    with pytest.raises(NoShare):
+        shares.take("c", 1, "tenant")
+    shares.take("d", 3, "other")
+    with pytest.raises(NoShare):
+        shares.take("e", 1, "other")
+    shares.take("f", 3, "third")
+
+
+def test_what_one_of_a_group_gives_back_another_of_it_can_have() -> None:
+    shares = Shares(total=4, each=2)
+    for owner in ("a", "b", "c"):
+        shares.take(owner, 2, "tenant")
+        shares.give_back(owner, 2, "tenant")
