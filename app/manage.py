@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from uuid import UUID
 
 from app import ids, logs, manage_tenants, migrations
 from app.core import signing_keys, tenants
@@ -19,9 +18,10 @@ from app.core.log.keeper import Keeper
 from app.core.sealed import resealing, usage
 from app.core.sealed import status as sealed_status
 from app.database import Database
-from app.errors import AuditChainBroken, Conflict, ServiceError
+from app.errors import Conflict, ServiceError
 from app.lib import api_keys
 from app.lib.sealing import MasterKeys
+from app.manage_tenants import tell_untold
 from app.settings import SettingError, Settings, load
 
 _GENERATORS: Mapping[str, Callable[[], str]] = {
@@ -229,7 +229,7 @@ def _log_succeed(arguments: argparse.Namespace) -> None:
         new = succession.succeed(keeper, settings.master_keys, force=arguments.force)
         for line in (f"the log is {new.generation.origin} now", *status.lines(keeper)):
             print(line)
-        _tell_untold(settings, database, new.untold)
+        tell_untold(settings, database, new.untold)
 
 
 def _require_yes(arguments: argparse.Namespace, what: str) -> None:
@@ -247,18 +247,7 @@ def _rotate_signing_key(_: argparse.Namespace) -> None:
         with database.across_tenants() as session:
             done = signing_keys.rotate(session, settings.master_keys)
         print(f"retired: {done.retired or 'none'}\ncurrent: {done.current}")
-        _tell_untold(settings, database, done.untold)
-
-
-def _tell_untold(
-    settings: Settings, database: Database, untold: Mapping[UUID, AuditChainBroken]
-) -> None:
-    """Name the broken chains that have no entry of what was just done."""
-    logs.configure(settings)
-    for tenant_id, error in untold.items():
-        breaks.found(database, tenant_id, error)
-        said = f"{error.detail} It has no entry of this; what was done is done for all tenants."
-        print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)
+        tell_untold(settings, database, done.untold)
 
 
 def _reason(text: str) -> str:
@@ -288,7 +277,7 @@ def _revoke_signing_key(arguments: argparse.Namespace) -> None:
                 session, settings.master_keys, key_id, reason, arguments.since
             )
         print(f"revoked: {key_id}" + (f"\ncurrent: {done.successor}" if done.successor else ""))
-        _tell_untold(settings, database, done.untold)
+        tell_untold(settings, database, done.untold)
 
 
 def _list_signing_keys(_: argparse.Namespace) -> None:

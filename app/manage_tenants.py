@@ -1,23 +1,30 @@
 """The commands `python -m app.manage tenant …`."""
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import TypeVar
 from uuid import UUID
 
-from app import ids
+from sqlalchemy.orm import Session
+
+from app import ids, logs
 from app.core import tenant_control, tenants
+from app.core.audit.verification import breaks
 from app.core.callers import Role
 from app.core.record import storage
 from app.core.record.storage import Stored
+from app.core.tenant_control import Act
 from app.database import Database, database_now
-from app.errors import Conflict
+from app.errors import AuditChainBroken, Conflict
 from app.settings import Settings
 
 Service = Callable[[], AbstractContextManager[tuple[Settings, Database]]]
 _MAX_NAME = 200
 _MAX_REASON = 500
+_Result = TypeVar("_Result")
 
 
 def add(parser: argparse.ArgumentParser, service: Service) -> None:
@@ -71,30 +78,58 @@ class _Commands:
                 print(f"{first}  {tenant.name}{state}")
 
     def suspend(self, arguments: argparse.Namespace) -> None:
-        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
-            changed = tenant_control.suspend(session, arguments.tenant, arguments.reason)
-        print("suspended" if changed else "it was suspended before: nothing was changed")
+        self._act(
+            arguments.tenant,
+            lambda session, tenant: tenant_control.suspend(session, tenant, arguments.reason),
+            {True: "suspended", False: "it was suspended before: nothing was changed"}.__getitem__,
+        )
 
     def resume(self, arguments: argparse.Namespace) -> None:
-        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
-            changed = tenant_control.resume(session, arguments.tenant)
-        print("resumed" if changed else "it was not suspended: nothing was changed")
+        self._act(
+            arguments.tenant,
+            tenant_control.resume,
+            {True: "resumed", False: "it was not suspended: nothing was changed"}.__getitem__,
+        )
 
     def revoke_keys(self, arguments: argparse.Namespace) -> None:
         if not arguments.yes:
             raise Conflict("say --yes if all its keys are to end: it cannot be taken back")
-        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
-            revoked = tenant_control.revoke_keys(session, arguments.tenant)
-        print(f"revoked {revoked} keys")
+        self._act(arguments.tenant, tenant_control.revoke_keys, "revoked {} keys".format)
 
     def mint(self, arguments: argparse.Namespace) -> None:
-        with self._service() as (_, database), database.transaction(arguments.tenant) as session:
+        def minted(session: Session, tenant_id: UUID) -> Act[str]:
             days = arguments.days
             expires_at = days and database_now(session) + timedelta(days=days)
-            key = tenant_control.mint(
-                session, arguments.tenant, arguments.name, arguments.role, expires_at
+            return tenant_control.mint(
+                session, tenant_id, arguments.name, arguments.role, expires_at
             )
-        print(f"key: {key}")
+
+        self._act(arguments.tenant, minted, "key: {}".format)
+
+    def _act(
+        self,
+        tenant_id: UUID,
+        act: Callable[[Session, UUID], Act[_Result]],
+        say: Callable[[_Result], str],
+    ) -> None:
+        """Do an act and say what came of it once it is committed; warn of a broken chain."""
+        with self._service() as (settings, database):
+            with database.transaction(tenant_id) as session:
+                done = act(session, tenant_id)
+            print(say(done.result))
+            if done.untold is not None:
+                tell_untold(settings, database, {tenant_id: done.untold})
+
+
+def tell_untold(
+    settings: Settings, database: Database, untold: Mapping[UUID, AuditChainBroken]
+) -> None:
+    """Name the broken chains that have no entry of what was just done."""
+    logs.configure(settings)
+    for tenant_id, error in untold.items():
+        breaks.found(database, tenant_id, error)
+        said = f"{error.detail} It has no entry of this; what was to be done is done."
+        print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)
 
 
 def _tenant(text: str) -> UUID:

@@ -1,12 +1,14 @@
 """An operator's way back into a tenant: suspend and resume it, revoke its keys, mint one.
 
 A suspended tenant's keys answer 403 and its share links and public records open nothing; its
-deliveries and digests wait. Nothing is lost: after `resume` all goes on.
+deliveries and digests wait. Nothing is lost: after `resume` all goes on. A broken audit chain stops
+no act: it has no entry of it then, and the act's `untold` says why.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import or_, select
@@ -15,11 +17,13 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
-from app.core.callers import OPERATOR, Role
+from app.core.callers import Role
 from app.database import cursor, database_now
-from app.errors import NotFound
+from app.errors import AuditChainBroken, NotFound
 from app.lib import api_keys
 from app.models import ApiKey, Tenant
+
+_Result = TypeVar("_Result")
 
 # In one statement a key that is being minted would be missed: who mints it holds its parent's row.
 _SUSPEND_KEYS = """
@@ -32,37 +36,44 @@ UPDATE api_keys SET revoked_at = NULL, suspended_at = NULL
 """
 
 
-def suspend(session: Session, tenant_id: UUID, reason: str | None) -> bool:
-    """Suspend a tenant; return False where it was suspended before.
+@dataclass(frozen=True)
+class Act(Generic[_Result]):
+    """What was done, and the break of a chain that has no entry of it."""
+
+    result: _Result
+    untold: AuditChainBroken | None = None
+
+
+def suspend(session: Session, tenant_id: UUID, reason: str | None) -> Act[bool]:
+    """Suspend a tenant; the result is False where it was suspended before.
 
     Raises `NotFound` for no tenant. Locks every key of the tenant until the transaction ends.
     """
     tenant = _locked(session, tenant_id)
     if tenant.suspended_at is not None:
-        return False
+        return Act(result=False)
     tenant.suspended_at = database_now(session)
     while cursor(session).execute(_SUSPEND_KEYS, (tenant_id,)).rowcount:
         pass
-    _record(session, tenant_id, "tenant.suspend", {} if reason is None else {"reason": reason})
-    return True
+    details = {} if reason is None else {"reason": reason}
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.suspend", details))
 
 
-def resume(session: Session, tenant_id: UUID) -> bool:
-    """Resume a suspended tenant; return False where it was none. Raises `NotFound`.
+def resume(session: Session, tenant_id: UUID) -> Act[bool]:
+    """Resume a suspended tenant; the result is False where it was none. Raises `NotFound`.
 
     Keys that were revoked before it was suspended, or meanwhile, stay revoked.
     """
     tenant = _locked(session, tenant_id)
     if tenant.suspended_at is None:
-        return False
+        return Act(result=False)
     tenant.suspended_at = None
     cursor(session).execute(_RESUME_KEYS, (tenant_id,))
-    _record(session, tenant_id, "tenant.resume", {})
-    return True
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.resume", {}))
 
 
-def revoke_keys(session: Session, tenant_id: UUID) -> int:
-    """Revoke every key of a tenant for good; return how many were not revoked yet.
+def revoke_keys(session: Session, tenant_id: UUID) -> Act[int]:
+    """Revoke every key of a tenant for good; the result is how many were not revoked yet.
 
     Raises `NotFound`.
     """
@@ -73,15 +84,14 @@ def revoke_keys(session: Session, tenant_id: UUID) -> int:
             key.revoked_at, key.suspended_at = database_now(session), None
         session.flush()
         revoked += good
-    for key in revoked:
-        _record_key(session, key, "key.revoke", {"name": key.name})
-    return len(revoked)
+    breaks = [_record_key(session, key, "key.revoke", {"name": key.name}) for key in revoked]
+    return Act(len(revoked), breaks[0] if breaks else None)
 
 
 def mint(
     session: Session, tenant_id: UUID, name: str, role: Role, expires_at: datetime | None
-) -> str:
-    """Mint a key without a pin; return its text, which is not kept. Raises `NotFound`.
+) -> Act[str]:
+    """Mint a key without a pin; the result is its text, which is not kept. Raises `NotFound`.
 
     One of a suspended tenant is suspended too.
     """
@@ -101,8 +111,8 @@ def mint(
     session.add(key)
     session.flush()
     expiry = {} if expires_at is None else {"expires_at": rfc3339(expires_at)}
-    _record_key(session, key, "key.mint", {"name": name, "role": str(role), **expiry})
-    return key_text
+    details = {"name": name, "role": str(role), **expiry}
+    return Act(key_text, _record_key(session, key, "key.mint", details))
 
 
 def _locked(session: Session, tenant_id: UUID) -> Tenant:
@@ -122,11 +132,15 @@ def _lock_good_keys(session: Session, tenant_id: UUID) -> list[ApiKey]:
     return list(session.scalars(query.with_for_update()).all())
 
 
-def _record(session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any]) -> None:
+def _record(
+    session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any]
+) -> AuditChainBroken | None:
     target = ("tenant", ids.text("ten", tenant_id))
-    chain.append(session, tenant_id, OPERATOR, action, target=target, details=details)
+    return chain.append_if_whole(session, tenant_id, action, target=target, details=details)
 
 
-def _record_key(session: Session, key: ApiKey, action: str, details: Mapping[str, Any]) -> None:
+def _record_key(
+    session: Session, key: ApiKey, action: str, details: Mapping[str, Any]
+) -> AuditChainBroken | None:
     target = ("key", ids.text("key", key.id))
-    chain.append(session, key.tenant_id, OPERATOR, action, target=target, details=details)
+    return chain.append_if_whole(session, key.tenant_id, action, target=target, details=details)

@@ -127,6 +127,23 @@ def test_a_second_rotation_goes_on_as_the_first(site: Site, run: Manage) -> None
     assert site.actions(site.tenants[0])[-2:] == ["signing_key.rotate"] * 2
 
 
+@pytest.mark.parametrize("command", ["suspend", "mint", "revoke-keys", "resume"])
+def test_an_operator_s_act_on_the_tenant_of_a_broken_chain_goes_on(
+    site: Site, run: Manage, command: str
+) -> None:
+    victim = ids.text("ten", site.victim.id)
+    before = site.actions(site.victim)
+    if command == "resume":
+        run("tenant", "suspend", victim)
+    arguments = {"revoke-keys": ["--yes"]}.get(command, [])
+    status, said = run("tenant", command, *arguments, victim)
+    assert status == 0
+    assert said.startswith(("suspended\n", "key: svc_", "revoked 1 keys\n", "resumed\n"))
+    assert said.count(f"warning: {victim}: The audit chain is broken at entry ") == 1
+    assert site.actions(site.victim) == before
+    assert site.told() == "1 broken"
+
+
 def test_the_tenant_s_own_act_is_refused_in_words(site: Site) -> None:
     app = create_app(site.settings)
     api = Api(app.test_client(), site.victim.root_key)

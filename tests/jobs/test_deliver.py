@@ -69,7 +69,7 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
         webhook, _ = world.webhook(receiver.url())
         world.emit(2)
         with database.transaction(world.tenant_id) as session:
-            assert tenant_control.suspend(session, world.tenant_id, None)
+            assert tenant_control.suspend(session, world.tenant_id, None).result
         world.turn(webhook)
         assert receiver.requests == []
         assert {(row["status"], row["attempts"]) for row in world.deliveries(webhook)} == {
@@ -78,7 +78,7 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
         assert world.books(webhook)["balanced"]
         assert webhook not in _swept(world)
         with database.transaction(world.tenant_id) as session:
-            assert tenant_control.resume(session, world.tenant_id)
+            assert tenant_control.resume(session, world.tenant_id).result
         assert webhook in _swept(world)
         world.turn(webhook)
         assert len(receiver.requests) == 2

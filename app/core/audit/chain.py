@@ -86,11 +86,29 @@ def append_to_all(
     """
     broken = {}
     for tenant_id in session.scalars(select(Tenant.id).order_by(Tenant.id)).all():
-        try:
-            append(session, tenant_id, OPERATOR, action, target=target, details=details)
-        except AuditChainBroken as error:
+        error = append_if_whole(session, tenant_id, action, target=target, details=details)
+        if error is not None:
             broken[tenant_id] = error
     return broken
+
+
+def append_if_whole(
+    session: Session,
+    tenant_id: UUID,
+    action: str,
+    *,
+    target: tuple[str, str],
+    details: Mapping[str, Any],
+) -> AuditChainBroken | None:
+    """Append an operator's act; return the error, and write nothing, where the chain is broken.
+
+    An operator needs their commands most when somebody has changed the database.
+    """
+    try:
+        append(session, tenant_id, OPERATOR, action, target=target, details=details)
+    except AuditChainBroken as error:
+        return error
+    return None
 
 
 def _unappendable(seq: int | None) -> AuditChainBroken:
