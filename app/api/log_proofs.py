@@ -27,8 +27,9 @@ blp = Blueprint(
 def read(args: dict[str, Any], record_id: str) -> Response:
     """Prove that a record is in the log
 
-    409 `log-pending` with `Retry-After` until a published checkpoint covers it: seconds at most.
-    It needs a key of the tenant or a share link of the record, and outlives the bundle.
+    409 `log-pending` with `Retry-After` until a published checkpoint covers it: seconds, or as long
+    as its witnesses take, where the service waits for them. It needs a key of the tenant or a share
+    link of the record, and outlives the bundle.
     """
     with admitted() as (session, found):
         return answer(proofs.of_leaf(session, records.leaf_hash(found.bundle_sha256)))

@@ -129,7 +129,8 @@ KINDS: Mapping[str, Kind] = {
     "log-pending": Kind(
         409,
         "Not in the log yet",
-        "The transparency log takes what is new every second. Repeat the request after the "
+        "The transparency log takes what is new every second. Where the service waits for its "
+        "witnesses, it publishes that once they have cosigned it. Repeat the request after the "
         "seconds that Retry-After names. If it stays so, /readyz says what keeps the log.",
     ),
     "log-rolled-back": Kind(

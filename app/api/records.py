@@ -72,7 +72,7 @@ def create(body: dict[str, Any]) -> Response:
     """Sign and keep a record of what an agent did.
 
     The body may have 8 MiB. The answer has the commitment to the signed bundle; its place in the
-    transparency log follows within seconds. A completed session takes no more records, and a
+    transparency log follows (`log-proof`). A completed session takes no more records, and a
     tenant that has stored all it may takes none (409 `storage-limit`).
     """
     new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})

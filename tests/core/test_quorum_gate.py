@@ -117,7 +117,7 @@ def test_of_a_candidate_nothing_is_served_and_nothing_proven(gated: Gated) -> No
     with gated.place.database.across_tenants(snapshot=True) as session:
         last = proofs.published(session)
         assert (last.checkpoint.size, proofs.newest(session)) == (3, last)
-        with pytest.raises(LogPending):
+        with pytest.raises(LogPending, match="once its witnesses have cosigned it"):
             proofs.of_leaf(session, leaf)
         with pytest.raises(LogPending):
             evidence.best(session, last, 3, None)

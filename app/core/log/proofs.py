@@ -155,7 +155,8 @@ def _place(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
     leaf = found[leaf_hash]
     if leaf is None:
         raise LogPending(
-            "This leaf has no place in the published log yet; it gets one within seconds."
+            "No published checkpoint covers this leaf yet. The next one does: within seconds, or "
+            "once its witnesses have cosigned it, where the service waits for them."
         )
     return leaf
 
