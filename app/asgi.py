@@ -47,18 +47,21 @@ def create_app() -> Gateway:
         application,
         web.threads,
         limits,
-        caller=partial(_caller, settings),
+        caller=partial(caller, settings),
         urgent=_URGENT,
         on_slow_reader=told,
     )
 
 
-def _caller(settings: Settings, scope: Scope) -> object:
+def caller(settings: Settings, scope: Scope) -> object:
     """Return the key that a request carries, good or not, or the address that it comes from."""
     sent = dict(scope["headers"])
     key = sent.get(b"authorization") or sent.get(b"x-api-key")
     if key:
         return key
     peer = (scope.get("client") or ("",))[0]
-    hops = sent.get(settings.proxy_header.lower().encode(), b"").decode("latin-1")
+    name = settings.proxy_header.lower().encode()
+    # A proxy may add a line of its own: several are one list (RFC 9110 section 5.3).
+    lines = [value for field, value in scope["headers"] if field == name]
+    hops = b",".join(lines).decode("latin-1")
     return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
