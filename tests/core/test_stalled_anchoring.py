@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import structlog
@@ -46,6 +47,7 @@ def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Pla
     assert place.count("log_leaves") == 1
     place.append(tenant)
     place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+    a_minute_later(place)
     place.stamp()
     assert [each.part for each in place.troubles()] == ["heads"]
 
@@ -57,6 +59,7 @@ def test_heads_that_nobody_anchors_are_told_by_the_oldest_entry(place: Place) ->
     (trouble,) = place.troubles()
     assert "The clock does not ask for it" in trouble.detail
     anchor_audit.look(place.runtime)
+    a_minute_later(place)
     stamp_checkpoint.look(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker runs" in trouble.detail
@@ -66,6 +69,28 @@ def test_heads_that_nobody_anchors_are_told_by_the_oldest_entry(place: Place) ->
     assert "audit_chain_not_sealed" in trouble.detail
     place.anchor()
     place.stamp()
+    assert place.troubles() == []
+
+
+@pytest.mark.parametrize("first", [anchor_audit, stamp_checkpoint])
+def test_heads_that_a_standstill_kept_waiting_are_asked_for_before_they_are_told(
+    place: Place, first: ModuleType
+) -> None:
+    """The clock rings at once what it missed: both ticks come together, in either order."""
+    tenant = place.tenant()
+    place.anchor()
+    place.append(tenant)
+    place.run("UPDATE audit_entries SET at = at - interval '8 hours'")
+    place.run("UPDATE jobs SET run_at = run_at - interval '8 hours', finished_at = run_at")
+    for each in (first, anchor_audit, stamp_checkpoint):
+        each.look(place.runtime)
+        assert place.troubles() == []
+    a_minute_later(place)
+    stamp_checkpoint.look(place.runtime)
+    (trouble,) = place.troubles()
+    assert "No worker runs" in trouble.detail
+    place.work()
+    stamp_checkpoint.look(place.runtime)
     assert place.troubles() == []
 
 
@@ -162,6 +187,11 @@ def test_jobs_that_end_and_leave_nothing_are_told_as_such(
     (trouble,) = place.troubles()
     assert "nothing that holds is stored" in trouble.detail
     assert "No worker" not in trouble.detail
+
+
+def a_minute_later(place: Place) -> None:
+    """Let the time pass that lies between the two ticks."""
+    place.run("UPDATE jobs SET run_at = run_at - interval '1 minute'")
 
 
 def stand_still(place: Place) -> None:

@@ -29,6 +29,8 @@ MOST_UNMET = 3
 LATE = timedelta(minutes=5)
 # An entry waits for the next tick, and some time more.
 OVERDUE = tick.EVERY + LATE
+# Of the minute between the tick that asks for heads and the one that looks.
+CHANCE = timedelta(seconds=30)
 
 _OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
 _PREPARED = """
@@ -97,7 +99,8 @@ def watch_log(session: Session) -> None:
 def watch_heads(session: Session) -> None:
     """Note that heads of chains are not anchored, or are again, in a session that sees all tenants.
 
-    Looked at after the tick that asks for it: what was kept waiting before that has had its chance.
+    Nothing is told before their job has had a chance: after a standstill the clock rings the tick
+    that asks for it and the one that looks at the same moment.
     """
     row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
     since = None if row is None else row[0]
@@ -105,7 +108,17 @@ def watch_heads(session: Session) -> None:
         troubles.end(session, HEADS)
         return
     job = jobs.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
-    troubles.begin(session, HEADS, since, _why(job))
+    if job is None or _had_a_chance(session, job):
+        troubles.begin(session, HEADS, since, _why(job))
+
+
+def _had_a_chance(session: Session, job: Job) -> bool:
+    """Say whether a tick asked for heads a while ago; where none did lately, ask now."""
+    ago = database_now(session) - job.run_at
+    if job.finished_at is not None and ago > OVERDUE:
+        heads.look(session)
+        return False
+    return job.error is not None or not timedelta(0) <= ago < CHANCE
 
 
 def _why(job: Job | None) -> str:
