@@ -120,7 +120,12 @@ def _fill(
 ) -> None:
     """Give an answer its body. What is too large to be kept is written while it is sent."""
     renderings = services().renderings
+    kept = renderings.get(etag)
+    if kept is not None:
+        answered.response = kept
+        return
     with ExitStack() as held, heavy.room_for(record.bundle_size, record.tenant_id):
+        # Made by another while this one waited (single flight)?
         kept = renderings.get(etag)
         if kept is not None:
             answered.response = kept

@@ -1,5 +1,6 @@
 """A bulkhead: few at work in a process, few that wait, and a share of both for each tenant."""
 
+import gc
 import sys
 from collections import Counter
 from threading import Condition
@@ -14,6 +15,11 @@ _KEPT = 2
 # adds up over the many turns that a small request takes.
 _USUAL_TURN = sys.getswitchinterval()
 _SHORT_TURN = 0.001
+
+# A full garbage collection among the objects of large bodies stops all threads for 200 ms, and
+# finds nothing there: while large work is done it comes a hundred times as seldom.
+_USUAL_GARBAGE = gc.get_threshold()
+_SELDOM_GARBAGE = (*_USUAL_GARBAGE[:2], 100 * _USUAL_GARBAGE[2])
 
 _FULL = "Too many large records are being read or written; try again in a moment."
 
@@ -38,6 +44,7 @@ class Room:
                 self._wait(whose)
             self._at_work[whose] += 1
             sys.setswitchinterval(_SHORT_TURN)
+            gc.set_threshold(*_SELDOM_GARBAGE)
 
     def leave(self, whose: object) -> None:
         """Give the place to somebody else."""
@@ -45,6 +52,7 @@ class Room:
             _less(self._at_work, whose)
             if not self._at_work:
                 sys.setswitchinterval(_USUAL_TURN)
+                gc.set_threshold(*_USUAL_GARBAGE)
             self._changed.notify_all()
 
     def _wait(self, whose: object) -> None:

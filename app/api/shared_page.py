@@ -93,13 +93,24 @@ def read(token: str) -> Response:
     """
     after_this_request(_add_headers)
     link = openings.find_link(services().database, token)
-    ends_at = None if link is None else _open(link)
-    if link is None or ends_at is None:
+    if link is None:
+        return _dead()
+    with services().database.transaction(link.tenant_id) as session:
+        size = records.shared(session, link.tenant_id, link.record_id).bundle_size
+    # A reader who is refused has opened nothing: room comes before the count and its audit entry.
+    with heavy.room_for(0 if _wants_json() else size, link.tenant_id):
+        return _opened(link)
+
+
+def _opened(link: Link) -> Response:
+    """Count the opening, and answer what it opens."""
+    ends_at = _open(link)
+    if ends_at is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
         record = records.shared(session, link.tenant_id, link.record_id)
         (told,) = records.represent(session, [record])
-        links = _links(told["id"], token)
+        links = _links(told["id"], link.token)
         if _wants_json():
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
@@ -123,10 +134,9 @@ def read(token: str) -> Response:
 def _inside(record: Record) -> ShownBundle | None:
     """Return what is to be shown of the bundle; None once it has expired."""
     here = services()
-    with heavy.room_for(record.bundle_size, record.tenant_id):
-        with here.database.transaction(record.tenant_id) as session:
-            raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
-        return None if raw is None else shown(bundle.read(raw))
+    with here.database.transaction(record.tenant_id) as session:
+        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
+    return None if raw is None else shown(bundle.read(raw))
 
 
 def _open(link: Link) -> datetime | None:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import Flask
 from sqlalchemy import Engine
 
+from app.api import room as room_module
+from app.api.services import EXTENSION
 from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.visible import visible
 from tests.api.test_bundle_access import expire, token_to
@@ -189,3 +192,22 @@ def test_robots_are_kept_out(api: Callers) -> None:
     robots = api(None).get("/robots.txt")
     assert robots.content_type.startswith("text/plain")
     assert "Disallow: /s/\n" in robots.text
+
+
+def test_a_reader_who_is_refused_has_opened_nothing(
+    app: Flask, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_module, "_WAIT_SECONDS", 0.01)
+    large = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100
+    record = make_record(api(), make_session(api())["id"], steps=large)
+    token, _ = token_to(api(), record)
+    others = ["another tenant", "and another"]
+    for other in others:
+        app.extensions[EXTENSION].large.enter(other)
+    refused(api(None).get(f"/s/{token}", headers={"Accept": "text/html"}), 503, "busy")
+    for other in others:
+        app.extensions[EXTENSION].large.leave(other)
+
+    (link,) = api().get(f"/v1/records/{record['id']}/share-links").json["data"]
+    assert link["opened"] == 0
+    assert api(None).get(f"/s/{token}", headers={"Accept": "text/html"}).status_code == 200
