@@ -32,6 +32,7 @@ WEB_REFUSED: Final = Counter(
         ("body_memory",),
         ("answer_memory",),
         ("large_work",),
+        ("early_retry",),
     ),
 )
 CHAINS_BROKEN: Final = Counter(

@@ -8,7 +8,7 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
 
 from app import ids, metrics
-from app.api import limits
+from app.api import heavy, limits
 from app.api.request_ids import HEADER, request_id
 from app.api.services import services
 from app.settings import Settings
@@ -49,6 +49,7 @@ def register(app: Flask, settings: Settings) -> None:
 
 def _enter() -> None:
     g.began = time.perf_counter()
+    heavy.require_patience()
     # The router matches a path whatever number of slashes it begins with.
     if request.environ.get("PATH_INFO", "").startswith("//"):
         raise NotFound

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app import metrics
+from app.api import heavy
 from app.api.bundle_access import admission
 from app.api.services import services
-from app.errors import Busy
 from app.lib.shares import NoShare
 
 LARGE = 64 * 1024
@@ -33,8 +32,7 @@ def share(size: int) -> Iterator[None]:
     try:
         here.answers.take(reader, size, found.tenant_id)
     except NoShare:
-        here.tally.add(metrics.WEB_REFUSED, "answer_memory")
-        raise Busy(_FULL) from None
+        raise heavy.refused("answer_memory", _FULL) from None
     try:
         yield
     finally:

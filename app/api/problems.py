@@ -10,6 +10,7 @@ from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
 from app import errors, metrics
+from app.api import heavy
 from app.api.answers import encode
 from app.api.limits import RateLimited
 from app.api.parsing import UnsupportedCoding
@@ -384,8 +385,8 @@ def _busy(error: errors.Busy) -> Response:
 
 
 def _no_memory_for_body(_: NoShare) -> Response:
-    services().tally.add(metrics.WEB_REFUSED, "body_memory")
-    return _busy(errors.Busy("Too many large bodies are being sent; try again in a moment."))
+    full = "Too many large bodies are being sent; try again in a moment."
+    return _busy(heavy.refused("body_memory", full))
 
 
 def _body_too_slow(_: BodyTooSlow) -> Response:

@@ -21,6 +21,7 @@ from app.database import Database
 from app.errors import SessionCompleted
 from app.evidence import bundle
 from app.ids import parse
+from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.lib.signing import PublicKey
 from app.settings import Settings
 from tests.support.api import Api, FreshTenant
@@ -357,3 +358,16 @@ def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
     assert here.tally.value(metrics.WEB_REFUSED, "large_work") == refusals + 1
     answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
     refused(answer, 400, "malformed-body")
+
+
+def test_a_request_that_was_refused_a_moment_ago_is_refused_before_anything_is_asked(
+    app: Flask, api: Callers
+) -> None:
+    tally = app.extensions[EXTENSION].tally
+    before = tally.value(metrics.WEB_REFUSED, "early_retry")
+    told = {REFUSED_BEFORE: "There is too much to do."}
+    answer = api(None).get("/v1/records", environ_overrides=told)
+
+    assert refused(answer, 503, "busy")["detail"] == "There is too much to do."
+    assert answer.headers["Retry-After"]
+    assert tally.value(metrics.WEB_REFUSED, "early_retry") == before + 1

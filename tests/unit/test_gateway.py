@@ -10,7 +10,7 @@ import pytest
 from app.lib.gateway.answers import PIECE
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace
 from app.lib.gateway.environ import environ
-from app.lib.gateway.gateway import AGAIN, SMALL_BODY, Gateway, Limits
+from app.lib.gateway.gateway import AGAIN, REFUSED, REFUSED_BEFORE, SMALL_BODY, Gateway, Limits
 from app.lib.gateway.streams import BodyWanted, Pending
 from app.lib.shares import NoShare, Shares
 
@@ -287,6 +287,83 @@ def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
         await asyncio.gather(*others)
 
     asyncio.run(scene())
+
+
+def test_large_answers_of_one_caller_advance_one_at_a_time_and_leave_others_theirs() -> None:
+    begun: list[str] = []
+    waits = threading.Event()
+    go_on = threading.Event()
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        yield bytes(PIECE)
+        begun.append(made["REMOTE_ADDR"])
+        if made["REMOTE_ADDR"] == "127.0.0.1":
+            waits.set()
+            go_on.wait(60)
+        yield bytes(PIECE)
+
+    async def scene() -> None:
+        gateway = Gateway(application, 8, Limits(LONG, LONG, Shares(1, 1)))
+        many = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(4)]
+        await asyncio.to_thread(waits.wait, 60)
+        other = Exchange()
+        other.scope["client"] = ("127.0.0.2", "9")
+        await serve(gateway, other)
+        assert len(other.body) == 2 * PIECE
+        assert begun == ["127.0.0.1", "127.0.0.2"]
+        go_on.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(scene())
+    assert begun == ["127.0.0.1", "127.0.0.2", *["127.0.0.1"] * 3]
+
+
+class Overloaded:
+    """An application that refuses, and writes down whether it knew so before."""
+
+    def __init__(self) -> None:
+        self.knew: list[object] = []
+
+    def __call__(self, made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        self.knew.append(made.get(REFUSED_BEFORE))
+        made[REFUSED] = "too much"
+        start("503 Service Unavailable", [])
+        return [b""]
+
+
+def gateway_to(application: Overloaded) -> Gateway:
+    """Return a gateway with one thread that never forgets a refusal."""
+    return Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1), holdoff=600))
+
+
+def test_requests_that_waited_for_a_thread_are_refused_as_the_same_one_was() -> None:
+    overloaded = Overloaded()
+
+    async def scene() -> None:
+        gateway = gateway_to(overloaded)
+        await asyncio.gather(*(serve(gateway, Exchange()) for _ in range(3)))
+
+    asyncio.run(scene())
+    assert overloaded.knew == [None, "too much", "too much"]
+
+
+def test_a_refused_request_that_is_repeated_at_once_waits_and_others_do_not() -> None:
+    overloaded = Overloaded()
+
+    async def scene() -> None:
+        gateway = gateway_to(overloaded)
+        await serve(gateway, Exchange())
+        repeated = asyncio.create_task(serve(gateway, Exchange()))
+        others = Exchange(path="/other"), Exchange("HEAD"), Exchange()
+        others[2].scope["client"] = ("127.0.0.2", "9")
+        for other in others:
+            await serve(gateway, other)
+        assert not repeated.done()
+        repeated.cancel()
+
+    asyncio.run(scene())
+    assert overloaded.knew == [None] * 4
 
 
 async def serve(gateway: Gateway, exchange: Exchange) -> None:

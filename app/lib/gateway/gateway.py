@@ -1,7 +1,9 @@
 """The ASGI application that runs a WSGI application in threads."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -9,6 +11,7 @@ from app.lib.gateway import answers, bodies
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace, Receive
 from app.lib.gateway.environ import environ
+from app.lib.gateway.holdoff import Holdoff
 from app.lib.gateway.streams import BodyWanted, Failed, Pending
 from app.lib.gateway.threads import Threads
 from app.lib.gateway.turns import Turns
@@ -19,6 +22,10 @@ SMALL_BODY = 64 * 1024
 _KEPT = 2
 # In the environ of a request that the application has seen before, without its body.
 AGAIN = "gateway.again"
+# The application puts here why it refused a request that would only be refused again for now, and
+# finds it in REFUSED_BEFORE of one that repeats it too soon.
+REFUSED = "gateway.refused"
+REFUSED_BEFORE = "gateway.refused-before"
 
 Scope: TypeAlias = Mapping[str, Any]
 Run: TypeAlias = Callable[[Callable[[Any], Any], object], Awaitable[Any]]
@@ -26,11 +33,15 @@ Run: TypeAlias = Callable[[Callable[[Any], Any], object], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Limits:
-    """How slow senders and readers may be, and how many bytes of late bodies are held at once."""
+    """How slow senders and readers may be, and how many bytes of late bodies are held at once.
+
+    `holdoff` is how many seconds a request waits that repeats one refused within as many.
+    """
 
     body: Pace
     answer: Pace
     late_bodies: Shares
+    holdoff: float = 1.0
 
 
 class Gateway:
@@ -58,22 +69,30 @@ class Gateway:
         self._caller = caller
         self._threads = Threads(threads, "request")
         self._turns = Turns(threads, max(threads // 2, 1))
+        # A caller's large answers advance one at a time: many at once would wait for Python's one
+        # lock in many threads, and everybody else behind them.
+        self._pieces = Turns(max(threads // 4, _KEPT), 1)
+        self._holdoff = Holdoff(limits.holdoff)
         self._kept = Threads(_KEPT, "urgent")
         self._kept_turns = Turns(_KEPT, _KEPT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI HTTP specification 2.3)."""
-        run = self._runner(scope)
+        caller = None if scope["path"] in self._urgent else self._caller(scope)
+        what = (caller, scope["method"], scope["path"], _is_late(scope))
+        if self._holdoff.why(what) is not None:
+            await asyncio.sleep(self._holdoff.seconds)
+        run = self._runner(scope, caller)
         stream = await self._stream(scope, receive)
         try:
-            answer = await self._call(run, environ(scope, stream))
+            answer = await self._call(run, what, environ(scope, stream))
         except BodyWanted as wanted:
-            answer = await self._with_late_body(run, scope, receive, wanted)
+            answer = await self._with_late_body(run, what, scope, receive, wanted)
         try:
             await answers.send(
                 answer,
                 send,
-                lambda: run(answer.pull, None),
+                lambda: self._pull(run, caller, answer),
                 self._limits.answer,
                 scope.get("client") or ("", ""),
             )
@@ -83,11 +102,10 @@ class Gateway:
             if not answer.closed:
                 await run(answer.close, None)
 
-    def _runner(self, scope: Scope) -> Run:
+    def _runner(self, scope: Scope, caller: object) -> Run:
         """Return what has a thread make a call when it is the turn of the request's caller."""
         urgent = scope["path"] in self._urgent
         threads, turns = (self._kept, self._kept_turns) if urgent else (self._threads, self._turns)
-        caller = None if urgent else self._caller(scope)
 
         async def run(call: Callable[[Any], Any], argument: object) -> Any:
             async with turns.turn(caller):
@@ -95,45 +113,61 @@ class Gateway:
 
         return run
 
-    async def _call(self, run: Run, made: dict[str, Any]) -> Answer:
+    async def _pull(self, run: Run, caller: object, answer: Answer) -> None:
+        async with self._pieces.turn(caller):
+            await run(answer.pull, None)
+
+    async def _call(self, run: Run, what: object, made: dict[str, Any]) -> Answer:
         """Run the application; after a body that failed the connection ends."""
-        answer: Answer = await run(self._answer, made)
+        answer: Answer = await run(partial(self._answer, what), made)
         if isinstance(made["wsgi.input"], Failed):
             answer.headers.append((b"connection", b"close"))
         return answer
 
-    def _answer(self, made: dict[str, Any]) -> Answer:
-        return Answer(self._application, made)
+    def _answer(self, what: object, made: dict[str, Any]) -> Answer:
+        # One whose body was taken in has been waited for: it is not sent away for a neighbour's.
+        before = None if AGAIN in made else self._holdoff.why(what)
+        if before is not None:
+            made[REFUSED_BEFORE] = before
+        answer = Answer(self._application, made)
+        if before is None and REFUSED in made:
+            self._holdoff.remember(what, made[REFUSED])
+        return answer
 
     async def _stream(self, scope: Scope, receive: Receive) -> object:
         """Return the body of a request that has a small one, or none; else a promise of it."""
         length = _length(scope)
         if length == 0:
             return BytesIO()
-        if length is None or length > SMALL_BODY:
+        if length is None or _is_late(scope):
             return Pending()
         return await self._read(receive, length)
 
     async def _with_late_body(
-        self, run: Run, scope: Scope, receive: Receive, wanted: BodyWanted
+        self, run: Run, what: object, scope: Scope, receive: Receive, wanted: BodyWanted
     ) -> Answer:
         """Call the application again with the body it wants, if there is memory for that."""
         size = min(_length(scope) or wanted.most, wanted.most)
         try:
             with self._limits.late_bodies.held(wanted.whose, size):
                 stream = await self._read(receive, wanted.most)
-                return await self._call_again(run, scope, stream)
+                return await self._call_again(run, what, scope, stream)
         except NoShare as refused:
-            return await self._call_again(run, scope, Failed(refused))
+            return await self._call_again(run, what, scope, Failed(refused))
 
-    async def _call_again(self, run: Run, scope: Scope, stream: object) -> Answer:
-        return await self._call(run, {**environ(scope, stream), AGAIN: True})
+    async def _call_again(self, run: Run, what: object, scope: Scope, stream: object) -> Answer:
+        return await self._call(run, what, {**environ(scope, stream), AGAIN: True})
 
     async def _read(self, receive: Receive, most: int) -> object:
         try:
             return BytesIO(await bodies.read(receive, self._limits.body, most))
         except (BodyTooSlow, BodyCutShort) as error:
             return Failed(error)
+
+
+def _is_late(scope: Scope) -> bool:
+    length = _length(scope)
+    return length is None or length > SMALL_BODY
 
 
 def _length(scope: Scope) -> int | None:
