@@ -55,6 +55,25 @@ _FLAG_MS = 2_000
 # A queue that nobody drains stops growing here: the rows are due all the same.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
+# Rings the lanes whose flag was not set. KEYS: the queue, its messages, a flag a lane. ARGV: the
+# longest queue, the flag's milliseconds, "NX" or "" to ignore flags, the queue's name, then an id
+# and a message a lane. Returns how many were rung, or -1 for a queue that is too long.
+_RING_LANES = f"""
+if redis.call("LLEN", KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
+local rung = 0
+for flag = 3, #KEYS do
+  local set = {{"SET", KEYS[flag], 1, "PX", ARGV[2]}}
+  if ARGV[3] ~= "" then set[6] = ARGV[3] end
+  if redis.call(unpack(set)) then
+    local id, message = ARGV[flag * 2 - 1], ARGV[flag * 2]
+    redis.call("HSET", KEYS[2], id, message)
+    redis.call("RPUSH", KEYS[1], id)
+    rung = rung + 1
+  end
+end
+if rung > 0 then redis.call("PUBLISH", "{WAKE_CHANNEL}", ARGV[4]) end
+return rung
+"""
 
 
 def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
@@ -75,6 +94,11 @@ def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
 def queue_key(queue_name: str) -> str:
     """Return the Redis key of the list that Dramatiq keeps for a queue."""
     return f"dramatiq:{queue_name}"
+
+
+def messages_key(queue_name: str) -> str:
+    """Return the Redis key of the hash that holds a queue's messages by their ids."""
+    return f"{queue_key(queue_name)}.msgs"
 
 
 def push(
@@ -99,7 +123,7 @@ def push(
                 for arguments in calls[start : start + _MESSAGES_A_COMMAND]
             )
         }
-        pipe.hset(f"{queue_key(queue_name)}.msgs", mapping=messages)
+        pipe.hset(messages_key(queue_name), mapping=messages)
         pipe.rpush(queue_key(queue_name), *messages)
     pipe.publish(WAKE_CHANNEL, queue_name)
 
@@ -146,7 +170,7 @@ class Bell:
         return Counts(**{name: int(self._tally.value(each)) for name, each in wanted.items()})
 
     def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_flags: bool = False) -> None:
-        """Ring `deliver` for each lane (tenant, webhook), in two round trips for all of them.
+        """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
         A lane that was rung a moment ago, and whose worker has not looked yet, is left out; the
         sweep, which must not trust that the message still exists, says `ignore_flags`.
@@ -203,17 +227,21 @@ class Bell:
     def _ring_lanes(
         self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_flags: bool
     ) -> None:
-        with client.pipeline(transaction=False) as pipe:
-            pipe.llen(queue_key(ACTORS["deliver"]))
-            for _, webhook_id in lanes:
-                pipe.set(_flag(webhook_id), 1, px=_FLAG_MS, nx=not ignore_flags)
-            waiting, *fresh = pipe.execute()
-        if waiting >= _MOST_WAITING:
-            self._tally.add(metrics.BELL_SKIPPED)
-            return
-        calls = [lane for lane, is_fresh in zip(lanes, fresh, strict=True) if is_fresh]
-        if calls:
-            self._push(client, "deliver", calls, None)
+        ring = client.register_script(_RING_LANES)
+        queue_name = ACTORS["deliver"]
+        nx = "" if ignore_flags else "NX"
+        for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
+            keys = [queue_key(queue_name), messages_key(queue_name)]
+            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, nx, queue_name]
+            for tenant_id, webhook_id in lanes[start : start + _MESSAGES_A_COMMAND]:
+                message = _message(queue_name, "deliver", (tenant_id, webhook_id), {})
+                keys.append(_flag(webhook_id))
+                values += [message.message_id, message.encode()]
+            rung = int(ring(keys, values))
+            if rung < 0:
+                self._tally.add(metrics.BELL_SKIPPED)
+                return
+            self._tally.add(metrics.BELL_MESSAGES, count=rung)
 
     def _push(
         self,

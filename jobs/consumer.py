@@ -21,7 +21,7 @@ from dramatiq import BrokerConnectionError, Message, MessageProxy
 from dramatiq.brokers.redis import _RedisConsumer
 from dramatiq.errors import DecodeError
 
-from app.queue import WAKE_CHANNEL, queue_key
+from app.queue import WAKE_CHANNEL, messages_key, queue_key
 
 if TYPE_CHECKING:
     from jobs.broker import BellBroker
@@ -56,7 +56,7 @@ class BellConsumer(_RedisConsumer):
         self._listener = broker.listener
         self._wake = broker.listener.event(queue_name)
         self._queue_key = queue_key(queue_name)
-        self._messages_key = f"{self._queue_key}.msgs"
+        self._messages_key = messages_key(queue_name)
         self._taken_key = f"{broker.namespace}:__acks__.{broker.broker_id}.{queue_name}"
         self._take = broker.client.register_script(_TAKE)
         # One message at a time would cost a round trip each.

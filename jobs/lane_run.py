@@ -11,8 +11,6 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app import ids, metrics
 from app.core.delivery import (
     cancelling,
@@ -28,6 +26,7 @@ from app.core.delivery.lane_slots import Slot
 from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
+from app.database import Tx
 from app.errors import Unavailable
 from app.lib.outbound import DEADLINE_SECONDS
 from app.lib.webhook_signing import Signer
@@ -94,7 +93,7 @@ class LaneRun:
     def _claim(self, *, first: bool) -> Batch | None:
         """Take rows, and with the first of them a slot; None when this lane is not for us now."""
         began = time.monotonic()
-        with self._runtime.database.transaction(self._key[0]) as session:
+        with self._runtime.database.raw_transaction(self._key[0]) as session:
             lane = lanes.look(session, *self._key)
             if lane is None:
                 return None
@@ -130,7 +129,7 @@ class LaneRun:
         tally.add(metrics.CLAIMS, count=len(claimed))
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
-    def _enter(self, session: Session, lane: Lane) -> Slot | None:
+    def _enter(self, session: Tx, lane: Lane) -> Slot | None:
         self._place = self._runtime.bulkhead.enter(*self._key, quick=lane.quick)
         if self._place is None:
             self._result = "no_room"
@@ -141,7 +140,7 @@ class LaneRun:
         self._goes_behind = lane.slow and self._slot is None
         return self._slot
 
-    def _stay(self, session: Session, lane: Lane) -> Slot | None:
+    def _stay(self, session: Tx, lane: Lane) -> Slot | None:
         return None if lane.paused else lane_slots.keep(session, lane, self._holder)
 
     def _send(self, batch: Batch) -> None:
@@ -177,7 +176,7 @@ class LaneRun:
         if time.monotonic() - looked <= LOOK_AGAIN_SECONDS:
             return True
         try:
-            with self._runtime.database.transaction(self._key[0]) as session:
+            with self._runtime.database.raw_transaction(self._key[0]) as session:
                 now = lanes.look(session, *self._key, locked=False)
                 return (
                     now is not None
@@ -263,13 +262,13 @@ class LaneRun:
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
 
     def _free_slot(self) -> bool:
-        def free(session: Session) -> bool:
+        def free(session: Tx) -> bool:
             lane_slots.free(session, *self._key, self._holder)
             return lanes.reschedule(session, *self._key, behind=self._goes_behind)
 
         return self._insist(free)
 
-    def _insist(self, work: Callable[[Session], _T]) -> _T:
+    def _insist(self, work: Callable[[Tx], _T]) -> _T:
         """Do some work under the lane's lock, and again if the database was away for a moment.
 
         What is given up in the end comes back when its lease ends.
@@ -281,7 +280,7 @@ class LaneRun:
                 time.sleep(wait)
         return self._try(work)
 
-    def _try(self, work: Callable[[Session], _T]) -> _T:
-        with self._runtime.database.transaction(self._key[0]) as session:
+    def _try(self, work: Callable[[Tx], _T]) -> _T:
+        with self._runtime.database.raw_transaction(self._key[0]) as session:
             lanes.lock(session, *self._key)
             return work(session)

@@ -2,10 +2,8 @@
 
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app.core.delivery import lanes
-from app.database import cursor
+from app.database import Tx, cursor
 
 CANCEL_AT_ONCE = 5_000
 
@@ -36,7 +34,7 @@ RETURNING totals.events + totals.replays + totals.tests
 """
 
 
-def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
     More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
@@ -55,13 +53,13 @@ def cancel_some(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
     return False
 
 
-def cancel_all(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Cancel what is left of an earlier time, before the webhook sends again."""
     while cancel_some(session, tenant_id, webhook_id):
         pass
 
 
-def cancel(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Begin to cancel what a webhook has open; return how many deliveries those are."""
     found = _count_open(session, tenant_id, webhook_id)
     cancel_some(session, tenant_id, webhook_id)
@@ -74,7 +72,7 @@ SELECT events_open + replays_open + tests_open + count_unnumbered(tenant_id, web
 """
 
 
-def _count_open(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def _count_open(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Return how many deliveries of a webhook are open, of every kind, without scanning them."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_OPEN, wanted).fetchone()

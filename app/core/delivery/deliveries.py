@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from psycopg.rows import class_row
-from sqlalchemy.orm import Session
 
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import Lane
-from app.database import cursor
+from app.database import Tx, cursor
 
 LEASE = timedelta(seconds=30)
 # What a worker that dies takes with it, again and again, is given up as `worker_lost`.
@@ -95,7 +94,7 @@ RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.unsche
 """
 
 
-def claim(session: Session, lane: Lane, limit: int) -> list[Claimed]:
+def claim(session: Tx, lane: Lane, limit: int) -> list[Claimed]:
     """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
 
     Events among them that have no sequence number get the next ones. The lane must have been locked
@@ -126,7 +125,7 @@ UPDATE deliveries AS d
 """
 
 
-def hand_back(session: Session, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
+def hand_back(session: Tx, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
     """Give back rows that were claimed and not sent, due at once; return how many were ours."""
     if not unsent:
         return 0
@@ -144,7 +143,7 @@ def hand_back(session: Session, tenant_id: UUID, unsent: Sequence[Claimed]) -> i
     )
 
 
-def hold_for_probe(session: Session, lane: Lane, until: timedelta) -> None:
+def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
     """Keep everyone else out of a lane whose probe is on its way."""
     cursor(session).execute(
         "UPDATE lanes SET paused_until = greatest(paused_until, clock_timestamp() + %s)"

@@ -10,10 +10,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from psycopg.rows import class_row
-from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import Lane
-from app.database import cursor
+from app.database import Tx, cursor
 
 LEASE = timedelta(seconds=30)
 
@@ -63,12 +62,12 @@ RETURNING mine.slot AS number, (
 _IS_KEPT = f"SELECT 1 FROM lane_slots AS mine {_MINE}"
 
 
-def take(session: Session, lane: Lane, holder: UUID) -> Slot | None:
+def take(session: Tx, lane: Lane, holder: UUID) -> Slot | None:
     """Take a free slot of a locked lane for `holder`; None while as many are held as allowed."""
     return _slot(session, _TAKE, lane, holder)
 
 
-def keep(session: Session, lane: Lane, holder: UUID) -> Slot | None:
+def keep(session: Tx, lane: Lane, holder: UUID) -> Slot | None:
     """Renew the lease of the holder's slot of a locked lane.
 
     None when it was lost meanwhile, or when fewer than those before it are allowed by now.
@@ -76,12 +75,12 @@ def keep(session: Session, lane: Lane, holder: UUID) -> Slot | None:
     return _slot(session, _KEEP, lane, holder)
 
 
-def may_keep(session: Session, lane: Lane, holder: UUID) -> bool:
+def may_keep(session: Tx, lane: Lane, holder: UUID) -> bool:
     """Say whether `keep` would renew the lease now; the lane need not be locked."""
     return cursor(session).execute(_IS_KEPT, _values(lane, holder)).fetchone() is not None
 
 
-def free(session: Session, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
+def free(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
     """Give the holder's slot of a locked lane back."""
     cursor(session).execute(
         "UPDATE lane_slots SET holder = NULL, lease_until = NULL"
@@ -90,7 +89,7 @@ def free(session: Session, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> N
     )
 
 
-def provide(session: Session, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
+def provide(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
     """Make sure that the lane has `slots` slots at least; more are never taken than it allows."""
     cursor(session).execute(
         "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
@@ -99,7 +98,7 @@ def provide(session: Session, tenant_id: UUID, webhook_id: UUID, slots: int) -> 
     )
 
 
-def _slot(session: Session, statement: str, lane: Lane, holder: UUID) -> Slot | None:
+def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> Slot | None:
     cur = cursor(session, class_row(Slot))
     return cur.execute(statement, _values(lane, holder)).fetchone()
 

@@ -11,11 +11,10 @@ from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import class_row
-from sqlalchemy.orm import Session
 
 from app.core.delivery import recovery
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
-from app.database import cursor
+from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
 
@@ -73,9 +72,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 """
 
 
-def look(
-    session: Session, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True
-) -> Lane | None:
+def look(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
     """Return the lane as it is now, locked until the transaction ends unless told otherwise.
 
     Two statements: in one, the webhook would be as it was before the wait for the lock.
@@ -85,7 +82,7 @@ def look(
     return cursor(session, class_row(Lane)).execute(_LOOK, (tenant_id, webhook_id)).fetchone()
 
 
-def lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Hold the lane's row lock until the transaction ends."""
     cursor(session).execute(
         "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
@@ -113,7 +110,7 @@ RETURNING found.count
 """
 
 
-def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Give the next sequence numbers to up to 500 rows that have none; return how many.
 
     Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
@@ -124,7 +121,7 @@ def number(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     return number_locked(session, tenant_id, webhook_id)
 
 
-def number_if_free(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
     free = cursor(session).execute(
         "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
@@ -134,7 +131,7 @@ def number_if_free(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
 
 
-def number_locked(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Do what `number` does, in a transaction that holds the lane's lock already."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": NUMBER_AT_ONCE}
     row = cursor(session).execute(_NUMBER, wanted).fetchone()
@@ -163,9 +160,7 @@ RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0
 """
 
 
-def reschedule(
-    session: Session, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False
-) -> bool:
+def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
     One that recovers and has nothing due brings forward some of what waits.
@@ -181,7 +176,7 @@ def reschedule(
     return bool(due)
 
 
-def note_stall(session: Session, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
+def note_stall(session: Tx, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
     """Have the next claims of a locked lane be as small as if its answers took so long at least."""
     cursor(session).execute(
         "UPDATE lanes SET latency_ms = greatest(latency_ms, %s)"
@@ -190,7 +185,7 @@ def note_stall(session: Session, tenant_id: UUID, webhook_id: UUID, milliseconds
     )
 
 
-def due_now(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
+def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Say that the lane has something to send at once."""
     cursor(session).execute(
         "UPDATE lanes SET due_at = least(due_at, clock_timestamp())"

@@ -11,10 +11,8 @@ receiver that flaps cannot use it up. Nor is a Retry-After overruled, but by ano
 
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE
-from app.database import cursor
+from app.database import Tx, cursor
 
 # A row whose receiver flaps, or that is refused each time, is tried so often ahead of its schedule.
 MOST_UNSCHEDULED = 10
@@ -77,7 +75,7 @@ RETURNING total.moved, total.over
 """
 
 
-def bring_forward(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
+def bring_forward(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Make the next rows of a recovering lane due, which is locked; return whether it is due now.
 
     Call it when nothing else is. One that is paused goes on when its pause ends.
@@ -97,8 +95,9 @@ def bring_forward(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
 _WAIT = """
 UPDATE lanes SET due_at = least(due_at, paused_until)
  WHERE tenant_id = %s AND webhook_id = %s AND paused_until > clock_timestamp()
+RETURNING 1
 """
 
 
-def _waits(session: Session, tenant_id: UUID, webhook_id: UUID) -> bool:
-    return cursor(session).execute(_WAIT, (tenant_id, webhook_id)).rowcount > 0
+def _waits(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
+    return cursor(session).execute(_WAIT, (tenant_id, webhook_id)).fetchone() is not None
