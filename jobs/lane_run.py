@@ -22,7 +22,7 @@ from app.core.delivery import (
     retries,
 )
 from app.core.delivery.deliveries import LEASE, Claimed
-from app.core.delivery.lane_slots import Slot
+from app.core.delivery.lane_slots import Slot, SlotReader
 from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.webhook import webhook_secrets
@@ -108,19 +108,25 @@ class LaneRun:
             slot = self._enter(session, lane) if first else self._stay(session, lane)
             if slot is None:
                 return None
-            # Before anything is claimed: under a key that is not here nothing can be signed.
+            # Under a key that is not here nothing can be signed: raising takes the slot back.
             secrets = webhook_secrets.open_secrets(
                 self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
             )
             probes = lane.pause_level > 0 or lane.paused
             limit = 1 if probes else concurrency.claim_size(lane.latency_ms)
-            claimed = deliveries.claim(session, lane, limit)
-            if claimed and lane.pause_level > 0:
+            claim = deliveries.claim(session, lane, limit, self._holder)
+            if lane.pause_level > 0 and claim():
                 deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
+        self._slot = slot()
+        if self._slot is None:
+            self._result = "no_slot"
+            self._goes_behind = lane.slow
+            return None
+        claimed = claim()
         self._count(claimed)
-        turn = Turn(lane, looked, slot=slot.number, passed_on=self._passed_on)
+        turn = Turn(lane, looked, slot=self._slot.number, passed_on=self._passed_on)
         full = len(claimed) == limit and not probes
-        ring = full and slot.held < lane.allowed
+        ring = full and self._slot.held < lane.allowed
         sender = Sender(self._runtime, turn, Signer(secrets))
         return Batch(lane, claimed, full=full, ring=ring, sender=sender, leased_at=began)
 
@@ -129,19 +135,21 @@ class LaneRun:
         tally.add(metrics.CLAIMS, count=len(claimed))
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
-    def _enter(self, session: Tx, lane: Lane) -> Slot | None:
+    def _enter(self, session: Tx, lane: Lane) -> SlotReader | None:
+        """Begin to take a slot, if there is room; the answer comes with the claim's."""
         self._place = self._runtime.bulkhead.enter(*self._key, quick=lane.quick)
         if self._place is None:
             self._result = "no_room"
-        else:
-            self._slot = lane_slots.take(session, lane, self._holder)
-            if self._slot is None:
-                self._result = "no_slot"
-        self._goes_behind = lane.slow and self._slot is None
-        return self._slot
+            self._goes_behind = lane.slow
+            return None
+        return lane_slots.take(session, lane, self._holder)
 
-    def _stay(self, session: Tx, lane: Lane) -> Slot | None:
-        return None if lane.paused else lane_slots.keep(session, lane, self._holder)
+    def _stay(self, session: Tx, lane: Lane) -> SlotReader | None:
+        """Keep the slot; awaited, for one that may not be kept any more is held all the same."""
+        if lane.paused:
+            return None
+        slot = lane_slots.keep(session, lane, self._holder)()
+        return None if slot is None else lambda: slot
 
     def _send(self, batch: Batch) -> None:
         looked = batch.leased_at

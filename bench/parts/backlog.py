@@ -145,7 +145,7 @@ class _Steps:
         with self._database.transaction(tenant_id) as session:
             lane = lanes.look(session, tenant_id, webhook_id)
             assert lane is not None
-            return lane, deliveries.claim(session, lane, _CLAIM)
+            return lane, deliveries.claim(session, lane, _CLAIM)()
 
     def _record(self, lane: Lane, claimed: list[Claimed]) -> None:
         with self._database.across_tenants() as session:

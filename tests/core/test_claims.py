@@ -35,7 +35,7 @@ def claim(database: Database, tenant_id: UUID, webhook: UUID, limit: int) -> lis
     with database.transaction(tenant_id) as session:
         lane = lanes.look(session, tenant_id, webhook)
         assert lane is not None
-        return [row.sequence for row in deliveries.claim(session, lane, limit)]
+        return [row.sequence for row in deliveries.claim(session, lane, limit)()]
 
 
 def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
@@ -58,7 +58,7 @@ def test_a_claim_writes_each_row_once(
         lane = lanes.look(session, tenant.id, webhook)
         assert lane is not None
         before = rows_written(session)
-        assert len(deliveries.claim(session, lane, 10)) == 4
+        assert len(deliveries.claim(session, lane, 10)()) == 4
         assert rows_written(session) - before == 4
 
 

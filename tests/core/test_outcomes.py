@@ -55,7 +55,7 @@ def _claim(database: Database, tenant_id: UUID, webhook: UUID) -> Claimed:
     with database.transaction(tenant_id) as session:
         lane = lanes.look(session, tenant_id, webhook)
         assert lane is not None
-        (claimed,) = deliveries.claim(session, lane, 10)
+        (claimed,) = deliveries.claim(session, lane, 10)()
         return claimed
 
 

@@ -210,7 +210,7 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
     with outage.world.runtime.database.transaction(outage.world.tenant_id) as session:
         lane = lanes.look(session, outage.world.tenant_id, outage.id)
         assert lane is not None
-        assert len(deliveries.claim(session, lane, 10)) == 4
+        assert len(deliveries.claim(session, lane, 10)()) == 4
     with outage.world.runtime.database.across_tenants() as session:
         assert (outage.world.tenant_id, outage.id) in sweeping.due(session).lanes
     assert [outage.turn() for _ in range(2)] == [0, 2]

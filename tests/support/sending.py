@@ -76,7 +76,7 @@ class Worker:
             assert lane is not None
             while lanes.number(session, self._tenant_id, webhook_id):
                 pass
-            return lane, deliveries.claim(session, lane, limit)
+            return lane, deliveries.claim(session, lane, limit)()
 
     def record(
         self,

@@ -5,14 +5,15 @@ then the end of the lease, so a row whose worker died is due again by itself. Ev
 names its `claim_no`: a worker that wakes up after its lease was taken over changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from uuid import UUID
 
 from psycopg.rows import class_row
 
-from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.delivery.lanes import Lane
 from app.database import Tx, cursor
 
@@ -53,66 +54,24 @@ class Claimed:
         return self.attempt - self.unscheduled
 
 
-# An event's number is given by the statement that claims it: one version of the row less. `placed`
-# joins the event first, so that a row is counted only if it is written, and no number is left out.
-_CLAIM = f"""
-WITH due AS MATERIALIZED (
-    SELECT picked.*
-      FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
-     CROSS JOIN LATERAL (
-        SELECT d.id, d.event_id, d.status = 'sending' AS taken_over,
-               d.sequence IS NULL AND d.kind = 'event' AS unnumbered
-          FROM deliveries AS d
-         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-           AND d.webhook_id = (SELECT %(webhook)s::uuid)
-           AND d.priority = level.priority AND d.finished_at IS NULL
-           AND d.next_attempt_at <= (SELECT clock_timestamp())
-         ORDER BY d.next_attempt_at LIMIT %(limit)s
-           FOR NO KEY UPDATE SKIP LOCKED) AS picked
-     WHERE level.priority <= %(least)s
-     LIMIT %(limit)s
-), placed AS MATERIALIZED (
-    SELECT due.id, due.taken_over, e.payload,
-           CASE WHEN due.unnumbered
-                THEN row_number() OVER (PARTITION BY due.unnumbered ORDER BY due.id) END AS place
-      FROM due JOIN events AS e ON e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = due.event_id
-), numbered AS (
-    UPDATE lanes SET next_sequence = next_sequence + found.count,
-                     due_at = least(due_at, greatest(clock_timestamp(), paused_until))
-      FROM (SELECT count(place) AS count FROM placed) AS found
-     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
-)
-UPDATE deliveries AS d
-   SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),
-       claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
-       claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + %(lease)s
-  FROM placed, lanes AS l
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = placed.id
-   AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
-RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.unscheduled,
-          d.claim_no, d.claims_lost, placed.taken_over, d.created_at, placed.payload
-"""
+_CLAIM = "SELECT * FROM claim_deliveries(%s, %s, %s, %s::integer, %s::smallint, %s)"
 
 
-def claim(session: Tx, lane: Lane, limit: int) -> list[Claimed]:
+def claim(
+    tx: Tx, lane: Lane, limit: int, slot_holder: UUID | None = None
+) -> Callable[[], list[Claimed]]:
     """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
 
-    Events among them that have no sequence number get the next ones. The lane must have been locked
-    by a statement of its own: with a snapshot from before the lock, two claims would leave gaps.
-    What is claimed together is returned in the order of its sequence. A paused lane gives only what
-    is urgent.
+    Returns what reads them, in the order of their sequence: in a `RawTransaction` the statement
+    goes out with the next ones, the COMMIT too. Events that have no sequence number get the next
+    ones. The lane must have been locked by a statement of its own. A paused lane gives only what is
+    urgent; with a `slot_holder` nothing is claimed unless it holds a slot of the lane.
     """
-    claimed = cursor(session, class_row(Claimed)).execute(
-        _CLAIM,
-        {
-            "tenant": lane.tenant_id,
-            "webhook": lane.webhook_id,
-            "limit": limit,
-            "least": PRIORITY_URGENT if lane.paused else PRIORITY_BULK,
-            "lease": LEASE,
-        },
+    lowest = PRIORITY_URGENT if lane.paused else PRIORITY_BULK
+    claimed = cursor(tx, class_row(Claimed)).execute(
+        _CLAIM, (lane.tenant_id, lane.webhook_id, slot_holder, limit, lowest, LEASE)
     )
-    return sorted(claimed.fetchall(), key=lambda row: (row.priority, row.sequence or 0))
+    return cache(lambda: sorted(claimed, key=lambda row: (row.priority, row.sequence or 0)))
 
 
 _HAND_BACK = """

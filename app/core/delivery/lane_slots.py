@@ -5,8 +5,10 @@ none that is held is ever taken away: so lowering and raising `max_in_flight`, h
 out no more than it says. A holder whose place is beyond what is allowed by now leaves.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeAlias
 from uuid import UUID
 
 from psycopg.rows import class_row
@@ -24,6 +26,9 @@ class Slot:
     number: int
     held: int
 
+
+# In a `RawTransaction` a statement goes out with those that follow: this waits for its answer.
+SlotReader: TypeAlias = Callable[[], Slot | None]
 
 _TAKE = """
 WITH held AS (
@@ -62,13 +67,16 @@ RETURNING mine.slot AS number, (
 _IS_KEPT = f"SELECT 1 FROM lane_slots AS mine {_MINE}"
 
 
-def take(session: Tx, lane: Lane, holder: UUID) -> Slot | None:
-    """Take a free slot of a locked lane for `holder`; None while as many are held as allowed."""
+def take(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Take a free slot of a locked lane for `holder`; return what reads it.
+
+    None while as many are held as allowed.
+    """
     return _slot(session, _TAKE, lane, holder)
 
 
-def keep(session: Tx, lane: Lane, holder: UUID) -> Slot | None:
-    """Renew the lease of the holder's slot of a locked lane.
+def keep(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Renew the lease of the holder's slot of a locked lane; return what reads the slot.
 
     None when it was lost meanwhile, or when fewer than those before it are allowed by now.
     """
@@ -98,9 +106,8 @@ def provide(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
     )
 
 
-def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> Slot | None:
-    cur = cursor(session, class_row(Slot))
-    return cur.execute(statement, _values(lane, holder)).fetchone()
+def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
+    return cursor(session, class_row(Slot)).execute(statement, _values(lane, holder)).fetchone
 
 
 def _values(lane: Lane, holder: UUID) -> dict[str, object]:
