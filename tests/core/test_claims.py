@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app import clock, ids
 from app.core.callers import Caller, Role
-from app.core.delivery import accounting, catch_up, deliveries, events, lanes
+from app.core.delivery import accounting, catch_up, deliveries, events, lane_slots, lanes
 from app.core.delivery.events import NewEvent
 from app.core.webhook import webhooks
 from app.database import Database
@@ -48,6 +48,21 @@ def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
         assert list(session.scalars(text(numbers))) == [1, 2, 3, None, None]
         assert accounting.of(session, tenant.id, webhook)["accepted"] == 5
     assert claim(database, tenant.id, webhook, 3) == [4, 5]
+
+
+def test_who_holds_no_slot_claims_nothing(
+    database: Database, tenant: FreshTenant, webhook: UUID
+) -> None:
+    holder = ids.new()
+    emit(database, tenant.id)
+    with database.raw_transaction(tenant.id) as tx:
+        lane = lanes.look(tx, tenant.id, webhook)
+        assert lane is not None
+        refused = deliveries.claim(tx, lane, 1, holder)
+        slot = lane_slots.take(tx, lane, holder)
+        claimed = deliveries.claim(tx, lane, 1, holder)
+    assert slot() is not None
+    assert [len(refused()), len(claimed())] == [0, 1]
 
 
 def test_a_claim_writes_each_row_once(
