@@ -7,6 +7,8 @@ no further one (a dynamic threshold; Choudhury and Hahne, 1998): so others alway
 """
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -14,6 +16,9 @@ KEPT_FOR_JOBS = 2
 # How many a tenant may hold for each that is free; turns at quick lanes are soon over. Of 46, which
 # 64 threads have of a kind, one tenant takes 24 (32 for quick lanes) and two come to share 32.
 _HELD_FOR_ONE_FREE = {True: 2, False: 1}
+# For so long a slow lane that found no room is taken for slow without a look at the database.
+_KNOWN_SLOW_SECONDS = 10.0
+_MOST_KNOWN = 10_000
 
 
 @dataclass(eq=False)
@@ -29,7 +34,10 @@ class Place:
 class Bulkhead:
     """Knows the turns under way in this process; shared by its threads."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Share out `threads`; `clock` is a steady one, in seconds."""
+        self._clock = clock
+        self._known_slow: dict[tuple[UUID, UUID], float] = {}
         self._most = max(1, threads - KEPT_FOR_JOBS)
         self._most_of_a_kind = max(1, self._most - threads // 4)
         self._lock = threading.Lock()
@@ -46,6 +54,19 @@ class Bulkhead:
             place = Place(tenant_id, webhook_id, quick)
             self._places.add(place)
             return place
+
+    def turn_away(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        """Remember a slow lane that found no room."""
+        with self._lock:
+            if len(self._known_slow) > _MOST_KNOWN:
+                self._known_slow.clear()
+            self._known_slow[tenant_id, webhook_id] = self._clock() + _KNOWN_SLOW_SECONDS
+
+    def turns_away(self, tenant_id: UUID, webhook_id: UUID) -> bool:
+        """Say whether a lane that was slow a moment ago would find no room now either."""
+        with self._lock:
+            until = self._known_slow.get((tenant_id, webhook_id), 0.0)
+            return self._clock() < until and not self._has_room(tenant_id, webhook_id, quick=False)
 
     def note_hanging(self, place: Place) -> None:
         """Count a turn among those that are not quick from now on, even if that is one too many."""

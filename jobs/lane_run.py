@@ -74,6 +74,11 @@ class LaneRun:
 
     def run(self) -> None:
         """Send what is due until the turn is over, the lane is empty, or it must not go on."""
+        if self._runtime.bulkhead.turns_away(*self._key):
+            # Many slow lanes wait for few places: none costs a look at the database each time.
+            self._runtime.tally.add(metrics.TURNS, "no_room")
+            self._runtime.bell.set_flag(self._key[1])
+            return
         # Before the rows are looked at: whoever commits one from here on rings anew.
         self._runtime.bell.clear_flag(self._key[1])
         try:
@@ -141,6 +146,8 @@ class LaneRun:
         if self._place is None:
             self._result = "no_room"
             self._goes_behind = lane.slow
+            if lane.slow:
+                self._runtime.bulkhead.turn_away(*self._key)
             return None
         return lane_slots.take(session, lane, self._holder)
 

@@ -119,6 +119,26 @@ def test_a_lane_goes_behind_others_of_its_tenant_only_while_there_is_no_room_for
     assert not bulkhead.should_yield(places[-1])
 
 
+def test_a_slow_lane_that_found_no_room_is_known_for_a_while_and_enters_when_a_place_is_free() -> (
+    None
+):
+    now = [0.0]
+    bulkhead, tenant, lane = Bulkhead(THREADS, lambda: now[0]), uuid4(), uuid4()
+    places = fill(bulkhead, tenant)
+    assert not bulkhead.turns_away(tenant, lane)
+    assert bulkhead.enter(tenant, lane, quick=False) is None
+    bulkhead.turn_away(tenant, lane)
+    assert bulkhead.turns_away(tenant, lane)
+    assert not bulkhead.turns_away(uuid4(), lane)
+    for place in places[:2]:
+        bulkhead.leave(place)
+    assert not bulkhead.turns_away(tenant, lane)
+    fill(bulkhead, tenant)
+    assert bulkhead.turns_away(tenant, lane)
+    now[0] = 10.0
+    assert not bulkhead.turns_away(tenant, lane)
+
+
 @given(
     st.integers(1, 64),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.booleans(), st.booleans())),
