@@ -35,6 +35,12 @@ def machine(lab: Lab) -> dict[str, Any]:
     }
 
 
+def stolen_seconds() -> float:
+    """Return the processor time that a hypervisor took since the start (`steal`, proc(5))."""
+    (total,) = [line for line in Path("/proc/stat").read_text().splitlines() if line[:4] == "cpu "]
+    return int(total.split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def write(
     began: datetime, about: dict[str, Any], options: Sequence[str], figures: Sequence[Figure]
 ) -> Path:

@@ -35,19 +35,22 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     seconds = max(scale.seconds, 3.0)
     probe = quiet.gets(_PATH, connections=_CONNECTIONS, rate=_RATE, seconds=seconds)
     alive = quiet.gets("/healthz", connections=1, rate=_RATE, seconds=1.0)
-    idle = _p99(lab, probe)
+    idle = percentile(_latencies(lab, probe), 99)
     yield Figure("starvation", "another tenant's GET, alone, p99", idle, " ms")
     for words, besieging in _sieges(lab, loud):
         before = resident_bytes([lab.service.running["web"].pid])
         with siege.laid(besieging) as besieged:
-            p99 = _p99(lab, probe)
+            latencies = _latencies(lab, probe)
             health = _worst(lab, alive)
             grown = resident_bytes([lab.service.running["web"].pid]) - before
-        note = f"/healthz at worst {number(health)} ms; web {grown / _MIB:+.0f} MiB; {besieged}"
+        note = (
+            f"p50 {number(percentile(latencies, 50))} ms; /healthz at worst {number(health)} ms; "
+            f"web {grown / _MIB:+.0f} MiB; {besieged}"
+        )
         yield Figure(
             "starvation",
             f"another tenant's GET beside {words}, p99",
-            p99,
+            percentile(latencies, 99),
             " ms",
             Bound("alone", idle),
             Reach(at_most=100),
@@ -77,10 +80,6 @@ def _sieges(lab: Lab, loud: Tenant) -> Iterator[tuple[str, Siege]]:
 
 def _get(path: str) -> bytes:
     return load.head("GET", path, [])
-
-
-def _p99(lab: Lab, plan: Plan) -> float:
-    return percentile(_latencies(lab, plan), 99)
 
 
 def _worst(lab: Lab, plan: Plan) -> float:
