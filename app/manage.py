@@ -10,13 +10,13 @@ from datetime import datetime
 from app import ids, logs, manage_tenants, migrations
 from app.core import signing_keys, tenants
 from app.core.anchoring import gate
-from app.core.audit import salts
-from app.core.audit.verification import breaks, runs, unknown_chains
-from app.core.audit.verification import jobs as audit_jobs
+from app.core.audit import chain_identity
 from app.core.log import adoption, generations, guard, heads, rebuild, status, succession
 from app.core.log.keeper import Keeper
 from app.core.sealed import resealing, usage
 from app.core.sealed import status as sealed_status
+from app.core.verification import alerts, daily_state, unknown_chains
+from app.core.verification import jobs as verification_jobs
 from app.database import Database
 from app.errors import Conflict, ServiceError
 from app.lib import api_keys
@@ -124,7 +124,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 def _migrate(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
         with database.across_tenants() as session:
-            noted = runs.are_known(session)
+            noted = daily_state.are_known(session)
         print(
             migrations.migrate(
                 settings.database_admin_url,
@@ -132,12 +132,12 @@ def _migrate(_: argparse.Namespace) -> None:
                 history_days=settings.history_days,
             )
         )
-        given = salts.complete(database, settings.master_keys)
+        given = chain_identity.complete(database, settings.master_keys)
         if given:
             print(f"sealed the chain names of {given} tenants that had none")
         if not noted:
             with database.across_tenants() as session:
-                runs.count_from_now(session, settings.master_keys)
+                daily_state.count_from_now(session, settings.master_keys)
             print("the daily verification of every audit chain counts from now on")
         with database.across_tenants() as session:
             usage.announce(session, settings.master_keys)
@@ -188,7 +188,7 @@ def _log_status(_: argparse.Namespace) -> None:
         for line in status.lines(_keeper(settings, database)):
             print(line)
         with database.across_tenants() as session:
-            if breaks.log_is_damaged(session):
+            if alerts.log_is_damaged(session):
                 print("found: log-damaged: `parts.audit` of /readyz says where, until it is mended")
 
 
@@ -206,7 +206,7 @@ def _log_rebuild(arguments: argparse.Namespace) -> int:
                 reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
                 if repair:
                     # Whether all is well again is for a verification to say.
-                    audit_jobs.look(session)
+                    verification_jobs.look(session)
             for line in reports[-1].lines(repair=repair):
                 print(line if number == numbers[0] else f"log {number}: {line}")
     return 0 if repair or all(each.is_identical for each in reports) else 1

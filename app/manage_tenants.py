@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 
 from app import ids, logs
 from app.core import tenant_control, tenants
-from app.core.audit.verification import breaks
 from app.core.callers import Role
 from app.core.record import storage
 from app.core.record.storage import Stored
 from app.core.tenant_control import Act
+from app.core.verification import alerts
 from app.database import Database, database_now
 from app.errors import AuditChainBroken, Conflict
 from app.settings import Settings
@@ -127,7 +127,7 @@ def tell_untold(
     """Name the broken chains that have no entry of what was just done."""
     logs.configure(settings)
     for tenant_id, error in untold.items():
-        breaks.found(database, tenant_id, error)
+        alerts.found(database, tenant_id, error)
         said = f"{error.detail} It has no entry of this; what was to be done is done."
         print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)
 

@@ -42,11 +42,11 @@ from app.api.renderings import Renderings
 from app.api.room import Room
 from app.api.routing import SegmentConverter
 from app.api.services import EXTENSION, Services
-from app.core.audit.verification.stamps import Trust
-from app.core.audit.verification.verifier import Verifier
 from app.core.keys import Keyring
 from app.core.log import heads
 from app.core.sealed.announcing import Announcer
+from app.core.verification.checks.stamps import Trust
+from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.breaker import Breaker

@@ -4,8 +4,8 @@ It also makes up for a daily verification that was missed, or came to nothing.
 """
 
 from app.core.anchoring import heads, watching
-from app.core.audit.verification import jobs as verification
-from app.core.audit.verification import runs
+from app.core.verification import daily_state
+from app.core.verification import jobs as verification
 from jobs.runtime import Runtime, runtime
 
 
@@ -19,5 +19,5 @@ def look(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         watching.watch_log(session)
         heads.look(session)
-        if runs.watch(session, here.settings.master_keys):
+        if daily_state.watch(session, here.settings.master_keys):
             verification.look(session)

@@ -15,12 +15,11 @@ from uuid import UUID
 import structlog
 
 from app import ids, metrics
-from app.core.delivery import concurrency, deliveries, lanes, outcomes
+from app.core.delivery import concurrency, deliveries, disabling, lanes, outcomes
 from app.core.delivery.deliveries import Claimed
+from app.core.delivery.disabling import Reason
 from app.core.delivery.lane_changes import LaneKey
 from app.core.delivery.outcomes import Outcome, Recorded
-from app.core.webhook import disabling
-from app.core.webhook.disabling import Reason
 from app.database import Database
 from app.errors import Unavailable
 from app.lib.tally import Tally

@@ -11,8 +11,6 @@ from app import metrics
 from app.core.anchoring import cosigning, heads, stamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.stamping import Stamper
-from app.core.audit.verification import jobs as verification
-from app.core.delivery import bulk_replay
 from app.core.digest import claims
 from app.core.digest.links import Links
 from app.core.digest.sending import Sender
@@ -20,7 +18,9 @@ from app.core.jobs import Errand, Failed, Step
 from app.core.pack import building
 from app.core.pack.building import Builder
 from app.core.record import expiry
+from app.core.replay import bulk_replay
 from app.core.sealed import resealing
+from app.core.verification import jobs as verification
 from app.models import Job
 from jobs.runtime import Runtime
 from jobs.shutdown import shutting_down

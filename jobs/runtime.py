@@ -7,11 +7,11 @@ first message (`jobs/middleware.py`, Lifetime).
 from dataclasses import dataclass
 
 from app.core.anchoring import gate
-from app.core.audit.verification.stamps import Trust
-from app.core.audit.verification.verifier import Verifier
 from app.core.log import heads
 from app.core.log.keeper import Keeper
 from app.core.sealed.announcing import Announcer
+from app.core.verification.checks.stamps import Trust
+from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.addresses import EVERYWHERE

@@ -1,6 +1,6 @@
 """The daily tick that has every audit chain verified, by a durable job."""
 
-from app.core.audit.verification import jobs
+from app.core.verification import jobs as verification_jobs
 from jobs.runtime import runtime
 
 
@@ -8,4 +8,4 @@ def verify_audit() -> None:
     """Ask for a run, unless one is at work."""
     here = runtime()
     with here.database.across_tenants() as session:
-        jobs.look(session)
+        verification_jobs.look(session)

@@ -17,10 +17,10 @@ from app.api.transactions import transaction
 from app.api.verification_schemas import HASH, VerificationSchema, VerifyArgs
 from app.core import job_control
 from app.core.audit import view
-from app.core.audit.verification import jobs as audit_jobs
-from app.core.audit.verification.deadline import TakesLonger
-from app.core.audit.verification.verifier import Asked
 from app.core.callers import Role
+from app.core.verification import jobs as verification_jobs
+from app.core.verification.time_budget import TakesLonger
+from app.core.verification.verifier import Asked
 from app.lib.canonical_json import MAX_INTEGER
 from app.models import Job
 
@@ -126,14 +126,14 @@ def verify(args: dict[str, Any]) -> Response:
     by a job: 202, with its `Location`. The job shows only that it ran: ask the same again within a
     minute of its end for what it found.
     """
-    asked = audit_jobs.asked(args)
+    asked = verification_jobs.asked(args)
     found = _verified(asked)
     if found is None:
         with transaction() as session:
             keys, tenant_id = services().verifier.master_keys, caller().tenant_id
-            found = audit_jobs.answered(session, keys, tenant_id, asked)
+            found = verification_jobs.answered(session, keys, tenant_id, asked)
             if found is None:
-                return _accepted(audit_jobs.enqueue(session, tenant_id, asked))
+                return _accepted(verification_jobs.enqueue(session, tenant_id, asked))
     return answer(found)
 
 

@@ -13,9 +13,8 @@ from app.api.auth import caller
 from app.api.request_ids import request_id
 from app.api.services import Services, services
 from app.api.transactions import transaction
-from app.core.audit import export
-from app.core.audit.verification import breaks
 from app.core.callers import Caller
+from app.core.verification import alerts, export
 from app.database import Database
 from app.errors import AuditChainBroken, FieldError, Invalid
 from app.ledger.hash_chain import Head
@@ -75,5 +74,5 @@ def _told(here: Services, tenant_id: UUID, error: Exception) -> bool:
     """Tell of a break that was found under way as of any other."""
     if isinstance(error, AuditChainBroken):
         here.tally.add(metrics.CHAINS_BROKEN)
-        breaks.found(here.database, tenant_id, error)
+        alerts.found(here.database, tenant_id, error)
     return isinstance(error, AuditChainBroken)

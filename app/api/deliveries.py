@@ -20,18 +20,12 @@ from app.api.services import services
 from app.api.transactions import transaction
 from app.core import job_control
 from app.core.callers import Role
-from app.core.delivery import (
-    bulk_replay,
-    catch_up,
-    delivery_history,
-    event_history,
-    replay,
-    replay_selection,
-)
+from app.core.delivery import catch_up, delivery_history, event_history
 from app.core.delivery.delivery_history import Filters
-from app.core.delivery.replay_selection import Wanted
-from app.core.webhook import test_fire, webhooks
-from app.core.webhook.event_types import EventType
+from app.core.delivery.event_types import EventType
+from app.core.replay import bulk_replay, fire_test_event, replay, replay_selection
+from app.core.replay.replay_selection import Wanted
+from app.core.webhook import webhooks
 from app.errors import FieldError, Invalid
 
 blp = Blueprint(
@@ -274,7 +268,7 @@ def test(webhook_id: str) -> Response:
             session,
             202,
             lambda: delivery_history.represent(
-                test_fire.fire(session, caller(), ids.parse("whk", webhook_id))
+                fire_test_event.fire(session, caller(), ids.parse("whk", webhook_id))
             ),
         )
 

@@ -13,9 +13,8 @@ from app.api.deliveries import DeliverySchema
 from app.api.parsing import Blueprint
 from app.api.transactions import transaction
 from app.core.callers import Role
-from app.core.delivery import event_history
-from app.core.webhook import event_types
-from app.core.webhook.event_types import EventType
+from app.core.delivery import event_history, event_types
+from app.core.delivery.event_types import EventType
 
 blp = Blueprint("events", __name__, url_prefix="/v1", description="What webhooks are told of.")
 

@@ -16,7 +16,7 @@ from app.api.limits import RateLimited
 from app.api.parsing import UnsupportedCoding
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.core.audit.verification import breaks
+from app.core.verification import alerts
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 from app.lib.shares import NoShare
 
@@ -345,7 +345,7 @@ def _log_damaged(error: errors.LogDamaged) -> Response:
     # Anybody may ask for what is damaged, as often as they like: it is written down now and then.
     if here.damage.admits():
         here.damage.failed()
-        breaks.halted(here.database, error)
+        alerts.halted(here.database, error)
     return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
 
 

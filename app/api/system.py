@@ -17,10 +17,10 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
 from app.core.anchoring import evidence, troubles, vouching
-from app.core.audit.verification import breaks, runs
 from app.core.gauges import Gauges
 from app.core.log import generations, publication, status
 from app.core.sealed import usage
+from app.core.verification import alerts, daily_state
 from app.database import database_now
 from app.errors import LogDamaged, Unauthenticated, Unavailable
 from app.ledger.notes import Malformed
@@ -129,7 +129,7 @@ def _gauges() -> Gauges | None:
 
 def _unverified_since() -> float | None:
     with suppress(Unavailable), services().database.across_tenants() as session:
-        since = runs.unverified_since(session, services().settings.master_keys)
+        since = daily_state.unverified_since(session, services().settings.master_keys)
         return 0.0 if since is None else (database_now(session) - since).total_seconds()
     return None
 
@@ -150,7 +150,7 @@ def _log_states(database: str) -> dict[str, str]:
     try:
         trouble = generations.look(services().database).trouble
         with services().database.across_tenants() as session:
-            if trouble is None and breaks.log_is_damaged(session):
+            if trouble is None and alerts.log_is_damaged(session):
                 trouble = LogDamaged.slug
     except Unavailable:
         return {"log": "unknown", "log_head": head}
@@ -190,8 +190,8 @@ def _audit(database: str) -> str:
         return "unknown"
     try:
         with services().database.across_tenants() as session:
-            overdue = runs.standing(session, services().settings.master_keys)
-            found = [breaks.standing(session), overdue]
+            overdue = daily_state.standing(session, services().settings.master_keys)
+            found = [alerts.standing(session), overdue]
             return "; ".join(filter(None, found)) or "up"
     except Unavailable:
         return "unknown"

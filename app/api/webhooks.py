@@ -18,8 +18,8 @@ from app.api.services import services
 from app.api.transactions import transaction
 from app.core.callers import Role
 from app.core.delivery import accounting
+from app.core.delivery.event_types import EventType
 from app.core.webhook import webhooks
-from app.core.webhook.event_types import EventType
 from app.core.webhook.webhooks import DEFAULT_MAX_IN_FLIGHT, Status, Watched
 from app.lib.addresses import MAX_URL_LENGTH
 

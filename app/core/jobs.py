@@ -23,7 +23,7 @@ from sqlalchemy import ColumnElement, case, exists, func, or_, select, text, tup
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery.bells import ring_job
+from app.core.wakeups import ring_job
 from app.database import after_commit, database_now
 from app.errors import NotFound
 from app.lib import canonical_json

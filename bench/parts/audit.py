@@ -20,12 +20,12 @@ from app.clock import now, rfc3339
 from app.core import jobs, tenants
 from app.core.anchoring import heads
 from app.core.audit import chain
-from app.core.audit.verification import recent
-from app.core.audit.verification.stamps import Trust
-from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM
 from app.core.log.heads import FileHead
 from app.core.log.keeper import Keeper
+from app.core.verification.checks import incremental
+from app.core.verification.checks.stamps import Trust
+from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.ledger import hash_chain
 from app.models import NO_TENANT
@@ -57,7 +57,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         verifier = Verifier(database, settings.master_keys, head, Trust())
         yield from _verify(verifier, tenant_id, bodies)
         # Others' leaves behind the newest anchor: as many as are ever looked at.
-        add_leaves(database, recent.LOOK_BACK)
+        add_leaves(database, incremental.LOOK_BACK)
         keeper.run()
         yield from _since_anchor(verifier, database, tenant_id, scale)
         yield from _append(settings, database, scale)

@@ -207,7 +207,7 @@ def test_an_export_ends_with_the_newest_anchors_and_their_number(
     trailer = json.loads(answer.text.splitlines()[-1])
     assert trailer["anchors"] == listed(api())["data"]
     assert trailer["anchors_total"] == 3
-    monkeypatch.setattr("app.core.audit.export.MOST_ANCHORS", 2)
+    monkeypatch.setattr("app.core.verification.export.MOST_ANCHORS", 2)
     answer = api().get("/v1/audit", headers={"Accept": "application/x-ndjson"})
     trailer = json.loads(answer.text.splitlines()[-1])
     assert [each["seq"] for each in trailer["anchors"]] == [6, 4]

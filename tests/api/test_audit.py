@@ -157,7 +157,7 @@ def test_an_export_ends_with_its_own_entry_and_a_trailer(api: Apis) -> None:
 def test_an_export_longer_than_one_part_is_whole(
     api: Apis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.core.audit.export.PART", 3)
+    monkeypatch.setattr("app.core.verification.export.PART", 3)
     change_settings(api(), 9)
     *chain, trailer = export(api())
     check_chain(chain)
@@ -167,7 +167,7 @@ def test_an_export_longer_than_one_part_is_whole(
 def test_what_is_appended_while_an_export_streams_is_not_in_it(
     api: Apis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.core.audit.export.PART", 2)
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
     change_settings(api(), 5)
     answer = api().get("/v1/audit", headers=NDJSON, buffered=False)
     stream = answer.iter_encoded()
@@ -188,7 +188,7 @@ def test_an_export_takes_no_filters(api: Apis) -> None:
 def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
     api: Apis, admin_engine: Engine, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.core.audit.export.PART", 2)
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
     change_settings(api(), 3)
     _execute(
         admin_engine,
@@ -207,7 +207,7 @@ def test_an_export_that_breaks_off_under_way_is_told_once_with_its_request(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("app.core.audit.export.PART", 2)
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
     change_settings(api(), 3)
     _execute(
         admin_engine,
@@ -235,7 +235,7 @@ def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
     def fails(*_: object) -> bytes:
         raise LogDamaged("An anchor's leaf is missing in the log.")
 
-    monkeypatch.setattr("app.core.audit.export.trailer", fails)
+    monkeypatch.setattr("app.core.verification.export.trailer", fails)
     capsys.readouterr()
     answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
     check_chain([json.loads(line) for line in answer.data.splitlines()])

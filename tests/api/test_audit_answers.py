@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.audit.verification.sealed_answers import Question, seal
+from app.core.verification.result_cache import Question, seal
 from app.lib import canonical_json
 from app.lib.sealing import MasterKeys
 from app.settings import Settings

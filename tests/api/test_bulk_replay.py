@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.core import jobs
-from app.core.delivery import bulk_replay
 from app.core.jobs import JobFailed
+from app.core.replay import bulk_replay
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import NOBODY, make_session, pin_of, pointers, refused

@@ -8,9 +8,8 @@ import jsonschema_rs
 import pytest
 
 from app import ids
-from app.core.delivery import lanes
-from app.core.webhook import disabling
-from app.core.webhook.event_types import CATALOGUE, EventType
+from app.core.delivery import disabling, lanes
+from app.core.delivery.event_types import CATALOGUE, EventType
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import NOBODY, finding_of, make_session, pin_of, refused

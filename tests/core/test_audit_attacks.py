@@ -16,13 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.core import tenant_settings, tenants
 from app.core.anchoring.anchors import AnchorReader
-from app.core.audit import chain, salts
-from app.core.audit.verification import deadline, stored_chain
-from app.core.audit.verification.deadline import Deadline, TakesLonger
-from app.core.audit.verification.verifier import Asked
+from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM, Caller, Role
 from app.core.log import publication, succession
 from app.core.log.heads import FileHead
+from app.core.verification import time_budget
+from app.core.verification.checks import stored_chain
+from app.core.verification.time_budget import Deadline, TakesLonger
+from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
@@ -340,7 +341,7 @@ def test_who_would_wait_for_more_than_some_seconds_is_told_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long they may wait: others need the processor too."""
-    monkeypatch.setattr(deadline, "_EXPECTED_AT_MOST", 0.004)
+    monkeypatch.setattr(time_budget, "_EXPECTED_AT_MOST", 0.004)
     for asked in (Asked(), Asked(since_anchor=True)):
         assert place.verifier.verify(place.tenant_id, asked, seconds=60)
     place.owner.lengthen(300)
@@ -407,8 +408,8 @@ def test_only_who_has_neither_salt_nor_seal_gets_both(place: Place) -> None:
     place.owner(
         "UPDATE tenants SET chain_seal = NULL, chain_salt = NULL WHERE id = :other", other=others[0]
     )
-    assert salts.complete(database, MASTER_KEYS) == 1
-    assert salts.complete(database, MASTER_KEYS) == 0
+    assert chain_identity.complete(database, MASTER_KEYS) == 1
+    assert chain_identity.complete(database, MASTER_KEYS) == 0
     for other in others:
         assert place.verifier.verify(other, Asked())["entries"] == 2
     assert place.broken() == (1, "other_chain")

@@ -12,11 +12,12 @@ import structlog
 
 from app import manage
 from app.core import jobs, tenants
-from app.core.audit import chain, salts
-from app.core.audit.verification import breaks, deadline, recent, unknown_chains
-from app.core.audit.verification import jobs as verification
-from app.core.audit.verification.verifier import Asked
+from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM
+from app.core.verification import alerts, time_budget, unknown_chains
+from app.core.verification import jobs as verification
+from app.core.verification.checks import incremental
+from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
@@ -102,7 +103,7 @@ def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place
 def test_what_was_said_of_the_log_is_healed_by_whoever_finds_it_good(place: Place) -> None:
     other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     with place.world.database.across_tenants() as session:
-        breaks.orphan(session, bytes(32), 1, 0)
+        alerts.orphan(session, bytes(32), 1, 0)
     change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
     place.owner(change)
     with pytest.raises(LogDamaged):
@@ -131,7 +132,7 @@ def test_a_chain_that_is_broken_says_nothing_of_the_log(place: Place) -> None:
 
 
 def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) -> None:
-    with pytest.raises(deadline.TakesLonger):
+    with pytest.raises(time_budget.TakesLonger):
         place.verifier.verify(place.tenant_id, Asked(), seconds=0)
     with place.world.database.transaction(place.tenant_id) as session:
         job = verification.enqueue(session, place.tenant_id, Asked(full=True))
@@ -304,7 +305,7 @@ def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) 
         "DELETE FROM audit_anchors WHERE tenant_id = :tenant",
         "UPDATE tenants SET chain_salt = NULL, chain_seal = NULL WHERE id = :tenant",
     )
-    assert salts.complete(place.world.database, MASTER_KEYS) == 1
+    assert chain_identity.complete(place.world.database, MASTER_KEYS) == 1
     daily_run(place)
     assert place.verify()["unknown_chains"] == 1
     assert standing(place) == "1 broken; 1 in the log without a tenant"
@@ -400,7 +401,7 @@ def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> 
 def test_nothing_is_called_broken_while_eight_write_and_the_log_grows(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent, "LOOK_BACK", 256)
+    monkeypatch.setattr(incremental, "LOOK_BACK", 256)
     stop = Event()
     failed: list[BaseException] = []
 

@@ -17,12 +17,12 @@ from sqlalchemy.exc import ProgrammingError
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain as audit_chain
-from app.core.audit import export
-from app.core.audit.verification import stored_chain
-from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.stamps import Trust
-from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM, Actor, Caller, Role
+from app.core.verification import export
+from app.core.verification.checks import stored_chain
+from app.core.verification.checks.stamps import Trust
+from app.core.verification.time_budget import Deadline
+from app.core.verification.verifier import Asked, Verifier
 from app.database import Database, database_now
 from app.errors import AuditChainBroken
 from app.ledger.hash_chain import Head

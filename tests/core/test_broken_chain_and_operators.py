@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 from app import ids, manage
 from app.api.services import EXTENSION
 from app.core import tenants
-from app.core.audit.verification import breaks
+from app.core.verification import alerts
 from app.settings import Settings
 from app.web import create_app
 from tests.support.api import Api, FreshTenant
@@ -44,7 +44,7 @@ class Site:
     def told(self) -> str | None:
         """Return what operators are told of breaks."""
         with self.world.database.across_tenants() as session:
-            return breaks.standing(session)
+            return alerts.standing(session)
 
 
 @pytest.fixture(scope="module")

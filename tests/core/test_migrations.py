@@ -16,9 +16,9 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from app import clock, ids, manage, migrations
 from app.core import history, keys, tenants
-from app.core.audit import salts
-from app.core.audit.verification import runs
+from app.core.audit import chain_identity
 from app.core.record import bundles
+from app.core.verification import daily_state
 from app.database import Database, database_now
 from app.dev.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
@@ -423,11 +423,11 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
 
     migrations.migrate(as_text, app_url=as_text)
     database = Database(as_text, application="tests")
-    assert salts.complete(database, MASTER_KEYS) == 1
+    assert chain_identity.complete(database, MASTER_KEYS) == 1
     with database.across_tenants() as session:
-        assert len(salts.chain_name(session, MASTER_KEYS, before)) == 32
+        assert len(chain_identity.chain_name(session, MASTER_KEYS, before)) == 32
         with pytest.raises(AuditChainBroken):
-            salts.chain_name(session, MASTER_KEYS, anchored)
+            chain_identity.chain_name(session, MASTER_KEYS, anchored)
     database.close()
 
 
@@ -459,19 +459,19 @@ def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
 
     assert manage.main(["migrate"]) == 0
     with database.across_tenants() as session:
-        since = runs.unverified_since(session, MASTER_KEYS)
+        since = daily_state.unverified_since(session, MASTER_KEYS)
         assert since is not None
-        assert database_now(session) - since < runs.MISSED
-        assert runs.standing(session, MASTER_KEYS) is None
+        assert database_now(session) - since < daily_state.MISSED
+        assert daily_state.standing(session, MASTER_KEYS) is None
     assert manage.main(["migrate"]) == 0
     with database.across_tenants() as session:
-        assert runs.unverified_since(session, MASTER_KEYS) == since
+        assert daily_state.unverified_since(session, MASTER_KEYS) == since
     with engine.begin() as connection:
         assert connection.execute(text("DELETE FROM sealed_notes")).rowcount == 1
     assert manage.main(["migrate"]) == 0
     with database.across_tenants() as session:
-        assert runs.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
-        assert runs.standing(session, MASTER_KEYS) is not None
+        assert daily_state.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
+        assert daily_state.standing(session, MASTER_KEYS) is not None
     database.close()
     engine.dispose()
 

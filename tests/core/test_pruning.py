@@ -10,9 +10,10 @@ from sqlalchemy import text
 from app import clock, ids
 from app.core import history, tenants
 from app.core.callers import Caller, Role
-from app.core.delivery import events, replay
+from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.core.history import Partition
+from app.core.replay import replay
 from app.core.webhook import webhooks
 from app.database import Database
 from app.errors import Unavailable

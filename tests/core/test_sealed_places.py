@@ -43,7 +43,7 @@ PLAIN = {
 # Who seals what is in no row: it ends with its key, as docs/operations.md says.
 LEAVES = {"app/api/paging.py", "app/core/digest/tokens.py"}
 # What is found anew without it.
-SHORT_LIVED = {"app/core/audit/verification/sealed_answers.py"}
+SHORT_LIVED = {"app/core/verification/result_cache.py"}
 
 
 def test_every_column_of_bytes_is_sealed_anew_or_known_to_be_plain(admin_engine: Engine) -> None:

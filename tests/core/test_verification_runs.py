@@ -10,9 +10,9 @@ import structlog
 
 from app.clock import rfc3339
 from app.core import jobs
-from app.core.audit.verification import daily, runs
-from app.core.audit.verification import jobs as verification
 from app.core.jobs import Errand, Failed, Step
+from app.core.verification import daily, daily_state
+from app.core.verification import jobs as verification
 from app.database import database_now
 from app.lib import canonical_json
 from app.lib.sealing import MasterKeys
@@ -49,7 +49,7 @@ def run(place: Place) -> dict[str, Any]:
 
 def since(place: Place, keys: MasterKeys = MASTER_KEYS) -> datetime | None:
     with place.world.database.across_tenants() as session:
-        return runs.unverified_since(session, keys)
+        return daily_state.unverified_since(session, keys)
 
 
 def now(place: Place) -> datetime:
@@ -121,23 +121,23 @@ def seal_anew(
     """Return what the row would hold had the step been sealed with these keys, or come to this."""
     progress = {name: value for name, value in came_to.progress.items() if name != "seal"}
     with place.world.database.across_tenants() as session:
-        step = runs.ended(session, keys, job, Step(came_to.cursor, progress | changed))
+        step = daily_state.ended(session, keys, job, Step(came_to.cursor, progress | changed))
     assert isinstance(step, Step)
     return Row(str(step.cursor), json.dumps(dict(step.progress)))
 
 
-@pytest.mark.parametrize("ago", [runs.MISSED, -timedelta(hours=1)])
+@pytest.mark.parametrize("ago", [daily_state.MISSED, -timedelta(hours=1)])
 def test_a_run_of_another_day_does_not_go_on(place: Place, ago: timedelta) -> None:
     seal_anew(place, *step(place), began=rfc3339(now(place) - ago)).put_back(place)
     with structlog.testing.capture_logs() as lines:
         assert run(place)["log"] == "intact"
     (line,) = [line for line in lines if line["event"] == "verification_begun_anew"]
     assert (line["why"], line["log_level"]) == ("of another day", "error")
-    assert abs(now(place) - (since(place) or now(place) - runs.MISSED)) < abs(ago)
+    assert abs(now(place) - (since(place) or now(place) - daily_state.MISSED)) < abs(ago)
 
 
 def test_a_run_of_today_goes_on(place: Place) -> None:
-    began = now(place) - runs.MISSED + timedelta(hours=1)
+    began = now(place) - daily_state.MISSED + timedelta(hours=1)
     seal_anew(place, *step(place), began=rfc3339(began)).put_back(place)
     with structlog.testing.capture_logs() as lines:
         assert run(place)["log"] == "intact"
@@ -160,10 +160,10 @@ def test_no_row_of_a_job_says_that_a_run_ended(place: Place, attack: str) -> Non
     place.owner(attack)
     assert since(place) == datetime.fromisoformat(LONG_AGO)
     with place.world.database.across_tenants() as session:
-        assert LONG_AGO in (runs.standing(session, MASTER_KEYS) or "")
+        assert LONG_AGO in (daily_state.standing(session, MASTER_KEYS) or "")
     run(place)
     with place.world.database.across_tenants() as session:
-        assert runs.standing(session, MASTER_KEYS) is None
+        assert daily_state.standing(session, MASTER_KEYS) is None
 
 
 def test_a_note_that_nobody_sealed_here_says_nothing(place: Place) -> None:
@@ -240,13 +240,13 @@ _FAILED = daily._Bad.FAILED
 def test_a_run_that_found_a_break_is_one(place: Place) -> None:
     place.owner.cut(8)
     assert run(place)["broken"] == 1
-    assert now(place) - (since(place) or now(place)) < runs.MISSED
+    assert now(place) - (since(place) or now(place)) < daily_state.MISSED
 
 
 def test_a_run_that_was_missed_is_made_up_for_once_an_hour(place: Place) -> None:
     def is_asked_for() -> bool:
         with place.world.database.across_tenants() as session:
-            return runs.watch(session, MASTER_KEYS)
+            return daily_state.watch(session, MASTER_KEYS)
 
     run(place)
     assert not is_asked_for()

@@ -21,7 +21,6 @@ from structlog.testing import capture_logs
 from app import ids, manage
 from app.clock import rfc3339
 from app.core import jobs, tenants
-from app.core.audit.verification import breaks, runs, unknown_chains
 from app.core.callers import Caller, Role
 from app.core.jobs import Step
 from app.core.log import generations, succession
@@ -29,6 +28,7 @@ from app.core.log.keeper import Keeper
 from app.core.sealed import announcing, resealing, status, usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE
 from app.core.sealed.status import Status
+from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.webhook import webhooks
 from app.database import Database, database_now
 from app.errors import Conflict
@@ -198,11 +198,11 @@ def fill(site: Site, records: int = 5) -> Known:
         key = api.post("/v1/keys", MINTED, **REPEATED).json["key"]
         succession.succeed(log, keys, force=True)
         with worker.database.across_tenants() as opened:
-            breaks.orphan(opened, CHAIN, 1, 0)
+            alerts.orphan(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
             ended = {"began": rfc3339(database_now(opened)), "log": "intact", "failed": 0}
-            runs.ended(opened, keys, Job(), Step(None, ended))
-            verified = runs.unverified_since(opened, keys)
+            daily_state.ended(opened, keys, Job(), Step(None, ended))
+            verified = daily_state.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None
     bundle_key = written[0]["bundle"]["key_id"]
@@ -234,7 +234,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
             assert unknown_chains.acknowledged(session, master_keys) == {CHAIN}
-            assert runs.unverified_since(session, master_keys) == known.verified
+            assert daily_state.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"
 
@@ -442,7 +442,7 @@ def test_a_broken_audit_chain_keeps_nothing_from_being_sealed_anew(site: Site, d
     assert line["tenant_id"] == ids.text("ten", site.tenant.id)
     assert entries(site) == 0
     with site.worker(B, A) as worker, worker.database.across_tenants() as session:
-        assert breaks.standing(session) == "1 broken"
+        assert alerts.standing(session) == "1 broken"
 
 
 def test_a_step_seals_a_bounded_number_of_bytes_and_at_least_one_row(

@@ -16,13 +16,13 @@ from sqlalchemy import Engine, text
 from app.core import jobs, tenants
 from app.core.anchoring import heads
 from app.core.audit import chain
-from app.core.audit.verification import breaks
-from app.core.audit.verification import jobs as verification
-from app.core.audit.verification.stamps import Trust
-from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.callers import SYSTEM
 from app.core.jobs import Errand, Failed
 from app.core.log.heads import FileHead
+from app.core.verification import alerts
+from app.core.verification import jobs as verification
+from app.core.verification.checks.stamps import Trust
+from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
@@ -220,7 +220,7 @@ def daily_run(place: Place) -> dict[str, object]:
 def standing(place: Place) -> str | None:
     """Return what operators are told of breaks."""
     with place.world.database.across_tenants() as session:
-        return breaks.standing(session)
+        return alerts.standing(session)
 
 
 # What attacks change, and what comes of being found.

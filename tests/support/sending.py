@@ -13,10 +13,11 @@ from sqlalchemy import text
 
 from app import ids
 from app.core import jobs
-from app.core.delivery import bulk_replay, deliveries, lanes, outcomes, retries
+from app.core.delivery import deliveries, lanes, outcomes, retries
 from app.core.delivery.deliveries import Claimed
 from app.core.delivery.lanes import Lane
 from app.core.delivery.outcomes import Outcome
+from app.core.replay import bulk_replay
 from app.database import Database
 from app.models import Job
 from tests.support.api import Api, FreshTenant

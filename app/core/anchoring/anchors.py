@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring.evidence import Chooser, Evidence, Voucher
-from app.core.audit import salts
+from app.core.audit import chain_identity
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import cursor
@@ -85,7 +85,7 @@ class AnchorReader:
         """
         self._session = session
         self._tenant_id = tenant_id
-        self._chain = salts.chain_name(session, master_keys, tenant_id).hex()
+        self._chain = chain_identity.chain_name(session, master_keys, tenant_id).hex()
         self._last = publication.current(session)
         self._chooser = (
             None if self._last is None else Chooser(session, self._last, policy, trusted)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core import jobs
-from app.core.audit import salts
+from app.core.audit import chain_identity
 from app.core.jobs import Step
 from app.database import cursor
 from app.ledger import leaves, merkle
@@ -96,7 +96,9 @@ def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) 
     progress = json.loads(job.progress or '{"anchored": 0}')
     due = _due(session, _FIRST if job.cursor is None else UUID(hex=job.cursor), MOST_TENANTS)
     sealed = [
-        each for each in due if salts.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
+        each
+        for each in due
+        if chain_identity.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
     ]
     progress["anchored"] += _add(session, sealed)
     return Step(due[-1].tenant_id.hex if len(due) == MOST_TENANTS else None, progress)

@@ -1,7 +1,7 @@
 """Reading the audit chain in pages, filtered.
 
 An entry is answered from `body`, the bytes that were hashed. Whether the chain holds is judged
-elsewhere (`app/core/audit/verification/`); here it is broken only where it cannot be read.
+elsewhere (`app/core/verification/`); here it is broken only where it cannot be read.
 """
 
 import enum

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.delivery.bells import ring_lanes
+from app.core.wakeups import ring_lanes
 from app.database import Tx, cursor
 from app.errors import EventTooLarge, FieldError
 from app.lib import canonical_json

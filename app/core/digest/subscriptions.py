@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import chain
 from app.core.callers import Actor
-from app.core.delivery.bells import ring_job
 from app.core.digest.claims import KIND
 from app.core.digest.tokens import Subscription
+from app.core.wakeups import ring_job
 from app.database import cursor
 from app.models import Tenant
 

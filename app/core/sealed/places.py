@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.core import idempotency, signing_keys
-from app.core.audit import salts
-from app.core.audit.verification import runs, unknown_chains
+from app.core.audit import chain_identity
 from app.core.log import generations
 from app.core.pack import store
 from app.core.record import bundles, search_keys
+from app.core.verification import daily_state, unknown_chains
 from app.core.webhook import webhook_secrets
 
 
@@ -59,12 +59,12 @@ OF_THE_SERVICE = (
     Place("log_generations", "appointment", ("generation",), generations.identity),
     Place("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
     Place("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
-    Place("sealed_notes", "sealed", ("name",), runs.identity),
+    Place("sealed_notes", "sealed", ("name",), daily_state.identity),
 )
 """What belongs to no tenant."""
 
 OF_A_TENANT = (
-    Place("tenants", "chain_seal", ("id",), salts.identity),
+    Place("tenants", "chain_seal", ("id",), chain_identity.identity),
     Place("tenants", "sealed_search_key", ("id",), search_keys.identity),
     Place("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
     Place(

@@ -21,11 +21,11 @@ from app import ids
 from app.clock import rfc3339
 from app.core import jobs
 from app.core.audit import chain
-from app.core.audit.verification import breaks
 from app.core.callers import OPERATOR
 from app.core.jobs import Failed, Step
 from app.core.sealed import usage
 from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE, Place
+from app.core.verification import alerts
 from app.database import after_commit, cursor
 from app.errors import AuditChainBroken, Conflict
 from app.lib.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
@@ -145,8 +145,8 @@ def _tell(session: Session, tenant: UUID, newest: str) -> None:
         chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
     except AuditChainBroken as error:
         # One tenant's chain keeps no key in use: what waits is sealed anew all the same.
-        breaks.say(tenant, error)
-        breaks.tell(session, tenant, error)
+        alerts.say(tenant, error)
+        alerts.tell(session, tenant, error)
 
 
 def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:

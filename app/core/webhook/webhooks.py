@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller, Role
-from app.core.delivery import bells, cancelling, lane_slots, lanes
+from app.core.delivery import cancelling, lane_slots, lanes
 from app.core.webhook import webhook_secrets
 from app.core.webhook.webhook_secrets import Secret
 from app.database import cursor, database_now
@@ -321,7 +322,7 @@ def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> 
     wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_START_ANEW, wanted)
     if lanes.reschedule(session, webhook.tenant_id, webhook.id):
-        bells.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
+        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
 
 
 def _check_url(url: str, settings: Settings) -> None:

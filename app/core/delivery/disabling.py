@@ -15,9 +15,9 @@ from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.delivery import cancelling, events, lanes
+from app.core.delivery.event_types import EventType
 from app.core.delivery.events import NewEvent
 from app.core.delivery.lanes import Lane
-from app.core.webhook.event_types import EventType
 from app.database import cursor, database_now
 from app.models import Webhook
 

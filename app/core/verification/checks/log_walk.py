@@ -9,10 +9,10 @@ from hashlib import sha256
 
 from sqlalchemy.orm import Session
 
-from app.core.audit.verification.deadline import Deadline
 from app.core.log import tile_rows
 from app.core.log.generations import Generation
 from app.core.log.publication import MENDED_BY, Published
+from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import entry_bundles, tiles

@@ -9,23 +9,21 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.audit import salts, view
-from app.core.audit.verification import (
-    anchored,
-    answers,
-    breaks,
+from app.core.audit import chain_identity, view
+from app.core.log.heads import HeadStore
+from app.core.verification import alerts, report, unknown_chains
+from app.core.verification.checks import (
+    anchored_heads,
+    full,
+    incremental,
     published_log,
-    recent,
     settings,
     stored_chain,
-    unknown_chains,
-    whole,
 )
-from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.published_log import Outside
-from app.core.audit.verification.stamps import Stamps, Trust
-from app.core.audit.verification.whole import LogReading, Seen
-from app.core.log.heads import HeadStore
+from app.core.verification.checks.full import LogReading, Seen
+from app.core.verification.checks.published_log import Outside
+from app.core.verification.checks.stamps import Stamps, Trust
+from app.core.verification.time_budget import Deadline
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
@@ -73,24 +71,24 @@ class Verifier:
                 began = database_now(session)
                 report = self._verified(session, tenant_id, asked, outside, deadline)
                 contradiction = _held(session, tenant_id, report, asked)
-                known = breaks.count_open(session)
+                known = alerts.count_open(session)
         except AuditChainBroken as error:
-            breaks.found(self.database, tenant_id, error)
+            alerts.found(self.database, tenant_id, error)
             raise
         except LogHeadUnavailable:
             raise
         except LogHalted as error:
-            breaks.halted(self.database, error)
+            alerts.halted(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.standing(session, self.master_keys)
             # Whoever reads the whole log says so of it, for everybody.
             if report["log"] is not None and not asked.since_anchor:
-                breaks.heal_log(session, began, full=asked.full)
+                alerts.heal_log(session, began, full=asked.full)
         # A chain that no tenant has may be this one's, from before somebody gave it another name.
         if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
-                breaks.heal(session, tenant_id, began)
+                alerts.heal(session, tenant_id, began)
         if contradiction is not None:
             raise contradiction
         return {"verified_at": rfc3339(began), **report, **unknown.represent()}
@@ -102,12 +100,12 @@ class Verifier:
         """
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                salts.chain_name(session, self.master_keys, tenant_id)
+                chain_identity.chain_name(session, self.master_keys, tenant_id)
                 end = stored_chain.end(session, tenant_id)
                 stored_chain.check(session, tenant_id, end, Deadline(None))
                 settings.check(session, tenant_id)
         except AuditChainBroken as error:
-            breaks.found(self.database, tenant_id, error)
+            alerts.found(self.database, tenant_id, error)
             raise
         return end.seq
 
@@ -115,21 +113,21 @@ class Verifier:
         self, session: Session, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
     ) -> dict[str, Any]:
         deadline.check()
-        cursor(session).execute(anchored.PLAN, prepare=False)
-        name = salts.chain_name(session, self.master_keys, tenant_id)
+        cursor(session).execute(anchored_heads.PLAN, prepare=False)
+        name = chain_identity.chain_name(session, self.master_keys, tenant_id)
         last = published_log.newest(session, self.master_keys, outside)
         end = stored_chain.end(session, tenant_id)
         number = 0 if last is None else last.generation.number
         seen = None
         if asked.since_anchor and last is not None:
-            found = recent.check(session, tenant_id, name, last, end, deadline)
+            found = incremental.check(session, tenant_id, name, last, end, deadline)
             seen = found and Seen(last, Stamps(self.trust), found[1], start=found[0])
         if seen is None:
             stamps = Stamps.read(session, self.trust, number, full=asked.full)
             reading = LogReading(session, self.master_keys, outside, stamps, deadline)
-            seen = Seen(last, stamps, *whole.check(reading, tenant_id, name, last, end))
+            seen = Seen(last, stamps, *full.check(reading, tenant_id, name, last, end))
         settings.check(session, tenant_id)
-        return answers.report(session, tenant_id, name, end, seen, outside)
+        return report.report(session, tenant_id, name, end, seen, outside)
 
 
 def _held(

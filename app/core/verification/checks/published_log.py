@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
-from app.core.audit.verification.anchored import Leaves
-from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.log_walk import Walk
 from app.core.log import generations, guard, publication
 from app.core.log.generations import Generation
 from app.core.log.heads import HeadStore
 from app.core.log.publication import MENDED_BY, Published
+from app.core.verification.checks.anchored_heads import Leaves
+from app.core.verification.checks.log_walk import Walk
+from app.core.verification.time_budget import Deadline
 from app.errors import LogDamaged, LogRolledBack
 from app.ledger import checkpoints, leaves
 from app.ledger.checkpoints import Checkpoint

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import view
-from app.core.audit.verification.deadline import Deadline
+from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core import jobs
-from app.core.audit.verification import sealed_answers
-from app.core.audit.verification.sealed_answers import Question
+from app.core.verification import result_cache
+from app.core.verification.result_cache import Question
 from app.database import cursor
 from app.errors import NotFound
 from app.lib.sealing import CannotOpen, MasterKeys
@@ -65,13 +65,13 @@ def seal_found(
 ) -> dict[str, str]:
     """Return what the daily run's job keeps of it, that it began then and found these chains."""
     found = {"chains": [chain.hex() for chain in chains], "began": rfc3339(began)}
-    return sealed_answers.seal(master_keys, _question(job.id), found, began)
+    return result_cache.seal(master_keys, _question(job.id), found, began)
 
 
 def standing(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
     run = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
-    said = run and sealed_answers.unseal(master_keys, _question(run.id), run.progress)
+    said = run and result_cache.unseal(master_keys, _question(run.id), run.progress)
     if not said:
         count = cursor(session).execute(_OPEN.encode()).fetchone()
         return Unknown(0 if count is None else count[0], None)

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core.audit.verification import anchored, log_walk, published_log, stored_chain
-from app.core.audit.verification.anchored import Found, Leaves
-from app.core.audit.verification.deadline import Deadline, TakesLonger
-from app.core.audit.verification.published_log import Outside, Succession
-from app.core.audit.verification.recent import Start
-from app.core.audit.verification.stamps import Stamps
 from app.core.log.publication import Published
+from app.core.verification.checks import anchored_heads, log_walk, published_log, stored_chain
+from app.core.verification.checks.anchored_heads import Found, Leaves
+from app.core.verification.checks.incremental import Start
+from app.core.verification.checks.published_log import Outside, Succession
+from app.core.verification.checks.stamps import Stamps
+from app.core.verification.time_budget import Deadline, TakesLonger
 from app.errors import AuditChainBroken, LogDamaged, LogHalted
 from app.ledger.hash_chain import Head
 from app.lib.sealing import MasterKeys
@@ -126,7 +126,7 @@ class LogReading:
             self.deadline.check()
             return log_walk.leaves_of(self.session, last, number)
 
-        return anchored.anchors_astray(self.session, heads, last.checkpoint.size, read_bundle)
+        return anchored_heads.anchors_astray(self.session, heads, last.checkpoint.size, read_bundle)
 
     def _read(self, last: Published, name: bytes | None, *, newest: bool) -> Leaves:
         heads = Leaves(

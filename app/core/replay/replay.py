@@ -9,9 +9,10 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.delivery import bells, delivery_history, lanes
+from app.core.delivery import delivery_history, lanes
 from app.core.delivery.delivery_history import Listed
 from app.core.delivery.events import PRIORITY_URGENT
 from app.core.webhook import webhooks
@@ -53,7 +54,7 @@ def replay(
     if made.rowcount == 0:
         raise Conflict("The event of this delivery is older than the history kept.")
     lanes.due_now(session, tenant_id, webhook.id)
-    bells.ring_lanes(session, [(tenant_id, webhook.id)])
+    wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
     _audit(session, caller, original, again)
     return delivery_history.find(session, tenant_id, webhook.id, again)
 

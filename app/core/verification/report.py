@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core.anchoring import anchors
 from app.core.audit import view
-from app.core.audit.verification.published_log import Outside, Succession
-from app.core.audit.verification.stamps import NOT_LOOKED
-from app.core.audit.verification.whole import Seen
 from app.core.log import status
+from app.core.verification.checks.full import Seen
+from app.core.verification.checks.published_log import Outside, Succession
+from app.core.verification.checks.stamps import NOT_LOOKED
 from app.ledger.hash_chain import Head
 from app.models import AuditAnchor
 

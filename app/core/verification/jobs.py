@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core import jobs
 from app.core.audit import view
-from app.core.audit.verification import breaks, daily
-from app.core.audit.verification.sealed_answers import Question, seal, unseal
-from app.core.audit.verification.verifier import Asked, Verifier
 from app.core.jobs import Errand, Failed, Step
+from app.core.verification import alerts, daily
+from app.core.verification.result_cache import Question, seal, unseal
+from app.core.verification.verifier import Asked, Verifier
 from app.database import database_now
 from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
@@ -166,14 +166,14 @@ def _record(
         jobs.renew(session, job, seal(master_keys, question, _found(said, now), now))
     # What was found stays found; only a store that did not answer may do so next time.
     return Failed(
-        f"{said.slug}: {breaks.readable(said.detail)}",
+        f"{said.slug}: {alerts.readable(said.detail)}",
         for_good=not isinstance(said, LogHeadUnavailable),
     )
 
 
 def _found(error: AuditChainBroken, now: datetime) -> dict[str, Any]:
     report = {
-        name: value if isinstance(value, int) else breaks.readable(value)
+        name: value if isinstance(value, int) else alerts.readable(value)
         for name, value in error.report.items()
     }
     status = "contradicted" if isinstance(error, KeptHeadContradicted) else "broken"

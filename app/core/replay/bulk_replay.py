@@ -13,13 +13,13 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import jobs
+from app.core import jobs, wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.delivery import bells, replay_selection
 from app.core.delivery.events import PRIORITY_BULK
-from app.core.delivery.replay_selection import Selection, Source, Wanted
 from app.core.jobs import JobFailed, Step
+from app.core.replay import replay_selection
+from app.core.replay.replay_selection import Selection, Source, Wanted
 from app.core.webhook import webhooks
 from app.database import cursor
 from app.errors import NotFound, WebhookDisabled
@@ -146,7 +146,7 @@ def _replay(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source])
             "replays_of": [source.replay_of for source in due],
         },
     )
-    bells.ring_lanes(session, [(job.tenant_id, webhook_id)])
+    wakeups.ring_lanes(session, [(job.tenant_id, webhook_id)])
     row = made.fetchone()
     return int(row[0]) if row else 0
 

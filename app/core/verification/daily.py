@@ -17,19 +17,14 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.audit.verification import (
-    anchored,
-    breaks,
-    published_log,
-    runs,
-    unknown_chains,
-)
-from app.core.audit.verification.anchored import Leaves
-from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.stamps import Stamps
-from app.core.audit.verification.verifier import Verifier
-from app.core.audit.verification.whole import LogReading
 from app.core.jobs import Errand, Failed, Step
+from app.core.verification import alerts, daily_state, unknown_chains
+from app.core.verification.checks import anchored_heads, published_log
+from app.core.verification.checks.anchored_heads import Leaves
+from app.core.verification.checks.full import LogReading
+from app.core.verification.checks.stamps import Stamps
+from app.core.verification.time_budget import Deadline
+from app.core.verification.verifier import Verifier
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
 from app.lib.sealing import MasterKeys
@@ -47,9 +42,9 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
     """Read the log first, then verify tenants in the order of their ids, some a step."""
 
     def ended(then: Session, came_to: Step | Failed) -> Step | Failed:
-        return runs.ended(then, verifier.master_keys, job, came_to)
+        return daily_state.ended(then, verifier.master_keys, job, came_to)
 
-    progress = runs.resumed(session, verifier.master_keys, job)
+    progress = daily_state.resumed(session, verifier.master_keys, job)
     if job.cursor is None or progress is None:
         began = database_now(session)
         return Errand(
@@ -74,7 +69,7 @@ def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broke
     try:
         outside = published_log.Outside.read(verifier.head)
         with verifier.database.across_tenants(snapshot=True) as session:
-            cursor(session).execute(anchored.PLAN, prepare=False)
+            cursor(session).execute(anchored_heads.PLAN, prepare=False)
             last = published_log.newest(session, verifier.master_keys, outside)
             if last is None:
                 return {"leaves": 0, "heads": 0}, None, {}
@@ -87,7 +82,7 @@ def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broke
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
-        breaks.halted(verifier.database, error)
+        alerts.halted(verifier.database, error)
         return error
     return {"leaves": last.checkpoint.size, "heads": heads.matched}, heads, broken
 
@@ -109,7 +104,7 @@ def _after_log(
     counts, heads, broken = said
     if heads is not None:
         _tell_of_log(session, heads, broken)
-    breaks.heal(session, NO_TENANT, began)
+    alerts.heal(session, NO_TENANT, began)
     unknown = () if heads is None else tuple(heads.unknown)
     progress |= {"log": "intact", **counts, "unknown_chains": len(unknown), "broken": len(broken)}
     progress |= unknown_chains.seal_found(master_keys, job, unknown, began)
@@ -118,10 +113,10 @@ def _after_log(
 
 def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
     for chain, (index, head) in heads.unknown.items():
-        breaks.orphan(session, chain, head.seq, index)
+        alerts.orphan(session, chain, head.seq, index)
     for tenant_id, error in broken.items():
-        breaks.say(tenant_id, error)
-        breaks.tell(session, tenant_id, error)
+        alerts.say(tenant_id, error)
+        alerts.tell(session, tenant_id, error)
     if heads.strange is not None:
         _log.critical("log_leaf_not_ours", leaf=heads.strange)
 
@@ -172,7 +167,7 @@ def _after_tenants(
             # Neither the log nor the chain has found anything since the run began; and no chain
             # without a tenant may be this one's from before somebody gave it another name.
             if progress["log"] == "intact" and not progress["unknown_chains"]:
-                breaks.heal(session, tenant_id, began)
+                alerts.heal(session, tenant_id, began)
     if len(said) == len(tenants) < _AT_ONCE:
         return Step(None, progress)
     return Step(said[-1][0].hex, progress)

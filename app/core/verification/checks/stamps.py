@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring.evidence import Voucher
-from app.core.audit.verification import published_log
-from app.core.audit.verification.deadline import Deadline
 from app.core.log.generations import Generation
+from app.core.verification.checks import published_log
+from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import LogDamaged, OlderStampDamaged
 from app.ledger.notes import Malformed, Note, Signature, Unverified

@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.audit.verification import unknown_chains
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
+from app.core.verification import unknown_chains
 from app.database import Database, Tx, cursor
 from app.errors import AuditChainBroken, LogDamaged, LogHalted, OlderStampDamaged, Unavailable
 from app.models import NO_TENANT

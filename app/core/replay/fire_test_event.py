@@ -9,12 +9,13 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core import wakeups
 from app.core.callers import Caller
-from app.core.delivery import bells, decisions, delivery_history, events, lanes
+from app.core.delivery import decisions, delivery_history, events, lanes
 from app.core.delivery.delivery_history import Listed
+from app.core.delivery.event_types import EventType
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
 from app.core.webhook import webhooks
-from app.core.webhook.event_types import EventType
 from app.database import cursor, database_now
 
 MESSAGE = "This is a test delivery. Nothing has happened."
@@ -60,5 +61,5 @@ def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
         },
     )
     lanes.due_now(session, caller.tenant_id, webhook.id)
-    bells.ring_lanes(session, [(caller.tenant_id, webhook.id)])
+    wakeups.ring_lanes(session, [(caller.tenant_id, webhook.id)])
     return delivery_history.find(session, caller.tenant_id, webhook.id, delivery_id)

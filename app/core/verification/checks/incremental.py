@@ -11,12 +11,12 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app.core.audit import view
-from app.core.audit.verification import stored_chain
-from app.core.audit.verification.anchored import Found, Leaves
-from app.core.audit.verification.deadline import Deadline
-from app.core.audit.verification.log_walk import Walk
 from app.core.log import proofs
 from app.core.log.publication import Published
+from app.core.verification.checks import stored_chain
+from app.core.verification.checks.anchored_heads import Found, Leaves
+from app.core.verification.checks.log_walk import Walk
+from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import leaves, merkle
