@@ -11,10 +11,12 @@ from app import ids, logs, manage_tenants, migrations
 from app.core import signing_keys, tenants
 from app.core.anchoring import gate
 from app.core.audit import chain_identity
-from app.core.log import adoption, generations, guard, heads, rebuild, status, succession
-from app.core.log.keeper import Keeper
-from app.core.sealed import resealing, usage
-from app.core.sealed import status as sealed_status
+from app.core.log import generations, status
+from app.core.log.head import head_guard, head_store
+from app.core.log.recovery import adoption, rebuild, succession
+from app.core.log.sequencer import Keeper
+from app.core.master_keys import key_registry, resealing
+from app.core.master_keys import status as master_key_status
 from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.verification import jobs as verification_jobs
 from app.database import Database
@@ -140,10 +142,10 @@ def _migrate(_: argparse.Namespace) -> None:
                 daily_state.count_from_now(session, settings.master_keys)
             print("the daily verification of every audit chain counts from now on")
         with database.across_tenants() as session:
-            usage.announce(session, settings.master_keys)
-            missing = usage.missing(session, settings.master_keys)
+            key_registry.announce(session, settings.master_keys)
+            missing = key_registry.missing(session, settings.master_keys)
         if missing:
-            print(f"warning: {usage.say_missing(missing)}")
+            print(f"warning: {key_registry.say_missing(missing)}")
         key = settings.root_admin_key
         if key and tenants.seed(database, settings.master_keys, key):
             print("made the tenant `default` with the key in ROOT_ADMIN_KEY")
@@ -151,7 +153,7 @@ def _migrate(_: argparse.Namespace) -> None:
 
 def _master_key_status(_: argparse.Namespace) -> int:
     with _service() as (settings, database):
-        status = sealed_status.read(database, settings.master_keys)
+        status = master_key_status.read(database, settings.master_keys)
         for line in status.lines():
             print(line)
     return 1 if status.missing else 0
@@ -195,14 +197,14 @@ def _log_status(_: argparse.Namespace) -> None:
 def _log_rebuild(arguments: argparse.Namespace) -> int:
     repair = not arguments.check
     with _service() as (settings, database):
-        head = heads.opened(settings.log_head_url)
+        head = head_store.opened(settings.log_head_url)
         kept = None if head is None else head.read()
         with database.across_tenants() as session:
             numbers: list[int | None] = [*generations.numbers(session)] or [None]
         reports = []
         for number in numbers:
             with database.across_tenants(snapshot=not repair) as session:
-                checkpoint = None if kept is None else guard.read(kept)
+                checkpoint = None if kept is None else head_guard.read(kept)
                 reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
                 if repair:
                     # Whether all is well again is for a verification to say.
@@ -238,7 +240,7 @@ def _require_yes(arguments: argparse.Namespace, what: str) -> None:
 
 
 def _keeper(settings: Settings, database: Database) -> Keeper:
-    head = heads.opened(settings.log_head_url)
+    head = head_store.opened(settings.log_head_url)
     return Keeper(database, settings.master_keys, settings.log_origin, head, gate.opened(settings))
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from app import ids, logs
 from app.core import tenant_control, tenants
 from app.core.callers import Role
-from app.core.record import storage
-from app.core.record.storage import Stored
+from app.core.records import storage
+from app.core.records.storage import Stored
 from app.core.tenant_control import Act
 from app.core.verification import alerts
 from app.database import Database, database_now

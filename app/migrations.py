@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from app import clock
-from app.core import history
+from app.core import partitions
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
@@ -79,8 +79,8 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
     with engine.connect() as connection:
         line = _upgrade(connection, role)
     with engine.begin() as connection:
-        history.make_partitions(connection, clock.now())
-        history.keep(connection, history_days)
+        partitions.make_partitions(connection, clock.now())
+        partitions.keep(connection, history_days)
         _grant(connection, role)
     return line
 

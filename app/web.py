@@ -43,8 +43,8 @@ from app.api.room import Room
 from app.api.routing import SegmentConverter
 from app.api.services import EXTENSION, Services
 from app.core.keys import Keyring
-from app.core.log import heads
-from app.core.sealed.announcing import Announcer
+from app.core.log.head import head_store
+from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
@@ -142,7 +142,7 @@ def _services(settings: Settings) -> Services:
     counters = CounterWriter(database, tally)
     announcer = Announcer(database, settings.master_keys)
     trust = Trust(settings.tsa_ca_file, settings.witness_policy)
-    head = heads.opened(settings.log_head_url)
+    head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
     damage = Breaker(_DAMAGE_SECONDS)

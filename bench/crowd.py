@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import lanes
+from app.core.delivery.lanes import lanes
 from app.database import Database
 
 _AT_ONCE = 100_000

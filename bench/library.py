@@ -15,8 +15,8 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.record import facets, search_keys
-from app.core.record.words import Lexemes, taken_apart
+from app.core.records import facets, search_keys
+from app.core.records.tokenizer import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
 from bench.lab import owner_url

@@ -3,7 +3,7 @@
 It also makes up for a daily verification that was missed, or came to nothing.
 """
 
-from app.core.anchoring import heads, watching
+from app.core.anchoring import heads, monitor
 from app.core.verification import daily_state
 from app.core.verification import jobs as verification
 from jobs.runtime import Runtime, runtime
@@ -17,7 +17,7 @@ def anchor_audit() -> None:
 def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
     with here.database.across_tenants() as session:
-        watching.watch_log(session)
+        monitor.watch_log(session)
         heads.look(session)
         if daily_state.watch(session, here.settings.master_keys):
             verification.look(session)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import ids
-from app.core.delivery import deliveries, retries
-from app.core.delivery.deliveries import Claimed
+from app.core.delivery import claims, retries
+from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
 from app.lib import canonical_json
 from app.lib.outbound import Answer
@@ -39,7 +39,7 @@ class Sender:
         """
         started = time.monotonic()
         answer = None
-        if claimed.claims_lost < deliveries.CLAIMS_LOST_AT_MOST:
+        if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
             headers = self._headers(claimed, started)
             url = self.turn.lane.url
             answer = self.runtime.outbound.send(url, claimed.payload, headers, on_slow=on_slow)

@@ -6,7 +6,7 @@ import structlog
 
 from app import ids, metrics
 from app.clock import rfc3339
-from app.core.delivery.deliveries import Claimed
+from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
 from app.lib.outbound import Answer
 from app.lib.tally import Tally

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterable
 
-from app.core.delivery.deliveries import Claimed
-from app.core.delivery.lanes import Lane
+from app.core.delivery.claims import Claimed
+from app.core.delivery.lanes.lanes import Lane
 from jobs.attempt import Sender
 
 # A POST that is out for so long, and for twice as long as usual, keeps nothing waiting behind it.

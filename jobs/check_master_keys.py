@@ -2,7 +2,7 @@
 
 import structlog
 
-from app.core.sealed import usage
+from app.core.master_keys import key_registry
 from jobs.runtime import runtime
 
 _log = structlog.get_logger(__name__)
@@ -12,6 +12,8 @@ def check_master_keys() -> None:
     """Hold MASTER_KEYS against the keys that are in use."""
     here = runtime()
     with here.database.across_tenants() as session:
-        missing = usage.missing(session, here.settings.master_keys)
+        missing = key_registry.missing(session, here.settings.master_keys)
     if missing:
-        _log.critical("master_key_missing", missing=missing, detail=usage.say_missing(missing))
+        _log.critical(
+            "master_key_missing", missing=missing, detail=key_registry.say_missing(missing)
+        )

@@ -1,6 +1,6 @@
 """The tick that looks whose bundles are due, and leaves each such tenant a durable job."""
 
-from app.core.record import expiry
+from app.core.records import expiry
 from jobs.runtime import runtime
 
 

@@ -15,10 +15,11 @@ from uuid import UUID
 import structlog
 
 from app import ids, metrics
-from app.core.delivery import concurrency, deliveries, disabling, lanes, outcomes
-from app.core.delivery.deliveries import Claimed
+from app.core.delivery import claims, disabling, outcomes
+from app.core.delivery.claims import Claimed
 from app.core.delivery.disabling import Reason
-from app.core.delivery.lane_changes import LaneKey
+from app.core.delivery.lanes import concurrency, lanes
+from app.core.delivery.lanes.lane_changes import LaneKey
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.database import Database
 from app.errors import Unavailable
@@ -210,7 +211,7 @@ class Flusher:
         tenant_id, webhook_id = unsent.lane
         with self._database.transaction(tenant_id) as session:
             lanes.lock(session, tenant_id, webhook_id)
-            count = deliveries.hand_back(session, tenant_id, unsent.rows)
+            count = claims.hand_back(session, tenant_id, unsent.rows)
             if unsent.stalled:
                 lanes.note_stall(session, tenant_id, webhook_id, concurrency.CLAIM_SECONDS * 1000)
             lanes.reschedule(session, tenant_id, webhook_id)

@@ -1,6 +1,6 @@
 """The tick that lets jobs go on which somebody, or a clock that was set back, has put off."""
 
-from app.core import jobs
+from app.core.jobs import stuck_jobs
 from jobs.runtime import Runtime, runtime
 
 
@@ -12,4 +12,4 @@ def free_stuck_jobs() -> None:
 def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
     with here.database.across_tenants() as session:
-        jobs.free_stuck(session)
+        stuck_jobs.free_stuck(session)

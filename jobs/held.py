@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from app.core import jobs
+from app.core.jobs import leases
 from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
@@ -59,6 +59,6 @@ class Held:
     def _let_go(self, held: Collection[Job]) -> None:
         try:
             with self._database.across_tenants() as session:
-                jobs.let_go(session, held)
+                leases.let_go(session, held)
         except Unavailable as error:
             _log.warning("jobs_not_let_go", count=len(held), error=type(error).__name__)

@@ -8,18 +8,18 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import metrics
-from app.core.anchoring import cosigning, heads, stamping
+from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
-from app.core.anchoring.stamping import Stamper
-from app.core.digest import claims
-from app.core.digest.links import Links
-from app.core.digest.sending import Sender
-from app.core.jobs import Errand, Failed, Step
-from app.core.pack import building
-from app.core.pack.building import Builder
-from app.core.record import expiry
+from app.core.anchoring.timestamping import Stamper
+from app.core.digests import schedule
+from app.core.digests.links import Links
+from app.core.digests.sending import Sender
+from app.core.jobs.steps import Errand, Failed, Step
+from app.core.master_keys import resealing
+from app.core.packs import building
+from app.core.packs.building import Builder
+from app.core.records import expiry
 from app.core.replay import bulk_replay
-from app.core.sealed import resealing
 from app.core.verification import jobs as verification
 from app.models import Job
 from jobs.runtime import Runtime
@@ -46,10 +46,10 @@ def _digest(here: Runtime) -> Work:
 KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     expiry.KIND: lambda _: expiry.step,
-    claims.KIND: _digest,
+    schedule.KIND: _digest,
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
-    stamping.KIND: lambda here: (
+    timestamping.KIND: lambda here: (
         Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
     ),
     verification.KIND: lambda here: partial(verification.step, here.verifier),

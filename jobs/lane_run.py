@@ -12,20 +12,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from app import ids, metrics
-from app.core.delivery import (
-    cancelling,
-    concurrency,
-    deliveries,
-    lane_health,
-    lane_slots,
-    lanes,
-    retries,
-)
-from app.core.delivery.deliveries import LEASE, Claimed
-from app.core.delivery.lane_slots import Slot, SlotReader
-from app.core.delivery.lanes import Lane
+from app.core.delivery import cancelling, claims, retries
+from app.core.delivery.claims import LEASE, Claimed
+from app.core.delivery.lanes import concurrency, lane_health, lane_slots, lanes
+from app.core.delivery.lanes.lane_slots import Slot, SlotReader
+from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
-from app.core.webhook import webhook_secrets
+from app.core.webhooks import webhook_secrets
 from app.database import Tx
 from app.errors import Unavailable
 from app.lib.outbound import DEADLINE_SECONDS
@@ -119,9 +112,9 @@ class LaneRun:
             )
             probes = lane.pause_level > 0 or lane.paused
             limit = 1 if probes else concurrency.claim_size(lane.latency_ms)
-            claim = deliveries.claim(session, lane, limit, self._holder)
+            claim = claims.claim(session, lane, limit, self._holder)
             if lane.pause_level > 0 and claim():
-                deliveries.hold_for_probe(session, lane, lane_health.PROBE_TIME)
+                claims.hold_for_probe(session, lane, lane_health.PROBE_TIME)
         self._slot = slot()
         if self._slot is None:
             self._result = "no_slot"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from app.core import jobs
+from app.core.jobs import leases
 from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
@@ -14,7 +14,7 @@ from app.models import Job
 _log = structlog.get_logger(__name__)
 
 # A third of the lease: two renewals may fail before somebody else takes the job over.
-RENEW_SECONDS = jobs.LEASE.total_seconds() / 3
+RENEW_SECONDS = leases.LEASE.total_seconds() / 3
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def _renew(database: Database, job: Job, every: float, done: threading.Event) ->
     while not done.wait(every):
         try:
             with database.transaction(job.tenant_id) as session:
-                if not jobs.renew(session, job):
+                if not leases.renew(session, job):
                     return
         except Unavailable:
             _log.warning("lease_not_renewed", job=str(job.id))

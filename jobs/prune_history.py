@@ -7,10 +7,11 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import clock
-from app.core import history, idempotency, job_history
-from app.core.history import Partition
-from app.core.pack import store
-from app.core.record import openings
+from app.core import idempotency, partitions
+from app.core.jobs import retention as job_retention
+from app.core.packs import store
+from app.core.partitions import Partition
+from app.core.records import public_access
 from app.database import Database
 from app.errors import Unavailable
 from jobs.runtime import runtime
@@ -23,15 +24,15 @@ def prune_history() -> None:
     here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:
-        made = history.make_partitions(session.connection(), now)
-        outlived = history.outlived(session, now, here.settings.history_days)
+        made = partitions.make_partitions(session.connection(), now)
+        outlived = partitions.outlived(session, now, here.settings.history_days)
     dropped: list[str] = []
     kept: list[str] = []
     for partition in outlived:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session) + openings.forget_old(session)
+        forgotten = idempotency.forget_old(session) + public_access.forget_old(session)
     packs = _forget_packs(here.database)
     jobs = _forget_jobs(here.database)
     _log.info(
@@ -53,11 +54,11 @@ def _forget_packs(database: Database) -> int:
 def _forget_jobs(database: Database) -> int:
     """Delete the jobs that ended before what is left of history begins; return how many."""
     with database.across_tenants() as session:
-        begins_at = history.begins_at(session)
+        begins_at = partitions.begins_at(session)
     if begins_at is None:
         return 0
-    forget = partial(job_history.forget_old, before=begins_at)
-    return _in_batches(database, job_history.AT_ONCE, forget)
+    forget = partial(job_retention.forget_old, before=begins_at)
+    return _in_batches(database, job_retention.AT_ONCE, forget)
 
 
 def _in_batches(database: Database, at_once: int, forget: Callable[[Session], int]) -> int:
@@ -75,8 +76,8 @@ def _drop(database: Database, partition: Partition) -> bool:
     """Drop one partition in a transaction of its own; a busy one stays until the next run."""
     try:
         with database.across_tenants() as session:
-            history.drop(session, partition)
-    except history.PartitionKept:
+            partitions.drop(session, partition)
+    except partitions.PartitionKept:
         return False
     except Unavailable:
         _log.warning("partition_busy", partition=partition.name)

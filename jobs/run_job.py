@@ -9,8 +9,8 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import metrics
-from app.core import jobs as durable
-from app.core.jobs import Errand, Failed, JobFailed, Name, Step
+from app.core.jobs import leases, steps
+from app.core.jobs.steps import Errand, Failed, JobFailed, Name, Step
 from app.errors import Unavailable
 from app.models import NO_TENANT, Job
 from jobs.kinds import KINDS
@@ -47,7 +47,7 @@ def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
 def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
     """Do one step if one is due; return which job to look at next."""
     with here.database.across_tenants() as session:
-        job = durable.claim(session, tenant_id, job_id)
+        job = leases.claim(session, tenant_id, job_id)
     if job is None:
         return None
     result = "failed"
@@ -101,9 +101,9 @@ def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
 
 def _write(session: Session, job: Job, step: Step | Failed) -> None:
     if isinstance(step, Failed):
-        kept = durable.fail(session, job, step.error, for_good=step.for_good)
+        kept = steps.fail(session, job, step.error, for_good=step.for_good)
     else:
-        kept = durable.advance(session, job, step)
+        kept = steps.advance(session, job, step)
     if not kept:
         raise _NotOurs
 
@@ -122,4 +122,4 @@ def _following(job: Job, step: Step | Failed) -> Name | None:
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:
     with here.database.transaction(tenant_id) as session:
-        durable.fail(session, job, error, for_good=for_good)
+        steps.fail(session, job, error, for_good=for_good)

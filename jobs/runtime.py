@@ -7,9 +7,9 @@ first message (`jobs/middleware.py`, Lifetime).
 from dataclasses import dataclass
 
 from app.core.anchoring import gate
-from app.core.log import heads
-from app.core.log.keeper import Keeper
-from app.core.sealed.announcing import Announcer
+from app.core.log.head import head_store
+from app.core.log.sequencer import Keeper
+from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
@@ -66,7 +66,7 @@ class Runtime:
         authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, bell, settings, tally)
         flusher.start()
-        head = heads.opened(settings.log_head_url)
+        head = head_store.opened(settings.log_head_url)
         log = Keeper(
             database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
         )

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import structlog
 
-from app.core.digest import claims
+from app.core.digests import schedule
 from app.errors import Unavailable
 from jobs.runtime import Runtime, runtime
 
@@ -25,9 +25,9 @@ def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
     began = time.monotonic()
     with here.database.across_tenants() as session:
-        claims.follow_the_clock(session)
-        tenants = claims.due_tenants(session, here.settings.digest_settle)
-        forgotten = claims.forgotten(session)
+        schedule.follow_the_clock(session)
+        tenants = schedule.due_tenants(session, here.settings.digest_settle)
+        forgotten = schedule.forgotten(session)
     _revive(here, forgotten, began + SECONDS / 2)
     _claim(here, tenants, began + SECONDS)
 
@@ -38,7 +38,7 @@ def _revive(here: Runtime, forgotten: Sequence[tuple[UUID, UUID]], ends: float) 
             return
         try:
             with here.database.transaction(tenant_id) as session:
-                claims.enqueue(session, tenant_id, digest_id)
+                schedule.enqueue(session, tenant_id, digest_id)
         except Unavailable as error:
             _log.warning("digest_not_revived", tenant=str(tenant_id), why=str(error))
 
@@ -49,6 +49,6 @@ def _claim(here: Runtime, tenants: Sequence[UUID], ends: float) -> None:
             return
         try:
             with here.database.transaction(tenant_id) as session:
-                claims.claim(session, tenant_id, here.settings.digest_settle)
+                schedule.claim(session, tenant_id, here.settings.digest_settle)
         except Unavailable as error:
             _log.warning("digest_not_claimed", tenant=str(tenant_id), why=str(error))

@@ -3,7 +3,7 @@
 It comes a minute after the one that has heads anchored, and looks whether they were.
 """
 
-from app.core.anchoring import cosigning, stamping, tick, troubles, watching
+from app.core.anchoring import checkpoint_round, cosigning, incidents, monitor, timestamping
 from jobs.runtime import Runtime, runtime
 
 
@@ -18,16 +18,16 @@ def stamp_checkpoint() -> None:
 def look(here: Runtime) -> None:
     """Do the same with what a process holds."""
     policy = here.settings.witness_policy
-    parts = [*watching.PARTS, *map(cosigning.part, cosigning.asked(policy))]
+    parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:
-        last, shown = tick.chosen(session), tick.shown(session)
-        watching.watch_heads(session)
+        last, shown = checkpoint_round.chosen(session), checkpoint_round.shown(session)
+        monitor.watch_heads(session)
         if not here.settings.log_require_quorum:
-            watching.watch_quorum(session, policy)
+            monitor.watch_quorum(session, policy)
         if here.settings.tsa_url is not None:
-            parts.append(stamping.PART)
+            parts.append(timestamping.PART)
             if last is not None:
-                stamping.look(session, last, here.settings.tsa_ca_file)
+                timestamping.look(session, last, here.settings.tsa_ca_file)
         if shown is not None:
             cosigning.look(session, policy, shown)
-        troubles.keep(session, parts)
+        incidents.keep(session, parts)

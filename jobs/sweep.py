@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from app import metrics
-from app.core.delivery import lanes, sweeping
+from app.core.delivery import sweeping
+from app.core.delivery.lanes import lanes
 from app.core.log import generations
 from app.database import Database
 from app.queue import Bell

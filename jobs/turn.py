@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from app.core.delivery.deliveries import Moment
-from app.core.delivery.lanes import Lane
+from app.core.delivery.claims import Moment
+from app.core.delivery.lanes.lanes import Lane
 
 
 @dataclass(frozen=True)

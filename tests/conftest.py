@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine
 
 from app.api.services import EXTENSION
 from app.core import tenants
-from app.core.log.keeper import Keeper
+from app.core.log.sequencer import Keeper
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.settings import Settings

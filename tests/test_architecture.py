@@ -11,8 +11,8 @@ import pytest
 from flask import Flask
 
 from app.api.auth import PUBLIC, access_rule
-from app.core.anchoring.tick import order
-from app.core.jobs import enqueue, recur
+from app.core.anchoring.checkpoint_round import order
+from app.core.jobs.job_queue import enqueue, recur
 from app.dev import uv_requirement
 from app.queue import ACTORS, QUEUES
 from jobs import actors
@@ -71,7 +71,7 @@ def test_every_entry_of_the_timetable_names_an_actor() -> None:
 
 
 ENQUEUEING = (enqueue.__name__, recur.__name__, order.__name__)
-PASS_KINDS_ON = ("app/core/jobs.py", "app/core/anchoring/tick.py")
+PASS_KINDS_ON = ("app/core/jobs/job_queue.py", "app/core/anchoring/checkpoint_round.py")
 
 
 def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:

@@ -14,7 +14,8 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
 from app.clock import rfc3339
-from app.core.anchoring import anchors, troubles, vouching
+from app.core.anchoring import anchors, incidents
+from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.anchors import AnchorReader, Covered, Standing
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
@@ -152,7 +153,9 @@ def list_anchors(args: dict[str, Any]) -> Response:
 def _anchoring(
     session: Session, settings: Settings, standing: Standing, covered: Covered
 ) -> dict[str, Any]:
-    others = vouching.asked(timestamps=settings.tsa_url is not None, policy=settings.witness_policy)
+    others = anchoring_status.asked(
+        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
+    )
     return {
         "enabled": standing.enabled,
         "disabled_since": _time(standing.disabled_since),
@@ -164,11 +167,11 @@ def _anchoring(
                 "part": each.part,
                 "since": rfc3339(each.since),
                 "alarm": each.alarm,
-                "detail": vouching.trouble(each),
+                "detail": anchoring_status.trouble(each),
             }
-            for each in troubles.rows(session)
+            for each in incidents.rows(session)
         ],
-        "detail": vouching.of_chain(standing, covered, others),
+        "detail": anchoring_status.of_chain(standing, covered, others),
     }
 
 

@@ -15,9 +15,9 @@ from app.api.parsing import Blueprint
 from app.api.services import services
 from app.api.transactions import transaction
 from app.api.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.core import job_control
 from app.core.audit import view
 from app.core.callers import Role
+from app.core.jobs import control as job_control
 from app.core.verification import jobs as verification_jobs
 from app.core.verification.time_budget import TakesLonger
 from app.core.verification.verifier import Asked

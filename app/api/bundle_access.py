@@ -23,8 +23,8 @@ from app.api import auth, fields, limits, parsing
 from app.api.request_ids import request_id
 from app.api.services import services
 from app.core.callers import Caller, Role
-from app.core.record import openings, records
-from app.core.record.openings import Link
+from app.core.records import public_access, records
+from app.core.records.public_access import Link
 from app.errors import NotFound
 from app.models import Record
 
@@ -115,7 +115,7 @@ def holder() -> Caller | None:
 
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     database = services().database
-    open_to_all = openings.public_tenant(database, record_id) if may_be_public else None
+    open_to_all = public_access.public_tenant(database, record_id) if may_be_public else None
     link = _link_to(record_id)
     if open_to_all is None and link is None and (auth.key_was_sent() or not _tokens()):
         caller = auth.authenticate()
@@ -129,13 +129,13 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 
 
 def _link_to(record_id: UUID | None) -> Link | None:
-    found = (openings.find_link(services().database, token) for token in _tokens())
+    found = (public_access.find_link(services().database, token) for token in _tokens())
     return next((link for link in found if link and link.record_id == record_id), None)
 
 
 def _open(link: Link) -> UUID | None:
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = openings.open_link(session, link, limits.network(), request_id())
+        ends_at = public_access.open_link(session, link, limits.network(), request_id())
     return None if ends_at is None else link.tenant_id
 
 

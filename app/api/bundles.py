@@ -10,7 +10,7 @@ from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
 from app.api.parsing import Blueprint
 from app.api.services import services
-from app.core.record import contents
+from app.core.records import contents
 from app.evidence import bundle
 
 blp = Blueprint(

@@ -18,14 +18,14 @@ from app.api.parsing import Blueprint
 from app.api.repeats import once
 from app.api.services import services
 from app.api.transactions import transaction
-from app.core import job_control
 from app.core.callers import Role
-from app.core.delivery import catch_up, delivery_history, event_history
-from app.core.delivery.delivery_history import Filters
 from app.core.delivery.event_types import EventType
+from app.core.delivery.history import catch_up, delivery_history, event_history
+from app.core.delivery.history.delivery_history import Filters
+from app.core.jobs import control as job_control
 from app.core.replay import bulk_replay, fire_test_event, replay, replay_selection
 from app.core.replay.replay_selection import Wanted
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
 blp = Blueprint(

@@ -11,7 +11,7 @@ from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.transactions import transaction
 from app.core.callers import Role
-from app.core.digest import history
+from app.core.digests import history
 from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(

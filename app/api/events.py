@@ -13,8 +13,9 @@ from app.api.deliveries import DeliverySchema
 from app.api.parsing import Blueprint
 from app.api.transactions import transaction
 from app.core.callers import Role
-from app.core.delivery import event_history, event_types
+from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType
+from app.core.delivery.history import event_history
 
 blp = Blueprint("events", __name__, url_prefix="/v1", description="What webhooks are told of.")
 

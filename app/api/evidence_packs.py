@@ -25,12 +25,13 @@ from app.api.parsing import Blueprint
 from app.api.preferences import PREFER, Patience, patience
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.core import job_control
 from app.core.callers import Actor, Caller
-from app.core.pack import asking, store
-from app.core.pack.asking import Standing
-from app.core.pack.store import Stored, Vanished
-from app.core.record import contents
+from app.core.jobs import control as job_control
+from app.core.packs import requests as pack_requests
+from app.core.packs import store
+from app.core.packs.requests import Standing
+from app.core.packs.store import Stored, Vanished
+from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable
 from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
@@ -151,13 +152,13 @@ def _asked() -> Response:
         if holder is not None and not holder.may_touch(record.agent_id, record.principal):
             holder = None
         wait = _patience(holder)
-        found = asking.ask(session, settings, record)
+        found = pack_requests.ask(session, settings, record)
         job = _worth_waiting_for(found, wait)
         if job is None:
             return _answer(session, record, found, holder, wait)
     waited = _wait_for(job, wait)
     with admitted() as (session, record):
-        found = asking.ask(session, settings, record, any_pack=True)
+        found = pack_requests.ask(session, settings, record, any_pack=True)
         return _answer(session, record, found, holder, wait, waited=waited)
 
 
@@ -179,7 +180,7 @@ def _wait_for(job: Job, wait: Patience) -> bool:
 
     def settled() -> bool:
         with database.transaction(job.tenant_id) as session:
-            return asking.is_settled(session, job.tenant_id, job.id)
+            return pack_requests.is_settled(session, job.tenant_id, job.id)
 
     return waiting.wait_until(settled, wait.seconds)
 
@@ -242,7 +243,7 @@ def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) 
 
     def read(start: int, stop: int) -> Iterator[bytes]:
         first = _first_part(session, master_keys, record, pack, start)
-        asking.note_export(session, pack, _taker(holder), request_id())
+        pack_requests.note_export(session, pack, _taker(holder), request_id())
         database = services().database
         parts = _parts(database, master_keys, pack, (start, stop), first)
         return cut.short(parts, request_id(), partial(_told, database, pack))

@@ -14,7 +14,7 @@ from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.conditional import IF_NONE_MATCH, is_current, not_modified
 from app.api.parsing import Blueprint
 from app.api.services import services
-from app.core.record import contents
+from app.core.records import contents
 from app.evidence import bundle, otlp, prov
 from app.evidence.bundle import Bundle
 from app.models import Record

@@ -16,8 +16,9 @@ from app.api.auth import caller, requires
 from app.api.paging import PageArgs, page
 from app.api.parsing import Blueprint
 from app.api.transactions import transaction
-from app.core import job_control, jobs
 from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
 from app.models import Job
 
 blp = Blueprint(
@@ -100,7 +101,7 @@ def list_jobs(args: dict[str, Any]) -> Response:
 def read(job_id: str) -> Response:
     """Read a job"""
     with transaction() as session:
-        found = jobs.get(session, caller().tenant_id, ids.parse("job", job_id))
+        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
         return answer(job_control.represent(found))
 
 

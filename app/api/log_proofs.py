@@ -9,7 +9,7 @@ from app.api.bundle_access import ShareTokenArgs, admitted, bundle_content
 from app.api.log_schemas import LogProofSchema
 from app.api.parsing import Blueprint
 from app.core.log import proofs
-from app.core.record import records
+from app.core.records import records
 
 blp = Blueprint(
     "log_proofs",

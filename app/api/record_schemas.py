@@ -8,7 +8,7 @@ from marshmallow import ValidationError, validates_schema
 
 from app.api import fields
 from app.api.parsing import MAX_RECORD
-from app.core.record.steps import StepStatus
+from app.core.records.steps import StepStatus
 from app.lib import canonical_json
 
 MAX_STEPS = 50_000

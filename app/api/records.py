@@ -18,9 +18,9 @@ from app.api.repeats import once
 from app.api.services import services
 from app.api.transactions import raw_transaction, transaction
 from app.core.callers import Role
-from app.core.record import records, search, steps
-from app.core.record.records import NewRecord
-from app.core.record.search import Found, Search
+from app.core.records import records, search, steps
+from app.core.records.records import NewRecord
+from app.core.records.search import Found, Search
 
 blp = Blueprint(
     "records",

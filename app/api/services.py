@@ -7,7 +7,7 @@ from flask import current_app
 from app.api.renderings import Renderings
 from app.api.room import Room
 from app.core.keys import Keyring
-from app.core.sealed.announcing import Announcer
+from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database

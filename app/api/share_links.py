@@ -15,7 +15,7 @@ from app.api.repeats import once
 from app.api.services import services
 from app.api.transactions import transaction
 from app.core.callers import Role
-from app.core.record import share_links
+from app.core.records import share_links
 from app.database import database_now
 from app.lib.canonical_json import MAX_INTEGER
 

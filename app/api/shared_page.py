@@ -23,8 +23,8 @@ from app.api.request_ids import request_id
 from app.api.services import services
 from app.api.shared_view import ShownBundle, shown
 from app.core import signing_keys
-from app.core.record import bundles, openings, records
-from app.core.record.openings import Link
+from app.core.records import bundles, public_access, records
+from app.core.records.public_access import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
 from app.lib.visible import visible
@@ -92,7 +92,7 @@ def read(token: str) -> Response:
     After the bundle's expiry the metadata is still there, and says so.
     """
     after_this_request(_add_headers)
-    link = openings.find_link(services().database, token)
+    link = public_access.find_link(services().database, token)
     if link is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
@@ -141,7 +141,7 @@ def _inside(record: Record) -> ShownBundle | None:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return openings.open_link(session, link, limits.network(), request_id())
+        return public_access.open_link(session, link, limits.network(), request_id())
 
 
 def _dead() -> Response:

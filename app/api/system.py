@@ -16,10 +16,11 @@ from app.api.auth import probed, public
 from app.api.parsing import Blueprint
 from app.api.services import services
 from app.core import gauges
-from app.core.anchoring import evidence, troubles, vouching
+from app.core.anchoring import evidence, incidents
+from app.core.anchoring import status as anchoring_status
 from app.core.gauges import Gauges
 from app.core.log import generations, publication, status
-from app.core.sealed import usage
+from app.core.master_keys import key_registry
 from app.core.verification import alerts, daily_state
 from app.database import database_now
 from app.errors import LogDamaged, Unauthenticated, Unavailable
@@ -163,7 +164,7 @@ def _anchoring(database: str) -> dict[str, str]:
         return _UNKNOWN
     try:
         with services().database.across_tenants() as session:
-            found = [troubles.line(each) for each in troubles.rows(session)]
+            found = [incidents.line(each) for each in incidents.rows(session)]
             return {"anchoring": "; ".join(found) or "up", "anchored_by": _vouchers(session)}
     except Unavailable:
         return _UNKNOWN
@@ -172,13 +173,13 @@ def _anchoring(database: str) -> dict[str, str]:
 def _vouchers(session: Session) -> str:
     settings = services().settings
     policy, trusted = settings.witness_policy, settings.tsa_ca_file
-    others = vouching.asked(timestamps=settings.tsa_url is not None, policy=policy)
+    others = anchoring_status.asked(timestamps=settings.tsa_url is not None, policy=policy)
     try:
         last = publication.current(session)
         reach = None if last is None else evidence.reach(session, last, policy, trusted)
     except Malformed:
         return "Unknown: the stored log data is damaged."
-    return vouching.of_log(reach, others)
+    return anchoring_status.of_log(reach, others)
 
 
 _UNKNOWN = {"anchoring": "unknown", "anchored_by": "unknown"}
@@ -203,10 +204,10 @@ def _master_keys(database: str) -> str:
         return "unknown"
     try:
         with services().database.across_tenants() as session:
-            missing = usage.missing(session, services().settings.master_keys)
+            missing = key_registry.missing(session, services().settings.master_keys)
     except Unavailable:
         return "unknown"
-    return usage.say_missing(missing) if missing else "up"
+    return key_registry.say_missing(missing) if missing else "up"
 
 
 def _others() -> dict[str, str]:

@@ -16,8 +16,8 @@ from app.api.auth import public
 from app.api.parsing import Blueprint
 from app.api.request_ids import request_id
 from app.api.services import services
-from app.core.digest import subscriptions, tokens
-from app.core.digest.tokens import Subscription
+from app.core.digests import subscriptions, tokens
+from app.core.digests.tokens import Subscription
 from app.errors import NotFound
 
 blp = Blueprint(

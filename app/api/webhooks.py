@@ -19,8 +19,8 @@ from app.api.transactions import transaction
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
-from app.core.webhook import webhooks
-from app.core.webhook.webhooks import DEFAULT_MAX_IN_FLIGHT, Status, Watched
+from app.core.webhooks import webhooks
+from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, Status, Watched
 from app.lib.addresses import MAX_URL_LENGTH
 
 blp = Blueprint(

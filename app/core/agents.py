@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import documents
+from app.core import json_columns
 from app.core.callers import Caller
 from app.errors import NotFound
 from app.models import Agent
@@ -36,7 +36,7 @@ def create(
         id=ids.new(),
         name=name,
         description=description,
-        metadata_json=documents.to_text(metadata),
+        metadata_json=json_columns.to_text(metadata),
     )
     session.add(agent)
     session.flush()
@@ -68,7 +68,7 @@ def change(
     agent = _one(session, caller, agent_id, lock=True)
     columns = dict(wanted)
     if "metadata" in columns:
-        columns["metadata_json"] = documents.to_text(columns.pop("metadata"))
+        columns["metadata_json"] = json_columns.to_text(columns.pop("metadata"))
     for name, value in columns.items():
         setattr(agent, name, value)
     if session.is_modified(agent):
@@ -83,7 +83,7 @@ def represent(agent: Agent) -> dict[str, Any]:
         "id": ids.text("agt", agent.id),
         "name": agent.name,
         "description": agent.description,
-        "metadata": documents.from_text(agent.metadata_json),
+        "metadata": json_columns.from_text(agent.metadata_json),
         "created_at": rfc3339(agent.created_at),
         "updated_at": rfc3339(agent.updated_at),
     }

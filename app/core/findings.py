@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import documents, feeds
+from app.core import feeds, json_columns
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.database import Tx, cursor
@@ -98,7 +98,7 @@ def represent(row: Finding) -> dict[str, Any]:
     return {
         "agent_id": ids.text("agt", row.agent_id),
         "created_at": rfc3339(row.created_at),
-        "data": documents.from_text(row.data_json),
+        "data": json_columns.from_text(row.data_json),
         "detail": row.detail,
         "id": ids.text("fnd", row.id),
         "principal": row.principal,
@@ -121,7 +121,7 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "severity": finding.severity,
                 "title": finding.title,
                 "detail": finding.detail,
-                "data": documents.to_text(finding.data),
+                "data": json_columns.to_text(finding.data),
                 "finding_tail": finding_tail,
                 "event_id": ids.new().hex,
             }

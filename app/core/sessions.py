@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import documents, feeds
+from app.core import feeds, json_columns
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.errors import NotFound, SessionCompleted
@@ -59,7 +59,7 @@ def create(
         agent_id=agent_id,
         principal=principal,
         title=title,
-        metadata_json=documents.to_text(metadata),
+        metadata_json=json_columns.to_text(metadata),
         status=Status.OPEN,
         created_at=now,
     )
@@ -132,7 +132,7 @@ def represent(row: AgentSession) -> dict[str, Any]:
         "agent_id": ids.text("agt", row.agent_id),
         "principal": row.principal,
         "title": row.title,
-        "metadata": documents.from_text(row.metadata_json),
+        "metadata": json_columns.from_text(row.metadata_json),
         "status": row.status,
         "outcome": row.outcome,
         "summary": row.summary,

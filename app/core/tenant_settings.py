@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.digest import subscriptions
-from app.core.record import retention
+from app.core.digests import subscriptions
+from app.core.records import retention
 from app.models import Tenant
 
 NAMES = (

@@ -1,14 +1,6 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together."""
 
 from app.models.agents import Agent, AgentSession
-from app.models.anchors import (
-    AnchoringTrouble,
-    AuditAnchor,
-    CheckpointCosignature,
-    CheckpointTimestamp,
-)
-from app.models.api_keys import ApiKey
-from app.models.audit import AuditBreak, AuditEntry, AuditHead
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
@@ -17,11 +9,19 @@ from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePack
 from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
-from app.models.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.master_keys import MasterKey
+from app.models.keys.api_keys import ApiKey
+from app.models.keys.master_keys import MasterKey
+from app.models.keys.signing_keys import SigningKey
+from app.models.proofs.anchors import (
+    AnchoringTrouble,
+    AuditAnchor,
+    CheckpointCosignature,
+    CheckpointTimestamp,
+)
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.signing_keys import SigningKey
 from app.models.tenants import Tenant
 from app.models.webhooks import Lane, LaneSlot, Webhook
 

@@ -13,8 +13,8 @@ class Event(Base):
     """Something that happened, with the exact bytes that every receiver gets.
 
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
-    webhook's id and one code (`app/core/delivery/decisions.py`). `any_disabled` says that one is
-    "disabled": such events are few, and bulk replay looks for them.
+    webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
+    one is "disabled": such events are few, and bulk replay looks for them.
     """
 
     __tablename__ = "events"

@@ -15,7 +15,7 @@ class Digest(Base):
     `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
     `findings` says how many there are, they are still being taken, up to the id `through`.
     `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
-    where no answer was heard, for some minutes (`app.core.digest.claims`).
+    where no answer was heard, for some minutes (`app.core.digests.schedule`).
     """
 
     __tablename__ = "digests"

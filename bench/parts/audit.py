@@ -17,12 +17,13 @@ import psycopg
 
 from app import ids
 from app.clock import now, rfc3339
-from app.core import jobs, tenants
+from app.core import tenants
 from app.core.anchoring import heads
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.log.heads import FileHead
-from app.core.log.keeper import Keeper
+from app.core.jobs import leases, steps
+from app.core.log.head.head_store import FileHead
+from app.core.log.sequencer import Keeper
 from app.core.verification.checks import incremental
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
@@ -129,9 +130,9 @@ def _anchor(settings: Settings, database: Database) -> None:
         job = heads.look(session)
     while job is not None:
         with database.across_tenants() as session:
-            job = jobs.claim(session, NO_TENANT, job.id)
+            job = leases.claim(session, NO_TENANT, job.id)
             if job is not None:
-                jobs.advance(
+                steps.advance(
                     session, job, heads.step(settings.master_keys, session, NO_TENANT, job)
                 )
 

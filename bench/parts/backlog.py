@@ -15,9 +15,11 @@ from uuid import UUID
 from app import ids
 from app.core import findings
 from app.core.callers import Caller, Role
-from app.core.delivery import accounting, deliveries, delivery_history, lanes, outcomes, sweeping
-from app.core.delivery.deliveries import Claimed
-from app.core.delivery.lanes import Lane
+from app.core.delivery import accounting, claims, outcomes, sweeping
+from app.core.delivery.claims import Claimed
+from app.core.delivery.history import delivery_history
+from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
@@ -145,7 +147,7 @@ class _Steps:
         with self._database.transaction(tenant_id) as session:
             lane = lanes.look(session, tenant_id, webhook_id)
             assert lane is not None
-            return lane, deliveries.claim(session, lane, _CLAIM)()
+            return lane, claims.claim(session, lane, _CLAIM)()
 
     def _record(self, lane: Lane, claimed: list[Claimed]) -> None:
         with self._database.across_tenants() as session:

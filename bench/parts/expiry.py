@@ -7,8 +7,8 @@ from uuid import UUID
 import psycopg
 from sqlalchemy import text
 
-from app.core import jobs
-from app.core.record import expiry
+from app.core.jobs import leases, steps
+from app.core.records import expiry
 from app.database import Database
 from app.settings import Settings
 from bench import library
@@ -75,11 +75,11 @@ def _expire(database: Database, tenant_id: UUID, size: int) -> list[float]:
     while cursor is not None:
         began = time.perf_counter()
         with database.transaction(tenant_id) as session:
-            claimed = jobs.claim(session, tenant_id, job.id)
+            claimed = leases.claim(session, tenant_id, job.id)
             if claimed is None:
                 raise BenchError("the job is not there")
             step = expiry.step(session, tenant_id, claimed)
-            jobs.advance(session, claimed, step)
+            steps.advance(session, claimed, step)
             cursor, progress = step.cursor, dict(step.progress)
         seconds.append(time.perf_counter() - began)
     if progress["expired"] != size:

@@ -14,8 +14,8 @@ from typing import Any
 
 from app import ids
 from app.core.log import integration, proofs, reading, tile_rows
-from app.core.log.heads import FileHead
-from app.core.log.keeper import Keeper
+from app.core.log.head.head_store import FileHead
+from app.core.log.sequencer import Keeper
 from app.database import Database, cursor
 from app.ledger import leaves, merkle
 from app.ledger.tiles import ENTRIES, WIDTH, Tile

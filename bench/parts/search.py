@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from app.core.record import records, search
-from app.core.record.search import Search
+from app.core.records import records, search
+from app.core.records.search import Search
 from app.database import Database
 from app.settings import Settings
 from bench import library

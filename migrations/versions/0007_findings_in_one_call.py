@@ -15,7 +15,7 @@ depends_on = None
 EMIT = r"""
 -- Stores events of one type and of one moment, each with a delivery for every webhook that wants
 -- it; returns those webhooks. A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for
--- filtered, 3 for disabled (app/core/delivery/decisions.py).
+-- filtered, 3 for disabled (app/core/delivery/history/decisions.py).
 CREATE FUNCTION emit_events(
     tenant uuid, kind text, identifiers uuid[], payloads bytea[], moment timestamptz,
     first_wait interval, not_to uuid)

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.clock import rfc3339
-from app.core.anchoring import troubles
-from app.core.log.keeper import Keeper
+from app.core.anchoring import incidents
+from app.core.log.sequencer import Keeper
 from app.database import Database, database_now
 from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
@@ -137,8 +137,8 @@ def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
         try:
             with database.across_tenants() as session:
                 since = database_now(session)
-                troubles.begin(session, "timestamps", since, "It hangs at 10.0.0.7.")
-                troubles.begin(session, part, since, "It cosigned another.", alarm=True)
+                incidents.begin(session, "timestamps", since, "It hangs at 10.0.0.7.")
+                incidents.begin(session, part, since, "It cosigned another.", alarm=True)
             said = listed(api)["anchoring"]
             at = rfc3339(since)
             found = [(each["part"], each["since"], each["alarm"]) for each in said["troubles"]]
@@ -258,8 +258,8 @@ def test_readyz_says_what_is_not_anchored_and_since_when(
         assert "log alone" in ready["parts"]["anchored_by"]
         with database.across_tenants() as session:
             since = database_now(session)
-            troubles.begin(session, "timestamps", since, "No answer: it hangs.")
-            troubles.begin(session, "witness w", since, "It cosigned another.", alarm=True)
+            incidents.begin(session, "timestamps", since, "No answer: it hangs.")
+            incidents.begin(session, "witness w", since, "It cosigned another.", alarm=True)
         try:
             answer = api().get("/readyz")
         finally:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.core import jobs
-from app.core.jobs import JobFailed
+from app.core.jobs import steps
+from app.core.jobs.steps import JobFailed
 from app.core.replay import bulk_replay
 from app.database import Database
 from tests.support.api import Api, FreshTenant
@@ -297,7 +297,7 @@ def test_a_worker_killed_in_the_middle_of_a_step_leaves_no_half_of_it(
     def die_before_the_commit() -> None:
         with database.transaction(tenant.id) as session:
             step = bulk_replay.step(session, tenant.id, dying)
-            assert jobs.advance(session, dying, step)
+            assert steps.advance(session, dying, step)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -330,7 +330,7 @@ def test_a_step_whose_claim_was_taken_over_has_no_effect(
 
     with database.transaction(tenant.id) as session:
         step = bulk_replay.step(session, tenant.id, stale)
-        assert not jobs.advance(session, stale, step)
+        assert not steps.advance(session, stale, step)
         session.rollback()
 
     assert progress(api(), job) == (2, 2, 0)
@@ -406,7 +406,7 @@ def test_a_job_that_died_of_a_disabled_webhook_can_be_retried(
     worker.run("UPDATE jobs SET run_at = clock_timestamp()")
     claimed = worker.claim_job(job)
     with database.transaction(tenant.id) as session:
-        assert jobs.fail(session, claimed, "The webhook was disabled.", for_good=True)
+        assert steps.fail(session, claimed, "The webhook was disabled.", for_good=True)
     assert read(api(), job)["status"] == "dead"
 
     enable(api(), webhook)

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app.core.delivery import catch_up
+from app.core.delivery.history import catch_up
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import (

@@ -8,8 +8,9 @@ import jsonschema_rs
 import pytest
 
 from app import ids
-from app.core.delivery import disabling, lanes
+from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import NOBODY, finding_of, make_session, pin_of, refused

@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 
 from app import ids
 from app.api import waiting
-from app.core import jobs
-from app.core.pack import asking, building, choosing, store
+from app.core.jobs import job_rows
+from app.core.packs import building, choosing, store
+from app.core.packs import requests as pack_requests
 from app.evidence import pack
 from app.lib.sealing import MasterKeys
 from app.settings import Settings
@@ -468,8 +469,8 @@ def test_who_may_read_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
     assert listed["args"] == {"record_id": record["id"]}
     assert listed["progress"]["bytes"] == listed["progress"]["total"]
     with packer.runtime.database.transaction(packer.tenant.id) as session:
-        job = jobs.get(session, packer.tenant.id, ids.parse("job", listed["id"]))
-        assert asking.is_settled(session, packer.tenant.id, job.id)
+        job = job_rows.get(session, packer.tenant.id, ids.parse("job", listed["id"]))
+        assert pack_requests.is_settled(session, packer.tenant.id, job.id)
 
 
 def test_the_document_says_what_each_answer_is(client: FlaskClient) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app import ids
-from app.core import jobs
-from app.core.jobs import Step
+from app.core.jobs import job_queue, leases, steps
+from app.core.jobs.steps import Step
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
@@ -25,7 +25,7 @@ class Queue:
 
     def add(self, kind: str = "bulk_replay") -> str:
         with self._database.transaction(self._tenant_id) as session:
-            job = jobs.enqueue(
+            job = job_queue.enqueue(
                 session,
                 self._tenant_id,
                 kind=kind,
@@ -39,12 +39,12 @@ class Queue:
         job_id = ids.parse("job", job)
         assert job_id is not None
         with self._database.transaction(self._tenant_id) as session:
-            claimed = jobs.claim(session, self._tenant_id, job_id)
+            claimed = leases.claim(session, self._tenant_id, job_id)
             assert claimed is not None
             if error is None:
-                assert jobs.advance(session, claimed, Step(cursor, {"total": 3, "done": 1}))
+                assert steps.advance(session, claimed, Step(cursor, {"total": 3, "done": 1}))
             else:
-                assert jobs.fail(session, claimed, error, for_good=True)
+                assert steps.fail(session, claimed, error, for_good=True)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from tlog_scales.signing import Vkey
 
 from app.api.services import EXTENSION
 from app.core import tenants
-from app.core.log import succession
-from app.core.log.keeper import Keeper
+from app.core.log.recovery import succession
+from app.core.log.sequencer import Keeper
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
 from app.lib.signing import PublicKey

@@ -13,7 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.core import tenants
-from app.core.log.keeper import Keeper
+from app.core.log.sequencer import Keeper
 from app.database import Database
 from tests.support.api import Answer, Api, FreshTenant
 from tests.support.making import (

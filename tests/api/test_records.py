@@ -14,9 +14,9 @@ from app.api import heavy
 from app.api import room as room_module
 from app.api.services import EXTENSION
 from app.core.callers import Caller, Role
-from app.core.record import bundles, records
-from app.core.record.records import NewRecord
-from app.core.record.words import MOST_WORDS, in_text
+from app.core.records import bundles, records
+from app.core.records.records import NewRecord
+from app.core.records.tokenizer import MOST_WORDS, in_text
 from app.database import Database
 from app.errors import SessionCompleted
 from app.evidence import bundle

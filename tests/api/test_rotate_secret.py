@@ -10,8 +10,8 @@ from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
 from app import clock, ids
-from app.core.webhook import webhook_secrets
-from app.core.webhook.webhook_secrets import Secret
+from app.core.webhooks import webhook_secrets
+from app.core.webhooks.webhook_secrets import Secret
 from app.database import Database
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.lib.webhook_signing import Signer

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids, manage
-from app.core.record import storage
-from app.core.record.storage import MIB, Stored
+from app.core.records import storage
+from app.core.records.storage import MIB, Stored
 from app.database import Database
 from app.settings import SettingError, Settings
 from tests.support.api import Api, ApiOf, FreshTenant, serving

@@ -10,8 +10,8 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from app.api import limits
-from app.core.digest import tokens
-from app.core.digest.tokens import Subscription
+from app.core.digests import tokens
+from app.core.digests.tokens import Subscription
 from app.database import Database
 from app.lib.rates import Rate
 from app.lib.sealing import MasterKeys

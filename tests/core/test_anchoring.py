@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 
-from app.core import jobs
 from app.core.anchoring import anchors, heads
-from app.core.jobs import Step
-from app.core.log import succession
+from app.core.jobs import leases, steps
+from app.core.jobs.steps import Step
+from app.core.log.recovery import succession
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.errors import LogDamaged, LogHalted
 from app.ledger import checkpoints, leaves, merkle
@@ -144,13 +144,13 @@ def test_a_run_that_is_killed_leaves_all_of_a_step_or_nothing(
         job = heads.look(session)
     assert job is not None
     with place.database.across_tenants() as session:
-        claimed = jobs.claim(session, NO_TENANT, job.id)
+        claimed = leases.claim(session, NO_TENANT, job.id)
         assert claimed is not None
-        jobs.advance(session, claimed, heads.step(MASTER_KEYS, session, NO_TENANT, claimed))
+        steps.advance(session, claimed, heads.step(MASTER_KEYS, session, NO_TENANT, claimed))
 
     def die_before_the_commit() -> None:
         with place.database.across_tenants() as session:
-            claimed = jobs.claim(session, NO_TENANT, job.id)
+            claimed = leases.claim(session, NO_TENANT, job.id)
             assert claimed is not None
             heads.step(MASTER_KEYS, session, NO_TENANT, claimed)
             raise Killed
@@ -195,7 +195,7 @@ def test_while_the_log_is_halted_anchors_wait_and_it_is_said_since_when(
     assert place.anchors(tenant)[0]["log_proof"] is None
     place.anchor()
     assert place.troubles() == [], "it may be a moment"
-    monkeypatch.setattr("app.core.anchoring.watching.LATE", timedelta(0))
+    monkeypatch.setattr("app.core.anchoring.monitor.LATE", timedelta(0))
     place.anchor()
     (trouble,) = place.troubles()
     assert (trouble.part, trouble.alarm) == ("log", False)

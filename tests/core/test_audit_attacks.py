@@ -18,8 +18,9 @@ from app.core import tenant_settings, tenants
 from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM, Caller, Role
-from app.core.log import publication, succession
-from app.core.log.heads import FileHead
+from app.core.log import publication
+from app.core.log.head.head_store import FileHead
+from app.core.log.recovery import succession
 from app.core.verification import time_budget
 from app.core.verification.checks import stored_chain
 from app.core.verification.time_budget import Deadline, TakesLonger

@@ -11,9 +11,10 @@ import pytest
 import structlog
 
 from app import manage
-from app.core import jobs, tenants
+from app.core import tenants
 from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM
+from app.core.jobs import job_rows
 from app.core.verification import alerts, time_budget, unknown_chains
 from app.core.verification import jobs as verification
 from app.core.verification.checks import incremental
@@ -390,7 +391,7 @@ def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> 
     for job in (one, everyone):
         work_on(log_runtime, job.tenant_id, job.id)
         with log_runtime.database.transaction(job.tenant_id) as session:
-            ended = jobs.get(session, job.tenant_id, job.id)
+            ended = job_rows.get(session, job.tenant_id, job.id)
         assert (ended.kind, ended.error) == ("verify_audit", None)
         assert ended.progress is not None
 

@@ -10,7 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.core.anchoring.gate import QuorumGate
-from app.core.log import candidates, succession
+from app.core.log import candidates
+from app.core.log.recovery import succession
 from app.core.verification.checks.stamps import Trust
 from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged

@@ -10,9 +10,11 @@ from sqlalchemy.orm import Session
 
 from app import clock, ids
 from app.core.callers import Caller, Role
-from app.core.delivery import accounting, catch_up, deliveries, events, lane_slots, lanes
+from app.core.delivery import accounting, claims, events
 from app.core.delivery.events import NewEvent
-from app.core.webhook import webhooks
+from app.core.delivery.history import catch_up
+from app.core.delivery.lanes import lane_slots, lanes
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.support.api import FreshTenant
@@ -35,7 +37,7 @@ def claim(database: Database, tenant_id: UUID, webhook: UUID, limit: int) -> lis
     with database.transaction(tenant_id) as session:
         lane = lanes.look(session, tenant_id, webhook)
         assert lane is not None
-        return [row.sequence for row in deliveries.claim(session, lane, limit)()]
+        return [row.sequence for row in claims.claim(session, lane, limit)()]
 
 
 def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
@@ -58,9 +60,9 @@ def test_who_holds_no_slot_claims_nothing(
     with database.raw_transaction(tenant.id) as tx:
         lane = lanes.look(tx, tenant.id, webhook)
         assert lane is not None
-        refused = deliveries.claim(tx, lane, 1, holder)
+        refused = claims.claim(tx, lane, 1, holder)
         slot = lane_slots.take(tx, lane, holder)
-        claimed = deliveries.claim(tx, lane, 1, holder)
+        claimed = claims.claim(tx, lane, 1, holder)
     assert slot() is not None
     assert [len(refused()), len(claimed())] == [0, 1]
 
@@ -73,7 +75,7 @@ def test_a_claim_writes_each_row_once(
         lane = lanes.look(session, tenant.id, webhook)
         assert lane is not None
         before = rows_written(session)
-        assert len(deliveries.claim(session, lane, 10)()) == 4
+        assert len(claims.claim(session, lane, 10)()) == 4
         assert rows_written(session) - before == 4
 
 

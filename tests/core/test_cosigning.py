@@ -12,7 +12,7 @@ import pytest
 import structlog
 from sqlalchemy import Engine, text
 
-from app.core.anchoring import asking, evidence
+from app.core.anchoring import evidence, external_post
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication
 from app.dev.tsa import TimestampAuthority
@@ -84,7 +84,7 @@ def test_one_that_fails_keeps_the_other_from_nothing(
 ) -> None:
     """Refused, hanging, dripping or gone: the other has cosigned before that one has given up."""
     place = witnessed.place
-    monkeypatch.setattr(asking, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(external_post, "DEADLINE_SECONDS", 0.3)
 
     def hang(connection: socket.socket) -> None:
         connection.recv(1 << 16)

@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import ids
-from app.core.digest import message
-from app.core.digest.content import Content, Group, Line, Part, Trouble
-from app.core.digest.links import Links
+from app.core.digests import message
+from app.core.digests.content import Content, Group, Line, Part, Trouble
+from app.core.digests.links import Links
 from app.lib import mailbox, visible
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from app.core import jobs
-from app.core.record import expiry
+from app.core.jobs import leases, steps
+from app.core.records import expiry
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.expiring import Expirer
@@ -240,7 +240,7 @@ class Killed(Exception):
 
 
 def _step_and_die(opened: Session, tenant_id: UUID, job_id: UUID) -> None:
-    claimed = jobs.claim(opened, tenant_id, job_id)
+    claimed = leases.claim(opened, tenant_id, job_id)
     assert claimed is not None
     expiry.step(opened, tenant_id, claimed)
     raise Killed
@@ -261,10 +261,10 @@ def test_a_job_that_was_killed_goes_on_where_it_was(
     job_id = expirer.look()
     assert job_id is not None
     with database.transaction(tenant.id) as opened:
-        claimed = jobs.claim(opened, tenant.id, job_id)
+        claimed = leases.claim(opened, tenant.id, job_id)
         assert claimed is not None
         step = expiry.step(opened, tenant.id, claimed)
-        assert jobs.advance(opened, claimed, step)
+        assert steps.advance(opened, claimed, step)
     with pytest.raises(Killed), database.transaction(tenant.id) as opened:
         _step_and_die(opened, tenant.id, job_id)
     assert len(expirer.bundles()) == 3

@@ -7,12 +7,14 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import gauges, jobs, tenants
+from app.core import gauges, tenants
 from app.core.callers import Caller, Role
-from app.core.delivery import events, lanes, sweeping
+from app.core.delivery import events, sweeping
 from app.core.delivery.events import NewEvent
+from app.core.delivery.lanes import lanes
 from app.core.gauges import Gauges
-from app.core.webhook import webhooks
+from app.core.jobs import job_queue
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.support.secrets import MASTER_KEYS
@@ -111,7 +113,7 @@ def test_disabled_webhooks_are_counted_and_deleted_ones_are_not(place: Place) ->
 def test_jobs_are_counted_until_they_end_well(place: Place) -> None:
     with place.database.transaction(place.tenant_id) as session:
         for number in range(4):
-            jobs.enqueue(session, place.tenant_id, kind="bulk_replay", args={"n": number})
+            job_queue.enqueue(session, place.tenant_id, kind="bulk_replay", args={"n": number})
     place.run("UPDATE jobs SET run_at = clock_timestamp() - interval '7 s'")
     seen = place.gauges()
     assert (seen.jobs_queued, seen.jobs_dead) == (4, 0)

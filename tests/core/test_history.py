@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app import clock, ids, migrations
-from app.core import history, tenants
+from app.core import partitions, tenants
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
@@ -23,25 +23,29 @@ OLD = clock.now() - timedelta(days=200)
 
 
 def test_weeks_begin_on_monday_at_midnight_utc() -> None:
-    assert history.week_of(NOW) == datetime(2026, 11, 16, tzinfo=UTC)
-    assert history.week_of(datetime(2026, 11, 16, tzinfo=UTC)) == datetime(2026, 11, 16, tzinfo=UTC)
+    assert partitions.week_of(NOW) == datetime(2026, 11, 16, tzinfo=UTC)
+    assert partitions.week_of(datetime(2026, 11, 16, tzinfo=UTC)) == datetime(
+        2026, 11, 16, tzinfo=UTC
+    )
 
 
 def test_partitions_are_made_ahead_and_a_second_run_makes_none(fresh_database: Database) -> None:
     with fresh_database.across_tenants() as session:
         later = clock.now() + timedelta(weeks=3)
-        assert history.make_partitions(session.connection(), later) == 3 * len(history.PARENTS)
-        assert history.make_partitions(session.connection(), later) == 0
+        assert partitions.make_partitions(session.connection(), later) == 3 * len(
+            partitions.PARENTS
+        )
+        assert partitions.make_partitions(session.connection(), later) == 0
 
 
 def test_a_partition_goes_once_all_in_it_is_older_than_the_history(
     fresh_database: Database,
 ) -> None:
     with fresh_database.across_tenants() as session:
-        week = history.week_of(clock.now())
+        week = partitions.week_of(clock.now())
         just_before = week + timedelta(days=7 + 90) - timedelta(seconds=1)
-        assert _lowers(session, just_before) == {week - history.WEEK}
-        assert _lowers(session, week + timedelta(days=7 + 90)) == {week - history.WEEK, week}
+        assert _lowers(session, just_before) == {week - partitions.WEEK}
+        assert _lowers(session, week + timedelta(days=7 + 90)) == {week - partitions.WEEK, week}
 
 
 def test_a_partition_with_an_open_delivery_stays_with_its_event(fresh_database: Database) -> None:
@@ -65,7 +69,7 @@ def test_the_database_itself_keeps_what_has_open_deliveries(
     _drop(fresh_database, parent, OLD, as_tenant=ids.new())
 
 
-@pytest.mark.parametrize("parent", history.PARENTS)
+@pytest.mark.parametrize("parent", partitions.PARENTS)
 def test_the_database_itself_keeps_what_is_younger_than_the_history(
     fresh_database: Database, parent: str
 ) -> None:
@@ -97,14 +101,14 @@ def test_a_worker_told_of_fewer_days_than_the_release_keeps_those_of_the_release
     young = clock.now() - timedelta(days=80)
     _make_partition(fresh_database, young)
     with fresh_database.across_tenants() as session:
-        assert history.outlived(session, clock.now(), 30) == []
-        assert history.outlived(session, clock.now() + timedelta(days=20), 30) != []
+        assert partitions.outlived(session, clock.now(), 30) == []
+        assert partitions.outlived(session, clock.now() + timedelta(days=20), 30) != []
 
 
 def test_a_partition_that_holds_more_than_its_week_is_as_old_as_its_youngest_row(
     fresh_database: Database,
 ) -> None:
-    lower = ids.earliest_at(history.week_of(OLD))
+    lower = ids.earliest_at(partitions.week_of(OLD))
     upper = ids.earliest_at(clock.now() - timedelta(days=30))
     with fresh_database.across_tenants() as session:
         session.execute(
@@ -119,7 +123,7 @@ def test_rows_of_this_week_always_find_a_partition(fresh_database: Database) -> 
     _tenant_with_one_delivery(fresh_database, clock.now())
 
 
-@pytest.mark.parametrize("weeks", [0, history.WEEKS_AHEAD])
+@pytest.mark.parametrize("weeks", [0, partitions.WEEKS_AHEAD])
 def test_a_release_leaves_room_for_weeks_without_a_scheduler(
     fresh_database: Database, weeks: int
 ) -> None:
@@ -143,14 +147,14 @@ def refused(why: str) -> Iterator[None]:
 
 
 def _lowers(session: Session, now: datetime) -> set[datetime]:
-    return {ids.made_at(each.lower) for each in history.outlived(session, now, 90)}
+    return {ids.made_at(each.lower) for each in partitions.outlived(session, now, 90)}
 
 
 def _make_partition(database: Database, week: datetime) -> None:
     with database.across_tenants() as session:
-        for parent in history.PARENTS:
-            lower = ids.earliest_at(history.week_of(week))
-            upper = ids.earliest_at(history.week_of(week) + history.WEEK)
+        for parent in partitions.PARENTS:
+            lower = ids.earliest_at(partitions.week_of(week))
+            upper = ids.earliest_at(partitions.week_of(week) + partitions.WEEK)
             session.execute(
                 text("SELECT make_history_partition(:parent, :lower, :upper)"),
                 {"parent": parent, "lower": lower, "upper": upper},
@@ -162,18 +166,18 @@ def _drop(database: Database, parent: str, week: datetime, as_tenant: UUID | Non
     with database.transaction(as_tenant or ids.new()) as session:
         session.execute(
             text("SELECT drop_history_partition(:parent, :lower)"),
-            {"parent": parent, "lower": ids.earliest_at(history.week_of(week))},
+            {"parent": parent, "lower": ids.earliest_at(partitions.week_of(week))},
         )
 
 
 def _drop_all(database: Database) -> set[str]:
     """Drop what can go; return the tables that lost a partition."""
     with database.across_tenants() as session:
-        outlived = history.outlived(session, clock.now(), 90)
+        outlived = partitions.outlived(session, clock.now(), 90)
     gone = set()
     for partition in outlived:
-        with suppress(history.PartitionKept), database.across_tenants() as session:
-            history.drop(session, partition)
+        with suppress(partitions.PartitionKept), database.across_tenants() as session:
+            partitions.drop(session, partition)
             gone.add(partition.parent)
     return gone
 

@@ -11,8 +11,8 @@ import pytest
 
 from app import ids
 from app.core.callers import Caller, Role
-from app.core.delivery import lanes
-from app.core.webhook import webhooks
+from app.core.delivery.lanes import lanes
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings

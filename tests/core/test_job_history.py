@@ -9,7 +9,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, select, text
 
 from app import ids
-from app.core import history, job_control, job_history, jobs, tenants
+from app.core import partitions, tenants
+from app.core.jobs import control as job_control
+from app.core.jobs import retention as job_retention
+from app.core.jobs import stuck_jobs
 from app.database import Database, cursor
 from app.models import NO_TENANT, Job
 from app.settings import Settings
@@ -99,7 +102,7 @@ def test_a_page_reads_no_more_jobs_than_it_has(
 def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
     crowd: Crowd, before: str, found: int
 ) -> None:
-    picked = job_history._FORGET.split("IN (")[1].strip().removesuffix(")")
+    picked = job_retention._FORGET.split("IN (")[1].strip().removesuffix(")")
     with crowd.database.across_tenants() as session:
         done = cursor(session).execute(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {picked}".encode(), (before, NO_TENANT, 100)
@@ -112,7 +115,7 @@ def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
 def test_a_look_for_stuck_jobs_reads_no_job_that_has_ended(crowd: Crowd) -> None:
     with crowd.database.across_tenants() as session:
         # The moments that the clock says are rows too.
-        assert rows_read(session, select(Job.id).where(jobs.IS_STUCK)) <= MOST_READ
+        assert rows_read(session, select(Job.id).where(stuck_jobs.IS_STUCK)) <= MOST_READ
 
 
 # What goes
@@ -123,7 +126,7 @@ def place(
     fresh_database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Database]:
     """Have a worker in a database of its own, which prunes in small batches."""
-    monkeypatch.setattr(job_history, "AT_ONCE", 2)
+    monkeypatch.setattr(job_retention, "AT_ONCE", 2)
     url = fresh_database.engine.url.render_as_string(hide_password=False)
     here = dataclasses.replace(settings, database_url=url, redis_url=None)
     opened = runtime.Runtime.open(here, threads=4)
@@ -136,7 +139,7 @@ def insert(database: Database, owner: UUID, status: str, finished: str | None) -
     """Put a job there that ended so long before what is left of history begins."""
     job_id = ids.new()
     with database.across_tenants() as session:
-        begins = history.begins_at(session)
+        begins = partitions.begins_at(session)
         session.execute(
             text(
                 "INSERT INTO jobs (tenant_id, id, kind, args, status, finished_at)"

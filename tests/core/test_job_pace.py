@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from app.core import jobs
-from app.core.jobs import Step
+from app.core.jobs import job_queue, job_rows, leases, steps
+from app.core.jobs.steps import Step
 from app.database import Database
 from app.models import Job
 from tests.support.api import FreshTenant
@@ -25,12 +25,12 @@ def test_steps_missed_for_long_are_not_made_up(database: Database, tenant: Fresh
     job = _due_since(database, tenant, "1 hour")
     _step(database, job, wait=2 * A_SECOND)
     with database.transaction(tenant.id) as session:
-        assert jobs.claim(session, tenant.id, job.id) is None
+        assert leases.claim(session, tenant.id, job.id) is None
 
 
 def _due_since(database: Database, tenant: FreshTenant, ago: str) -> Job:
     with database.transaction(tenant.id) as session:
-        job = jobs.enqueue(session, tenant.id, kind="test", args={})
+        job = job_queue.enqueue(session, tenant.id, kind="test", args={})
         session.execute(
             text("UPDATE jobs SET run_at = clock_timestamp() - CAST(:ago AS interval)"),
             {"ago": ago},
@@ -41,8 +41,8 @@ def _due_since(database: Database, tenant: FreshTenant, ago: str) -> Job:
 
 def _step(database: Database, job: Job, *, wait: timedelta) -> Job:
     with database.transaction(job.tenant_id) as session:
-        mine = jobs.claim(session, job.tenant_id, job.id)
+        mine = leases.claim(session, job.tenant_id, job.id)
         assert mine is not None
-        assert jobs.advance(session, mine, Step("on", {}, wait))
+        assert steps.advance(session, mine, Step("on", {}, wait))
     with database.transaction(job.tenant_id) as session:
-        return jobs.get(session, job.tenant_id, job.id)
+        return job_rows.get(session, job.tenant_id, job.id)

@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from app import ids
-from app.core import job_control, jobs
-from app.core.jobs import Step
+from app.core.jobs import control as job_control
+from app.core.jobs import job_queue, job_rows, leases, steps
+from app.core.jobs.steps import Step
 from app.database import Database
 from app.errors import NotFound, NotResumable
 from app.models import Job
@@ -16,19 +17,19 @@ from tests.support.api import FreshTenant
 
 def enqueue(database: Database, tenant: FreshTenant, dedupe_key: str | None = None) -> Job:
     with database.transaction(tenant.id) as session:
-        return jobs.enqueue(
+        return job_queue.enqueue(
             session, tenant.id, kind="bulk_replay", args={"n": 1}, dedupe_key=dedupe_key
         )
 
 
 def claim(database: Database, job: Job) -> Job | None:
     with database.transaction(job.tenant_id) as session:
-        return jobs.claim(session, job.tenant_id, job.id)
+        return leases.claim(session, job.tenant_id, job.id)
 
 
 def read(database: Database, job: Job) -> Job:
     with database.transaction(job.tenant_id) as session:
-        return jobs.get(session, job.tenant_id, job.id)
+        return job_rows.get(session, job.tenant_id, job.id)
 
 
 def test_a_job_is_claimed_by_one(database: Database, tenant: FreshTenant) -> None:
@@ -47,8 +48,8 @@ def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
     second = claim(database, job)
     assert second is not None
     with database.transaction(tenant.id) as session:
-        assert not jobs.advance(session, first, Step(None, {}))
-        assert jobs.advance(session, second, Step(None, {"done": 1}))
+        assert not steps.advance(session, first, Step(None, {}))
+        assert steps.advance(session, second, Step(None, {"done": 1}))
     assert read(database, job).status == "succeeded"
 
 
@@ -57,7 +58,7 @@ def test_a_step_leaves_a_cursor_and_frees_the_job(database: Database, tenant: Fr
     mine = claim(database, job)
     assert mine is not None
     with database.transaction(tenant.id) as session:
-        jobs.advance(session, mine, Step("row 7", {"done": 7}))
+        steps.advance(session, mine, Step("row 7", {"done": 7}))
     again = claim(database, job)
     assert again is not None
     assert (again.cursor, again.progress) == ("row 7", '{"done":7}')
@@ -68,7 +69,7 @@ def test_a_job_that_waits_is_not_due(database: Database, tenant: FreshTenant) ->
     mine = claim(database, job)
     assert mine is not None
     with database.transaction(tenant.id) as session:
-        jobs.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
+        steps.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
     assert claim(database, job) is None
 
 
@@ -76,12 +77,12 @@ def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
     database: Database, tenant: FreshTenant
 ) -> None:
     job = enqueue(database, tenant)
-    for _ in range(len(jobs.RETRY_WAITS) + 1):
+    for _ in range(len(steps.RETRY_WAITS) + 1):
         _make_due(database, job)
         mine = claim(database, job)
         assert mine is not None
         with database.transaction(tenant.id) as session:
-            jobs.fail(session, mine, "the disk is full")
+            steps.fail(session, mine, "the disk is full")
     dead = read(database, job)
     assert (dead.status, dead.error) == ("dead", "the disk is full")
     assert claim(database, job) is None
@@ -95,7 +96,7 @@ def test_what_cannot_succeed_is_dead_at_once(database: Database, tenant: FreshTe
     mine = claim(database, job)
     assert mine is not None
     with database.transaction(tenant.id) as session:
-        jobs.fail(session, mine, "no such webhook", for_good=True)
+        steps.fail(session, mine, "no such webhook", for_good=True)
     assert read(database, job).status == "dead"
 
 
@@ -108,7 +109,7 @@ def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
     with database.transaction(tenant.id) as session:
         job_control.cancel(session, tenant.id, job.id)
     with database.transaction(tenant.id) as session:
-        assert not jobs.advance(session, mine, Step(None, {}))
+        assert not steps.advance(session, mine, Step(None, {}))
     assert claim(database, job) is None
     with database.transaction(tenant.id) as session:
         job_control.resume(session, tenant.id, job.id)
@@ -145,7 +146,7 @@ def test_a_stranger_s_job_does_not_exist(
     with database.transaction(other_tenant.id) as session:
         for wanted in (job.id, ids.new(), None):
             with pytest.raises(NotFound):
-                jobs.get(session, other_tenant.id, wanted)
+                job_rows.get(session, other_tenant.id, wanted)
 
 
 def _end_lease(database: Database, job: Job) -> None:
@@ -167,11 +168,11 @@ def _make_due(database: Database, job: Job) -> None:
 
 def test_only_a_replay_can_be_cancelled(database: Database, tenant: FreshTenant) -> None:
     with database.transaction(tenant.id) as session:
-        job = jobs.enqueue(session, tenant.id, kind="expire_bundles", args={})
+        job = job_queue.enqueue(session, tenant.id, kind="expire_bundles", args={})
     with (
         pytest.raises(NotResumable, match="runs to its end"),
         database.transaction(tenant.id) as session,
     ):
         job_control.cancel(session, tenant.id, job.id)
     with database.transaction(tenant.id) as session:
-        assert jobs.get(session, tenant.id, job.id).status == "queued"
+        assert job_rows.get(session, tenant.id, job.id).status == "queued"

@@ -9,8 +9,9 @@ from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
 from app import manage
-from app.core.log import heads, publication
-from app.core.log.keeper import Keeper
+from app.core.log import publication
+from app.core.log.head import head_store
+from app.core.log.sequencer import Keeper
 from app.lib.tally import Tally
 from app.settings import Settings
 from jobs import runtime
@@ -130,7 +131,7 @@ def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
     newer = replace(last.checkpoint, size=9, root=bytes(32))
     assert world.store is not None
     assert world.store.swap(last.checkpoint.text.encode(), newer.text.encode())
-    store = heads.opened((tmp_path / "head").as_uri())
+    store = head_store.opened((tmp_path / "head").as_uri())
     keeper = Keeper(world.database, log_settings.master_keys, "other.test", store)
     with pytest.raises(Exception, match="Size 9"):
         keeper.tick(0.0)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.core.log import generations, rebuild
+from app.core.log import generations
+from app.core.log.recovery import rebuild
 from app.database import cursor
 from app.ledger.merkle import EMPTY_ROOT
 from app.settings import Settings

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.log import adoption, generations, guard, proofs, publication, rebuild, succession
-from app.core.log.succession import next_origin
+from app.core.log import generations, proofs, publication
+from app.core.log.head import head_guard
+from app.core.log.recovery import adoption, rebuild, succession
+from app.core.log.recovery.succession import next_origin
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -228,7 +230,7 @@ def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner)
 
 def look_over(world: World, *, repair: bool = False) -> rebuild.Report:
     kept = None if world.store is None else world.store.read()
-    head = None if kept is None else guard.read(kept)
+    head = None if kept is None else head_guard.read(kept)
     with world.database.across_tenants(snapshot=not repair) as session:
         return rebuild.rebuild(session, head, repair=repair)
 
@@ -430,7 +432,7 @@ def test_a_log_that_can_be_mended_is_never_ended(
     for force in (False, True):
         with pytest.raises(Conflict, match="log rebuild"):
             succession.succeed(keeper, world.master_keys, force=force)
-    head = guard.read(world.store.read() or b"") if kept and world.store else None
+    head = head_guard.read(world.store.read() or b"") if kept and world.store else None
     with world.database.across_tenants() as session:
         rebuild.rebuild(session, head, repair=True)
     keeper.tick(float("inf"))

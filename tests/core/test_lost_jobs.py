@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from app.core import job_control, jobs, tenants
-from app.core.jobs import Step
+from app.core import tenants
+from app.core.jobs import control as job_control
+from app.core.jobs import job_queue, job_rows, leases, steps
+from app.core.jobs.steps import Step
 from app.database import Database, database_now
 from app.models import NO_TENANT, Job
 from tests.support.secrets import MASTER_KEYS
@@ -21,13 +23,13 @@ class Place:
 
     def job(self, kind: str = "bulk_replay") -> Job:
         with self.database.transaction(self.tenant_id) as session:
-            return jobs.enqueue(session, self.tenant_id, kind=kind, args={})
+            return job_queue.enqueue(session, self.tenant_id, kind=kind, args={})
 
     def ask(self, key: str) -> Job:
         """Ask for a job that is made anew whenever none is open."""
         with self.database.transaction(self.tenant_id) as session:
             wanted = {"kind": "digest", "args": {}, "dedupe_key": key}
-            return jobs.enqueue(session, self.tenant_id, **wanted)  # type: ignore[arg-type]
+            return job_queue.enqueue(session, self.tenant_id, **wanted)  # type: ignore[arg-type]
 
     def kill(self, job: Job) -> None:
         """Have its workers die until it is dead."""
@@ -39,15 +41,15 @@ class Place:
     def ring(self) -> Job:
         """Ask for the clock's own job, as its tick does."""
         with self.database.across_tenants() as session:
-            return jobs.recur(session, kind="anchor_audit", dedupe_key="due", args={})
+            return job_queue.recur(session, kind="anchor_audit", dedupe_key="due", args={})
 
     def claim(self, job: Job) -> Job | None:
         with self.database.across_tenants() as session:
-            return jobs.claim(session, job.tenant_id, job.id)
+            return leases.claim(session, job.tenant_id, job.id)
 
     def read(self, job: Job) -> Job:
         with self.database.across_tenants() as session:
-            return jobs.get(session, job.tenant_id, job.id)
+            return job_rows.get(session, job.tenant_id, job.id)
 
     def set(self, job: Job, what: str) -> None:
         with self.database.across_tenants() as session:
@@ -67,7 +69,7 @@ class Place:
 
     def advance(self, job: Job, step: Step) -> None:
         with self.database.across_tenants() as session:
-            assert jobs.advance(session, job, step)
+            assert steps.advance(session, job, step)
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_a_job_whose_workers_die_waits_longer_after_each_and_is_dead_in_the_end(
     assert again is not None, "once may be any worker's death"
     assert again.error is None
     place.end_lease(job)
-    for died, wait in enumerate(jobs.LOST_WAITS[1:], 2):
+    for died, wait in enumerate(leases.LOST_WAITS[1:], 2):
         before = _now(place)
         assert place.claim(job) is None
         found = place.read(job)
@@ -123,7 +125,7 @@ def test_only_deaths_in_a_row_are_counted(place: Place, failed: bool) -> None:
     assert mine is not None
     if failed:
         with place.database.across_tenants() as session:
-            jobs.fail(session, mine, "the disk is full")
+            steps.fail(session, mine, "the disk is full")
     else:
         place.advance(mine, Step("on", {}))
     assert place.read(job).claims_lost == 0
@@ -144,11 +146,11 @@ def test_a_worker_that_stood_still_may_still_write_what_came_of_it(place: Place)
 def test_jobs_that_may_kill_their_workers_are_tried_one_at_a_time(place: Place) -> None:
     one, other, healthy = (place.job() for _ in range(3))
     for suspect in (one, other):
-        place.set(suspect, f"claims_lost = {jobs.SUSPECT}, status = 'retrying'")
+        place.set(suspect, f"claims_lost = {leases.SUSPECT}, status = 'retrying'")
     mine = place.claim(one)
     assert mine is not None
     assert place.claim(other) is None
-    assert place.read(other).claims_lost == jobs.SUSPECT, "to wait is not to die"
+    assert place.read(other).claims_lost == leases.SUSPECT, "to wait is not to die"
     assert place.claim(healthy) is not None
     place.advance(mine, Step("got somewhere", {}))
     assert place.claim(other) is not None
@@ -157,11 +159,11 @@ def test_jobs_that_may_kill_their_workers_are_tried_one_at_a_time(place: Place) 
 
 def test_what_is_let_go_is_not_counted(place: Place) -> None:
     job = place.job()
-    for _ in range(len(jobs.LOST_WAITS) + 2):
+    for _ in range(len(leases.LOST_WAITS) + 2):
         mine = place.claim(job)
         assert mine is not None
         with place.database.across_tenants() as session:
-            jobs.let_go(session, [mine])
+            leases.let_go(session, [mine])
         assert place.claim(job) is None, "it is leased for as long as it would have been"
         place.end_lease(job)
     assert place.read(job).claims_lost == 0
@@ -171,7 +173,7 @@ def test_what_is_let_go_may_still_end_well(place: Place) -> None:
     mine = place.claim(place.job())
     assert mine is not None
     with place.database.across_tenants() as session:
-        jobs.let_go(session, [mine])
+        leases.let_go(session, [mine])
     place.advance(mine, Step(None, {}))
     assert place.read(mine).status == "succeeded"
 
@@ -183,7 +185,7 @@ def test_a_lease_that_was_taken_over_is_not_let_go_by_whoever_had_it_before(plac
     place.end_lease(job)
     assert place.claim(job) is not None
     with place.database.across_tenants() as session:
-        jobs.let_go(session, [first])
+        leases.let_go(session, [first])
     assert place.read(job).status == "running"
 
 
@@ -238,7 +240,7 @@ def test_one_that_failed_leaves_no_deaths_to_the_next(place: Place) -> None:
     mine = place.claim(place.ask("refused"))
     assert mine is not None
     with place.database.across_tenants() as session:
-        assert jobs.fail(session, mine, "it cannot be done", for_good=True)
+        assert steps.fail(session, mine, "it cannot be done", for_good=True)
     assert place.ask("refused").claims_lost == 0
 
 

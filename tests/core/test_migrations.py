@@ -15,9 +15,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from app import clock, ids, manage, migrations
-from app.core import history, keys, tenants
+from app.core import keys, partitions, tenants
 from app.core.audit import chain_identity
-from app.core.record import bundles
+from app.core.records import bundles
 from app.core.verification import daily_state
 from app.database import Database, database_now
 from app.dev.postgres import EmbeddedPostgres
@@ -329,12 +329,12 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
     old = clock.now() - timedelta(days=200)
     with database.across_tenants() as session:
-        assert history.make_partitions(session.connection(), old) > 0
-        outlived = history.outlived(session, clock.now(), 90)
+        assert partitions.make_partitions(session.connection(), old) > 0
+        outlived = partitions.outlived(session, clock.now(), 90)
         assert len(outlived) > 0
         for each in outlived:
-            history.drop(session, each)
-        assert history.outlived(session, clock.now(), 90) == []
+            partitions.drop(session, each)
+        assert partitions.outlived(session, clock.now(), 90) == []
     database.close()
 
 
@@ -355,7 +355,7 @@ def test_deliveries_that_were_open_before_they_were_counted_are_counted(
     engine = create_engine(url)
     with engine.begin() as connection:
         _upgrade(connection, "0001")
-        history.make_partitions(connection, clock.now())
+        partitions.make_partitions(connection, clock.now())
         connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
         for statement in _OPEN_AND_DONE:
             connection.execute(text(statement), {"now": now, "other": ids.new()})

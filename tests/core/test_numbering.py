@@ -4,7 +4,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from app import ids
-from app.core.delivery import lanes, sweeping
+from app.core.delivery import sweeping
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import finding_of, make_session

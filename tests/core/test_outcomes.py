@@ -7,12 +7,13 @@ from sqlalchemy import text
 
 from app import clock, ids
 from app.core.callers import Caller, Role
-from app.core.delivery import accounting, deliveries, events, lanes, outcomes
-from app.core.delivery.deliveries import Claimed
+from app.core.delivery import accounting, claims, events, outcomes
+from app.core.delivery.claims import Claimed
 from app.core.delivery.events import NewEvent
+from app.core.delivery.lanes import lanes
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.core.delivery.retries import Blame, Verdict
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.support.api import FreshTenant
@@ -55,7 +56,7 @@ def _claim(database: Database, tenant_id: UUID, webhook: UUID) -> Claimed:
     with database.transaction(tenant_id) as session:
         lane = lanes.look(session, tenant_id, webhook)
         assert lane is not None
-        (claimed,) = deliveries.claim(session, lane, 10)()
+        (claimed,) = claims.claim(session, lane, 10)()
         return claimed
 
 

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import history, tenants
+from app.core import partitions, tenants
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.history import Partition
+from app.core.partitions import Partition
 from app.core.replay import replay
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
@@ -51,7 +51,7 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
 
 def _delivered(database: Database, settings: Settings, caller: Caller) -> tuple[UUID, UUID]:
     with database.across_tenants() as session:
-        history.make_partitions(session.connection(), OLD)
+        partitions.make_partitions(session.connection(), OLD)
     with database.transaction(caller.tenant_id) as session:
         made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
         events.emit(session, caller.tenant_id, [NewEvent("finding.created", {}, clock.now())])
@@ -69,10 +69,10 @@ def _delivered(database: Database, settings: Settings, caller: Caller) -> tuple[
 
 def _week_of_the_event(database: Database) -> Partition:
     with database.across_tenants() as session:
-        week = history.week_of(
+        week = partitions.week_of(
             ids.made_at(session.execute(text("SELECT id FROM events")).scalar_one())
         )
-        outlived = history.outlived(session, clock.now(), 90)
+        outlived = partitions.outlived(session, clock.now(), 90)
     (found,) = (
         each for each in outlived if each.parent == "events" and ids.made_at(each.lower) == week
     )
@@ -82,8 +82,8 @@ def _week_of_the_event(database: Database) -> Partition:
 def _drop(database: Database, partition: Partition) -> bool:
     try:
         with database.across_tenants() as session:
-            history.drop(session, partition)
-    except (Unavailable, history.PartitionKept):
+            partitions.drop(session, partition)
+    except (Unavailable, partitions.PartitionKept):
         return False
     return True
 

@@ -17,8 +17,9 @@ from app import manage
 from app.core import gauges
 from app.core.anchoring import evidence, quorum
 from app.core.anchoring.gate import QuorumGate
-from app.core.log import candidates, proofs, publication, reading, rebuild, succession
-from app.core.log.keeper import Keeper
+from app.core.log import candidates, proofs, publication, reading
+from app.core.log.recovery import rebuild, succession
+from app.core.log.sequencer import Keeper
 from app.dev.tsa import TimestampAuthority
 from app.errors import Conflict, LogPending, NotFound
 from app.lib.tally import Tally

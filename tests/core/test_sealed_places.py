@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +41,7 @@ PLAIN = {
     "tenants.chain_salt": "the verifier's, and counts only with its seal",
 }
 # Who seals what is in no row: it ends with its key, as docs/operations.md says.
-LEAVES = {"app/api/paging.py", "app/core/digest/tokens.py"}
+LEAVES = {"app/api/paging.py", "app/core/digests/tokens.py"}
 # What is found anew without it.
 SHORT_LIVED = {"app/core/verification/result_cache.py"}
 

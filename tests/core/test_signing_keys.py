@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app import manage
 from app.core import signing_keys
-from app.core.log.keeper import Keeper
+from app.core.log.sequencer import Keeper
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.errors import Conflict, ServiceError

@@ -19,10 +19,10 @@ from rfc3161_client import decode_timestamp_response
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.anchoring import asking, evidence, first_holding, tick
+from app.core.anchoring import checkpoint_round, evidence, evidence_search, external_post
 from app.core.anchoring.evidence import Rank
-from app.core.anchoring.stamping import Stamper
-from app.core.jobs import Errand, Step
+from app.core.anchoring.timestamping import Stamper
+from app.core.jobs.steps import Errand, Step
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import verify
 from app.ledger.notes import Note
@@ -364,7 +364,7 @@ def test_an_authority_that_takes_its_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     serve: Callable[[socket.socket], None],
 ) -> None:
-    monkeypatch.setattr(asking, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(external_post, "DEADLINE_SECONDS", 0.3)
     place.age()
     with Listener(serve) as listener:
         place.stamped_by(listener.url(), authority.ca_file)
@@ -533,7 +533,7 @@ def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
         place.stamp()
     (trouble,) = place.troubles()
     assert "status 503" in trouble.detail
-    first = 4 if junk == 1 else 23 - tick.MOST_LOOKED_AT + 1
+    first = 4 if junk == 1 else 23 - checkpoint_round.MOST_LOOKED_AT + 1
     with place.owner.connect() as connection:
         query = "SELECT published_at FROM checkpoints WHERE size = :size"
         assert trouble.since == connection.scalar(text(query), {"size": first})
@@ -555,7 +555,7 @@ def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
 def test_nonsense_in_the_table_is_not_looked_at_without_an_end(
     place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_holding, "_MOST_REFUSED", 3)
+    monkeypatch.setattr(evidence_search, "_MOST_REFUSED", 3)
     place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
     for _ in range(4):
         put_stamp(place.owner, authority, data=b"other bytes")

@@ -4,8 +4,9 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.core import jobs, tenants
-from app.core.jobs import Step
+from app.core import tenants
+from app.core.jobs import job_queue, job_rows, leases, steps, stuck_jobs
+from app.core.jobs.steps import Step
 from app.database import Database, database_now
 from app.models import Job
 from tests.support.secrets import MASTER_KEYS
@@ -22,11 +23,11 @@ class Place:
 
     def ring(self) -> Job:
         with self.database.across_tenants() as session:
-            return jobs.recur(session, kind="verify_audit", dedupe_key="all", args={})
+            return job_queue.recur(session, kind="verify_audit", dedupe_key="all", args={})
 
     def claim(self, job: Job) -> Job | None:
         with self.database.across_tenants() as session:
-            return jobs.claim(session, job.tenant_id, job.id)
+            return leases.claim(session, job.tenant_id, job.id)
 
     def set(self, what: str) -> None:
         """Write to every job, as who owns the database can."""
@@ -91,12 +92,12 @@ def test_a_row_that_was_planted_behind_the_open_one_changes_nothing(place: Place
         mine = place.claim(place.ring())
         assert mine is not None
         with place.database.across_tenants() as session:
-            assert jobs.advance(session, mine, Step(None, {}))
+            assert steps.advance(session, mine, Step(None, {}))
 
 
 def test_no_row_of_another_keeps_it_waiting_as_what_may_kill_its_worker(place: Place) -> None:
     with place.database.across_tenants() as session:
-        jobs.enqueue(session, None, kind="made_up", args={})
+        job_queue.enqueue(session, None, kind="made_up", args={})
     place.set(f"claims_lost = 5, locked_until = {LATER} WHERE kind = 'made_up'")
     place.set("claims_lost = 5 WHERE kind <> 'made_up'")
     assert place.claim(place.ring()) is not None
@@ -108,21 +109,21 @@ def test_whoever_held_it_writes_nothing_any_more(place: Place) -> None:
     place.set(f"locked_until = {LATER}")
     place.ring()
     with place.database.across_tenants() as session:
-        assert not jobs.advance(session, held, Step(None, {}))
+        assert not steps.advance(session, held, Step(None, {}))
 
 
 def a_job(place: Place, kind: str) -> Job:
     """Make a tenant's job that nobody asks for a second time."""
     tenant_id, _ = tenants.create(place.database, MASTER_KEYS, "whose job is stuck")
     with place.database.transaction(tenant_id) as session:
-        job = jobs.enqueue(session, tenant_id, kind=kind, args={}, dedupe_key="it")
+        job = job_queue.enqueue(session, tenant_id, kind=kind, args={}, dedupe_key="it")
     place.set(f"cursor = 'half-way' WHERE id = '{job.id}'")
     return job
 
 
 def freed(place: Place) -> int:
     with place.database.across_tenants() as session:
-        return jobs.free_stuck(session)
+        return stuck_jobs.free_stuck(session)
 
 
 @pytest.mark.parametrize("kind", ["evidence_pack", "digest", "bulk_replay", "expire_bundles"])
@@ -164,11 +165,11 @@ def test_who_may_hold_a_stuck_job_has_a_lease_s_time_and_writes_nothing(
     assert freed(place) == 1
     assert place.claim(job) is None, "they may be at work on it"
     with place.database.across_tenants() as session:
-        assert not jobs.renew(session, held)
-        assert not jobs.advance(session, held, Step(None, {}))
-        left = jobs.get(session, job.tenant_id, job.id)
+        assert not leases.renew(session, held)
+        assert not steps.advance(session, held, Step(None, {}))
+        left = job_rows.get(session, job.tenant_id, job.id)
         assert left.locked_until is not None
-        assert left.locked_until <= database_now(session) + jobs.LEASE
+        assert left.locked_until <= database_now(session) + leases.LEASE
     place.set(f"locked_until = clock_timestamp() - interval '1 ms' WHERE id = '{job.id}'")
     mine = place.claim(job)
     assert mine is not None

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from app.clock import rfc3339
-from app.core import jobs
-from app.core.jobs import Errand, Failed, Step
+from app.core.jobs import leases, steps
+from app.core.jobs.steps import Errand, Failed, Step
 from app.core.verification import daily, daily_state
 from app.core.verification import jobs as verification
 from app.database import database_now
@@ -27,7 +27,7 @@ def step(place: Place) -> tuple[Job, Step]:
     """Do one step of the daily run; return the job as it was claimed, and what it came to."""
     with place.world.database.across_tenants() as session:
         asked = verification.look(session)
-        job = jobs.claim(session, asked.tenant_id, asked.id)
+        job = leases.claim(session, asked.tenant_id, asked.id)
         assert job is not None
         errand = daily.step(place.verifier, session, job)
     assert isinstance(errand, Errand)
@@ -35,7 +35,7 @@ def step(place: Place) -> tuple[Job, Step]:
     with place.world.database.across_tenants() as session:
         came_to = errand.record(session, said)
         assert not isinstance(came_to, Failed)
-        assert jobs.advance(session, job, came_to)
+        assert steps.advance(session, job, came_to)
     return job, came_to
 
 

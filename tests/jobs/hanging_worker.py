@@ -3,7 +3,7 @@
 import os
 import threading
 
-from app.core.jobs import Errand, Step
+from app.core.jobs.steps import Errand, Step
 from app.queue import connect
 from jobs import kinds
 from jobs.worker import broker

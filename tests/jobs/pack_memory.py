@@ -13,8 +13,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app import ids, settings
-from app.core.pack import building
-from app.core.record import bundles
+from app.core.packs import building
+from app.core.records import bundles
 from app.evidence import bundle
 from app.models import Record
 from app.web import create_app

@@ -7,7 +7,7 @@ import sys
 from uuid import UUID
 
 from app import settings
-from app.core.sealed import resealing
+from app.core.master_keys import resealing
 from app.models import NO_TENANT
 from jobs.run_job import work_on
 from jobs.runtime import Runtime

@@ -12,8 +12,9 @@ from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
 from app.core import tenant_control
-from app.core.delivery import cancelling, lanes, sweeping
-from app.core.webhook import webhooks
+from app.core.delivery import cancelling, sweeping
+from app.core.delivery.lanes import lanes
+from app.core.webhooks import webhooks
 from app.database import Database
 from jobs import lane_run
 from tests.support.receivers import OK, Receiver, Request, http_answer

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from app import clock, ids
 from app.core import signing_keys
 from app.core.log import publication
-from app.core.pack import building, choosing, store
+from app.core.packs import building, choosing, store
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.dev.tsa import KeyType, TimestampAuthority

@@ -12,7 +12,7 @@ from app import clock, ids
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.lib.sealing import CannotOpen, MasterKeys
 from app.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app.core import jobs
+from app.core.jobs import job_queue, job_rows, leases
 from app.database import Database
 from app.models import Job
 from app.queue import Bell
@@ -55,7 +55,7 @@ def test_a_death_is_counted_and_a_stop_is_not(
     counted: int,
 ) -> None:
     with database.transaction(tenant.id) as session:
-        job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+        job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
     bell = Bell(own_valkey.url)
     bell.ring("run_job", (tenant.id, job.id))
     bell.close()
@@ -69,10 +69,10 @@ def test_a_death_is_counted_and_a_stop_is_not(
             text("UPDATE jobs SET locked_until = clock_timestamp() WHERE id = :id"), {"id": job.id}
         )
     with database.across_tenants() as session:
-        assert jobs.claim(session, tenant.id, job.id) is not None
+        assert leases.claim(session, tenant.id, job.id) is not None
     assert _read(database, job).claims_lost == counted
 
 
 def _read(database: Database, job: Job) -> Job:
     with database.transaction(job.tenant_id) as session:
-        return jobs.get(session, job.tenant_id, job.id)
+        return job_rows.get(session, job.tenant_id, job.id)

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core import signing_keys, tenants
-from app.core.log import succession
-from app.core.pack import choosing
+from app.core.log.recovery import succession
+from app.core.packs import choosing
 from app.core.signing_keys import Purpose
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app import clock
-from app.core.delivery import deliveries, lanes, recovery, sweeping
-from app.core.webhook import webhooks
+from app.core.delivery import claims, sweeping
+from app.core.delivery.lanes import lanes, recovery
+from app.core.webhooks import webhooks
 from tests.support.receivers import OK, Receiver, Request, http_answer
 from tests.support.worlds import World
 
@@ -210,7 +211,7 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
     with outage.world.runtime.database.transaction(outage.world.tenant_id) as session:
         lane = lanes.look(session, outage.world.tenant_id, outage.id)
         assert lane is not None
-        assert len(deliveries.claim(session, lane, 10)()) == 4
+        assert len(claims.claim(session, lane, 10)()) == 4
     with outage.world.runtime.database.across_tenants() as session:
         assert (outage.world.tenant_id, outage.id) in sweeping.due(session).lanes
     assert [outage.turn() for _ in range(2)] == [0, 2]

@@ -20,16 +20,19 @@ from structlog.testing import capture_logs
 
 from app import ids, manage
 from app.clock import rfc3339
-from app.core import jobs, tenants
+from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.jobs import Step
-from app.core.log import generations, succession
-from app.core.log.keeper import Keeper
-from app.core.sealed import announcing, resealing, status, usage
-from app.core.sealed.places import OF_A_TENANT, OF_THE_SERVICE
-from app.core.sealed.status import Status
+from app.core.jobs import job_rows, leases, steps
+from app.core.jobs.steps import Step
+from app.core.log import generations
+from app.core.log.recovery import succession
+from app.core.log.sequencer import Keeper
+from app.core.master_keys import key_heartbeat, key_registry, resealing
+from app.core.master_keys import status as master_key_status
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
+from app.core.master_keys.status import Status
 from app.core.verification import alerts, daily_state, unknown_chains
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.database import Database, database_now
 from app.errors import Conflict
 from app.lib.sealing import MasterKeys
@@ -110,7 +113,7 @@ class Site:
     def status(self, *keys: str) -> Status:
         """Look through everything."""
         with self.database() as database:
-            return status.read(database, MasterKeys.parse(",".join(keys)))
+            return master_key_status.read(database, MasterKeys.parse(",".join(keys)))
 
     def execute(self, statement: str, **values: Any) -> int:
         """Do something behind the service's back."""
@@ -143,7 +146,7 @@ def work(worker: Runtime, job_id: UUID) -> Job:
     """Take a turn at the job; return it as it is then."""
     work_on(worker, NO_TENANT, job_id)
     with worker.database.across_tenants() as session:
-        return jobs.get(session, NO_TENANT, job_id)
+        return job_rows.get(session, NO_TENANT, job_id)
 
 
 def progress(job: Job) -> dict[str, int]:
@@ -358,11 +361,11 @@ def test_who_changes_a_row_meanwhile_keeps_the_last_word(
 def one_step(worker: Runtime, job_id: UUID) -> str:
     """Take one step of the job; return where it is then."""
     with worker.database.across_tenants() as session:
-        job = jobs.claim(session, NO_TENANT, job_id)
+        job = leases.claim(session, NO_TENANT, job_id)
         assert job is not None
         step = resealing.step(worker.settings.master_keys, session, NO_TENANT, job)
         assert isinstance(step, Step)
-        assert jobs.advance(session, job, step)
+        assert steps.advance(session, job, step)
     return str(step.cursor)
 
 
@@ -553,7 +556,7 @@ def test_a_key_that_a_process_still_seals_under_is_not_said_to_be_dropped(site: 
     with site.api(A, B) as api:
         api.get("/readyz")
     with site.api(B) as api:
-        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
+        assert api.get("/readyz").json["parts"]["master_keys"] == key_registry.say_missing([A_ID])
 
 
 def test_a_key_that_only_ever_stood_behind_is_not_missed(site: Site) -> None:
@@ -563,7 +566,7 @@ def test_a_key_that_only_ever_stood_behind_is_not_missed(site: Site) -> None:
             assert api.get("/readyz").json["parts"]["master_keys"] == "up"
     # Now it was in front, and may have sealed.
     with site.api(A) as api:
-        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([B_ID])
+        assert api.get("/readyz").json["parts"]["master_keys"] == key_registry.say_missing([B_ID])
 
 
 def test_a_key_that_something_is_under_is_missed_though_nobody_had_it_in_front(site: Site) -> None:
@@ -571,7 +574,7 @@ def test_a_key_that_something_is_under_is_missed_though_nobody_had_it_in_front(s
     site.execute("DELETE FROM master_keys")
     assert A_ID in site.status(B, A).seals
     with site.api(B) as api:
-        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
+        assert api.get("/readyz").json["parts"]["master_keys"] == key_registry.say_missing([A_ID])
 
 
 @pytest.mark.parametrize("kind", ["web", "worker"])
@@ -593,7 +596,7 @@ def test_a_process_that_nobody_asks_says_what_it_has_in_front(
 def test_a_process_says_again_and_again_what_it_has_in_front(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcing, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(key_heartbeat, "EVERY_SECONDS", 0.05)
     with site.worker(A, B):
         for _ in range(2):
             until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
@@ -606,7 +609,7 @@ def test_a_process_says_again_and_again_what_it_has_in_front(
 def test_what_could_not_be_said_is_said_once_the_database_is_back(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcing, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(key_heartbeat, "AGAIN_SECONDS", 0.05)
     site.execute("ALTER TABLE master_keys RENAME TO not_yet")
     with capture_logs() as said, site.worker(A, B):
         until(lambda: any(line["event"] == "master_key_not_announced" for line in said))
@@ -626,10 +629,12 @@ def test_a_key_that_was_in_front_when_a_long_look_began_is_not_found_empty(site:
     site.later()
     began -= timedelta(minutes=4)
     with site.database() as database, database.across_tenants() as session:
-        usage.settle(session, keys, {B_ID}, began=began)
-        assert [key for key, _ in usage.in_front(session, besides=B_ID, since=began)] == [A_ID]
+        key_registry.settle(session, keys, {B_ID}, began=began)
+        assert [key for key, _ in key_registry.in_front(session, besides=B_ID, since=began)] == [
+            A_ID
+        ]
     with site.api(B) as api:
-        assert api.get("/readyz").json["parts"]["master_keys"] == usage.say_missing([A_ID])
+        assert api.get("/readyz").json["parts"]["master_keys"] == key_registry.say_missing([A_ID])
 
 
 def test_a_key_that_was_dropped_too_early_is_missed_at_once_and_loudly(site: Site) -> None:
@@ -638,7 +643,7 @@ def test_a_key_that_was_dropped_too_early_is_missed_at_once_and_loudly(site: Sit
     with site.api(B) as api:
         answer = api.get("/readyz").json
         assert "master_keys" in answer["degraded"]
-        assert answer["parts"]["master_keys"] == usage.say_missing([A_ID])
+        assert answer["parts"]["master_keys"] == key_registry.say_missing([A_ID])
         assert A_ID in answer["parts"]["master_keys"]
     process.start(dataclasses.replace(site.given(B), redis_url=None), threads=4, tally=Tally())
     try:
@@ -660,7 +665,7 @@ def test_a_release_without_a_key_that_is_in_use_warns(
         for name, value in site.environ(*keys).items():
             monkeypatch.setenv(name, value)
         assert manage.main(["migrate"]) == 0
-        warned = f"warning: {usage.say_missing([A_ID])}\n" in capsys.readouterr().out
+        warned = f"warning: {key_registry.say_missing([A_ID])}\n" in capsys.readouterr().out
         assert warned is (keys == (B,))
 
 

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from app.core import jobs
-from app.core.jobs import Errand, JobFailed, Step
+from app.core.jobs import job_queue, job_rows, leases, steps
+from app.core.jobs.steps import Errand, JobFailed, Step
 from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
@@ -41,10 +41,10 @@ def run(
     def run(work: kinds.Work) -> Job:
         monkeypatch.setitem(kinds.KINDS, KIND, lambda _: work)
         with database.transaction(tenant.id) as session:
-            job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+            job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
         work_on(runtime, tenant.id, job.id)
         with database.transaction(tenant.id) as session:
-            return jobs.get(session, tenant.id, job.id)
+            return job_rows.get(session, tenant.id, job.id)
 
     return run
 
@@ -121,12 +121,14 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
     runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.transaction(tenant.id) as session:
-        first, second = (jobs.enqueue(session, tenant.id, kind=KIND, args={}) for _ in range(2))
+        first, second = (
+            job_queue.enqueue(session, tenant.id, kind=KIND, args={}) for _ in range(2)
+        )
     seen: list[str | None] = []
 
-    def then() -> jobs.Name:
+    def then() -> steps.Name:
         with database.transaction(tenant.id) as session:
-            seen.append(jobs.get(session, tenant.id, first.id).cursor)
+            seen.append(job_rows.get(session, tenant.id, first.id).cursor)
         return tenant.id, second.id
 
     def step(_: Session, __: UUID, job: Job) -> Step:
@@ -137,7 +139,7 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
     monkeypatch.setitem(kinds.KINDS, KIND, lambda _: step)
     work_on(runtime, tenant.id, first.id)
     with database.transaction(tenant.id) as session:
-        assert jobs.get(session, tenant.id, second.id).status == "succeeded"
+        assert job_rows.get(session, tenant.id, second.id).status == "succeeded"
     assert seen == ["waits"], "asked once, after the commit"
 
 
@@ -160,9 +162,9 @@ def test_the_lease_is_renewed_while_an_errand_runs(
     database: Database, tenant: FreshTenant, admin_engine: Engine
 ) -> None:
     with database.transaction(tenant.id) as session:
-        enqueued = jobs.enqueue(session, tenant.id, kind="expire_bundles", args={})
+        enqueued = job_queue.enqueue(session, tenant.id, kind="expire_bundles", args={})
     with database.transaction(tenant.id) as session:
-        job = jobs.claim(session, tenant.id, enqueued.id)
+        job = leases.claim(session, tenant.id, enqueued.id)
     assert job is not None
     ends_at = job.locked_until
     assert ends_at is not None
@@ -185,12 +187,12 @@ def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
 
     monkeypatch.setitem(kinds.KINDS, KIND, lambda _: away)
     with database.transaction(tenant.id) as session:
-        job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+        job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
     for _ in range(3):
         with pytest.raises(Unavailable):
             work_on(runtime, tenant.id, job.id)
         with database.transaction(tenant.id) as session:
-            left = jobs.locked(session, tenant.id, job.id)
+            left = job_rows.locked(session, tenant.id, job.id)
             assert left.locked_until is not None, "whoever comes when it ends goes on"
             assert left.claims_lost == 0
             left.locked_until = left.run_at
@@ -201,13 +203,13 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
 ) -> None:
     def status(job: Job) -> str:
         with database.transaction(tenant.id) as session:
-            return jobs.get(session, tenant.id, job.id).status
+            return job_rows.get(session, tenant.id, job.id).status
 
     def claimed() -> Job:
         with database.transaction(tenant.id) as session:
-            job = jobs.enqueue(session, tenant.id, kind=KIND, args={})
+            job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
         with database.across_tenants() as session:
-            mine = jobs.claim(session, tenant.id, job.id)
+            mine = leases.claim(session, tenant.id, job.id)
         assert mine is not None
         return mine
 

@@ -7,12 +7,14 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import jobs, tenants
+from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.delivery import events, lanes, sweeping
+from app.core.delivery import events, sweeping
 from app.core.delivery.events import NewEvent
-from app.core.log.keeper import Keeper
-from app.core.webhook import webhooks
+from app.core.delivery.lanes import lanes
+from app.core.jobs import job_queue, leases
+from app.core.log.sequencer import Keeper
+from app.core.webhooks import webhooks
 from app.database import Database
 from app.ledger.leaves import Record
 from app.ledger.merkle import leaf_hash
@@ -132,9 +134,9 @@ def test_a_paused_lane_is_rung_when_its_pause_ends(place: Place) -> None:
 def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Place) -> None:
     with place.database.transaction(place.tenant_id) as session:
         due, leased, later = (
-            jobs.enqueue(session, place.tenant_id, kind="test", args={}).id for _ in range(3)
+            job_queue.enqueue(session, place.tenant_id, kind="test", args={}).id for _ in range(3)
         )
-        jobs.claim(session, place.tenant_id, leased)
+        leases.claim(session, place.tenant_id, leased)
     place.run(
         "UPDATE jobs SET run_at = clock_timestamp() + interval '1 hour' WHERE id = :id", id=later
     )

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from app.core import tenants
-from app.core.anchoring import heads, troubles
+from app.core.anchoring import heads, incidents
 from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain
 from app.core.callers import OPERATOR
@@ -105,7 +105,7 @@ class Place:
 
     def troubles(self) -> list[AnchoringTrouble]:
         with self.database.across_tenants() as session:
-            return list(troubles.rows(session))
+            return list(incidents.rows(session))
 
     def anchors(self, tenant_id: UUID, policy: Policy | None = None) -> list[dict[str, Any]]:
         """Return a tenant's anchors as they are answered."""

@@ -13,12 +13,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core import jobs, tenants
+from app.core import tenants
 from app.core.anchoring import heads
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.jobs import Errand, Failed
-from app.core.log.heads import FileHead
+from app.core.jobs import job_rows, leases, steps
+from app.core.jobs.steps import Errand, Failed
+from app.core.log.head.head_store import FileHead
 from app.core.verification import alerts
 from app.core.verification import jobs as verification
 from app.core.verification.checks.stamps import Trust
@@ -185,27 +186,27 @@ def anchor(world: World) -> None:
         job = heads.look(session)
     while job is not None:
         with world.database.across_tenants() as session:
-            job = jobs.claim(session, NO_TENANT, job.id)
+            job = leases.claim(session, NO_TENANT, job.id)
             if job is not None:
                 step = heads.step(MASTER_KEYS, session, NO_TENANT, job)
-                jobs.advance(session, job, step)
+                steps.advance(session, job, step)
 
 
 def done(place: Place, job: Job) -> Job:
     """Run a job as a worker does; return it as it ended."""
     while True:
         with place.world.database.across_tenants() as session:
-            claimed = jobs.claim(session, job.tenant_id, job.id)
+            claimed = leases.claim(session, job.tenant_id, job.id)
             if claimed is None:
-                return jobs.get(session, job.tenant_id, job.id)
+                return job_rows.get(session, job.tenant_id, job.id)
             step = verification.step(place.verifier, session, job.tenant_id, claimed)
         said = step.talk() if isinstance(step, Errand) else None
         with place.world.database.across_tenants() as session:
             ended = step.record(session, said) if isinstance(step, Errand) else step
             if isinstance(ended, Failed):
-                jobs.fail(session, claimed, ended.error, for_good=ended.for_good)
+                steps.fail(session, claimed, ended.error, for_good=ended.for_good)
             else:
-                jobs.advance(session, claimed, ended)
+                steps.advance(session, claimed, ended)
 
 
 def daily_run(place: Place) -> dict[str, object]:

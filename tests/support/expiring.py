@@ -6,8 +6,8 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import jobs
-from app.core.record import expiry
+from app.core.jobs import leases, steps
+from app.core.records import expiry
 from app.database import Database
 from tests.support.api import FreshTenant
 
@@ -41,10 +41,10 @@ class Expirer:
         """Take every step that is left of a job; return its progress."""
         while True:
             with self._database.transaction(self._tenant.id) as session:
-                job = jobs.claim(session, self._tenant.id, job_id)
+                job = leases.claim(session, self._tenant.id, job_id)
                 assert job is not None
                 step = expiry.step(session, self._tenant.id, job)
-                assert jobs.advance(session, job, step)
+                assert steps.advance(session, job, step)
             if step.cursor is None:
                 return dict(step.progress)
 

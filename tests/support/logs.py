@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.log import publication
-from app.core.log.heads import FileHead, HeadStore
-from app.core.log.keeper import Keeper
+from app.core.log.head.head_store import FileHead, HeadStore
+from app.core.log.sequencer import Keeper
 from app.database import Database, cursor
 from app.errors import LogHeadUnavailable
 from app.ledger import leaves, merkle

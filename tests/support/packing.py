@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import job_control
-from app.core.log.keeper import Keeper
+from app.core.jobs import control as job_control
+from app.core.log.sequencer import Keeper
 from app.database import Database
 from app.models import Job
 from app.settings import Settings

@@ -12,11 +12,12 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app import ids
-from app.core import jobs
-from app.core.delivery import deliveries, lanes, outcomes, retries
-from app.core.delivery.deliveries import Claimed
-from app.core.delivery.lanes import Lane
+from app.core.delivery import claims, outcomes, retries
+from app.core.delivery.claims import Claimed
+from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
+from app.core.jobs import leases, steps
 from app.core.replay import bulk_replay
 from app.database import Database
 from app.models import Job
@@ -77,7 +78,7 @@ class Worker:
             assert lane is not None
             while lanes.number(session, self._tenant_id, webhook_id):
                 pass
-            return lane, deliveries.claim(session, lane, limit)()
+            return lane, claims.claim(session, lane, limit)()
 
     def record(
         self,
@@ -116,12 +117,12 @@ class Worker:
         """Do one step of a bulk replay as the actor does; return whether there was one to do."""
         job_id = _uuid("job", job["id"])
         with self._database.transaction(self._tenant_id) as session:
-            claimed = jobs.claim(session, self._tenant_id, job_id)
+            claimed = leases.claim(session, self._tenant_id, job_id)
         if claimed is None:
             return False
         with self._database.transaction(self._tenant_id) as session:
             step = bulk_replay.step(session, self._tenant_id, claimed)
-            assert jobs.advance(session, claimed, step)
+            assert steps.advance(session, claimed, step)
         return True
 
     def finish(self, job: dict[str, Any]) -> None:
@@ -132,7 +133,7 @@ class Worker:
     def claim_job(self, job: dict[str, Any]) -> Job:
         """Lease a job, as a worker that is about to die does."""
         with self._database.transaction(self._tenant_id) as session:
-            claimed = jobs.claim(session, self._tenant_id, _uuid("job", job["id"]))
+            claimed = leases.claim(session, self._tenant_id, _uuid("job", job["id"]))
         assert claimed is not None
         return claimed
 

@@ -4,8 +4,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.core.record import storage
-from app.core.record.storage import Stored
+from app.core.records import storage
+from app.core.records.storage import Stored
 from app.database import Database
 
 _KEPT = "SELECT (SELECT count(*) FROM records), (SELECT coalesce(sum(size), 0) FROM bundles)"

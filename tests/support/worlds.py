@@ -9,7 +9,7 @@ from app import clock, ids
 from app.core.callers import Caller, Role
 from app.core.delivery import accounting, events
 from app.core.delivery.events import NewEvent
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from jobs.lane_run import LaneRun
 from jobs.runtime import Runtime
 from tests.support.lanes import has_answered

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.delivery.concurrency import AT_FIRST, CLAIM_MOST, Concurrency, after, claim_size
+from app.core.delivery.lanes.concurrency import AT_FIRST, CLAIM_MOST, Concurrency, after, claim_size
 from app.core.delivery.retries import Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.delivery.lane_health import LONGEST_PAUSE, Health, after
+from app.core.delivery.lanes.lane_health import LONGEST_PAUSE, Health, after
 from app.core.delivery.retries import Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

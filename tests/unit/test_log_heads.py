@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.core.log import heads
-from app.core.log.heads import FileHead, HeadStore
-from app.core.log.s3_head import S3Head
+from app.core.log.head import head_store
+from app.core.log.head.head_store import FileHead, HeadStore
+from app.core.log.head.s3_head import S3Head
 from app.errors import LogHeadUnavailable
 from tests.support import s3
 
@@ -43,20 +43,20 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(url: str) -> HeadStore:
     """Open it."""
-    opened = heads.opened(url)
+    opened = head_store.opened(url)
     assert opened is not None
     return opened
 
 
 def test_without_an_address_there_is_no_store() -> None:
-    assert heads.opened(None) is None
+    assert head_store.opened(None) is None
 
 
 def test_a_head_is_kept_and_swapped(store: HeadStore, url: str) -> None:
     assert store.read() is None
     assert store.swap(None, b"one\n")
     assert store.swap(b"one\n", b"two\n")
-    again = heads.opened(url)
+    again = head_store.opened(url)
     assert again is not None
     assert again.read() == b"two\n"
 
@@ -77,13 +77,13 @@ def test_a_swap_that_happened_already_is_a_success(store: HeadStore) -> None:
 
 def test_of_many_at_once_one_swaps(url: str) -> None:
     def race(number: int) -> bool:
-        own = heads.opened(url)
+        own = head_store.opened(url)
         assert own is not None
         return own.swap(None, b"%d\n" % number)
 
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(race, range(8)))
-    store = heads.opened(url)
+    store = head_store.opened(url)
     assert store is not None
     assert won.count(True) == 1
     assert store.read() == b"%d\n" % won.index(True)
@@ -92,7 +92,7 @@ def test_of_many_at_once_one_swaps(url: str) -> None:
 def test_a_file_s_reader_waits_for_its_writer_and_then_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(head_store, "_PATIENCE_SECONDS", 0.05)
     descriptor = os.open(tmp_path / "head.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with pytest.raises(LogHeadUnavailable):

@@ -19,10 +19,10 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core import jobs
-from app.core.anchoring import asking, tick, tlog_witness, troubles
+from app.core.anchoring import checkpoint_round, external_post, incidents, tlog_witness
 from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsistent
-from app.core.jobs import Errand, Failed, Step
+from app.core.jobs import job_rows
+from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import candidates, proofs
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
@@ -77,7 +77,9 @@ def look(session: Session, policy: Policy | None, last: Published) -> None:
         if not _is_cosigned(session, last, each):
             identity = _identity(each)
             since = partial(_since, session, last, each)
-            order = partial(tick.order, session, last, kind=KIND, key=identity, witness=identity)
+            order = partial(
+                checkpoint_round.order, session, last, kind=KIND, key=identity, witness=identity
+            )
             order(part=part(each), since=since)
 
 
@@ -90,7 +92,7 @@ def look_again(session: Session, policy: Policy, candidate: Published) -> list[s
     for each in asked(policy):
         if not _is_cosigned(session, candidate, each):
             name = _identity(each)
-            job = tick.hurry(session, candidate, kind=KIND, key=name, witness=name)
+            job = checkpoint_round.hurry(session, candidate, kind=KIND, key=name, witness=name)
             missing.append(f"{part(each)}: {job.error or 'It has not answered yet.'}")
     return missing
 
@@ -128,9 +130,9 @@ class Cosigner:
 
         If it is beyond that already, it can cosign none but the newest.
         """
-        identity = jobs.args_of(job)["witness"]
+        identity = job_rows.args_of(job)["witness"]
         witness = next((each for each in asked(self.policy) if _identity(each) == identity), None)
-        last = tick.checkpoint_shown(session, job)
+        last = checkpoint_round.checkpoint_shown(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
         old_size, conflicts = _begin(session, last, witness, job.cursor)
@@ -139,7 +141,7 @@ class Cosigner:
             if _is_cosigned(session, last, witness):
                 return Step(None, {})
         keys = [each.key for each in self.policy.witnesses] if self.policy else []
-        visit = _Visit(last, witness, old_size, conflicts, asking.was_last(job), keys)
+        visit = _Visit(last, witness, old_size, conflicts, external_post.was_last(job), keys)
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
         return Errand(
             lambda: self._ask(visit, proof), lambda then, said: _record(then, visit, said)
@@ -162,7 +164,7 @@ def _record(session: Session, visit: _Visit, said: Answer) -> Step | Failed:
         case Cosigned(lines):
             for line, seconds in lines:
                 _store(session, visit, line, seconds)
-            troubles.end(session, part(visit.witness))
+            incidents.end(session, part(visit.witness))
             return Step(None, {"size": size})
         case Inconsistent():
             return _alarm(
@@ -211,22 +213,22 @@ def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Fai
 
 
 def _failed(session: Session, visit: _Visit, detail: str) -> Failed:
-    if visit.last_try or tick.is_late(session, visit.last):
+    if visit.last_try or checkpoint_round.is_late(session, visit.last):
         since = _since(session, visit.last, visit.witness)
-        troubles.begin(session, part(visit.witness), since, detail)
+        incidents.begin(session, part(visit.witness), since, detail)
     return Failed(detail, for_good=visit.last_try)
 
 
 def _alarm(session: Session, visit: _Visit, detail: str) -> Failed:
     since = _since(session, visit.last, visit.witness)
-    troubles.begin(session, part(visit.witness), since, detail, alarm=True)
+    incidents.begin(session, part(visit.witness), since, detail, alarm=True)
     return Failed(detail, for_good=True)
 
 
 def _since(session: Session, last: Published, witness: Witness) -> datetime:
     """Return when the first checkpoint was published that the witness has not cosigned."""
     newest = _newest(session, last, witness)
-    return tick.unvouched_since(
+    return checkpoint_round.unvouched_since(
         session, last.generation.number, list(newest), lambda size: newest[size]()
     )
 
@@ -255,7 +257,7 @@ def _cosigned(session: Session, last: Published, witness: Witness) -> int:
 def _newest(session: Session, last: Published, witness: Witness) -> dict[int, Callable[[], bool]]:
     """Return the newest sizes of which there is a line of the witness, and whether each holds."""
     key = witness.key
-    values = (last.generation.number, key.name, key.key_hash, tick.MOST_LOOKED_AT)
+    values = (last.generation.number, key.name, key.key_hash, checkpoint_round.MOST_LOOKED_AT)
     rows = cursor(session).execute(_NEWEST, values).fetchall()
     return {size: partial(tlog_witness.holds, key, bytes(note), line) for size, line, note in rows}
 

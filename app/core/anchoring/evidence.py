@@ -15,8 +15,8 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.core.anchoring import quorum
-from app.core.anchoring.first_holding import FirstHolding
-from app.core.anchoring.shelf import Held, Shelf, Timestamp
+from app.core.anchoring.checkpoint_cache import Held, Shelf, Timestamp
+from app.core.anchoring.evidence_search import FirstHolding
 from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import cosigning, quorum, troubles
-from app.core.anchoring.watching import QUORUM
+from app.core.anchoring import cosigning, incidents, quorum
+from app.core.anchoring.monitor import QUORUM
 from app.core.log import candidates
 from app.core.log.publication import Published
 from app.database import database_now
@@ -36,7 +36,7 @@ class QuorumGate:
         if candidate.checkpoint.size == 0:
             return True
         if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
-            troubles.end(session, QUORUM)
+            incidents.end(session, QUORUM)
             return True
         self._watch(session, candidate, cosigning.look_again(session, self.policy, candidate))
         return False
@@ -46,7 +46,7 @@ class QuorumGate:
         since = candidates.signed_at(session, candidate)
         if since is None or database_now(session) - since < self.grace:
             return
-        troubles.begin(
+        incidents.begin(
             session,
             QUORUM,
             since,

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import jobs
 from app.core.audit import chain_identity
-from app.core.jobs import Step
+from app.core.jobs import job_queue
+from app.core.jobs.steps import Step
 from app.database import cursor
 from app.ledger import leaves, merkle
 from app.ledger.leaves import AuditHead
@@ -85,7 +85,7 @@ def look(session: Session) -> Job | None:
     """
     if not _due(session, _FIRST, 1):
         return None
-    return jobs.recur(session, kind=KIND, dedupe_key=KEY, args={})
+    return job_queue.recur(session, kind=KIND, dedupe_key=KEY, args={})
 
 
 def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step:

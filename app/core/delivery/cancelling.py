@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from app.core.delivery import lanes
+from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
 
 CANCEL_AT_ONCE = 5_000

@@ -14,10 +14,11 @@ from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.delivery import cancelling, events, lanes
+from app.core.delivery import cancelling, events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import Lane
+from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes.lanes import Lane
 from app.database import cursor, database_now
 from app.models import Webhook
 

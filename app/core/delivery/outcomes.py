@@ -14,11 +14,11 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import concurrency, lane_changes, lane_health
 from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lane_changes import LaneChange, LaneKey, LaneState
-from app.core.delivery.lane_health import Health, only_failed_for
+from app.core.delivery.lanes import concurrency, lane_changes, lane_health
+from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LaneState
+from app.core.delivery.lanes.lane_health import Health, only_failed_for
 from app.core.delivery.retries import Verdict
 from app.database import cursor
 

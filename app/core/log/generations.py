@@ -2,8 +2,8 @@
 
 A log never goes back. A database that was restored to an earlier moment cannot go on with its log,
 so it begins the next generation: another origin, another key, its first leaf naming the checkpoint
-that went before (`succession.py`). The newest generation is the log; whoever writes to it holds the
-lock of its row.
+that went before (`app/core/log/recovery/succession.py`). The newest generation is the log; whoever
+writes to it holds the lock of its row.
 
 A successor is appointed: a seal under MASTER_KEYS says that somebody who holds them began it. Who
 has the database alone can write a row, and would otherwise have a log signed that knows nothing of

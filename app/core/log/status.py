@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.log import candidates, generations, guard, publication
-from app.core.log.keeper import Keeper
+from app.core.log import candidates, generations, publication
+from app.core.log.head import head_guard
 from app.core.log.publication import Published
+from app.core.log.sequencer import Keeper
 from app.database import cursor
 from app.errors import LogHalted
 
@@ -51,7 +52,7 @@ def lines(keeper: Keeper) -> Iterator[str]:
             yield f"head: {out_of_reach.slug}: {out_of_reach.detail}"
         else:
             try:
-                found = guard.judge(session, generation, head)
+                found = head_guard.judge(session, generation, head)
                 yield f"head: {'none yet' if found is None else f'in order, {found.size} leaves'}"
             except LogHalted as error:
                 yield f"head: {error.slug}: {error.detail}"
@@ -71,7 +72,7 @@ def _tree(session: Session, last: Published | None) -> str:
     if last is None:
         return "nothing published"
     try:
-        guard.check_stored(session, last)
+        head_guard.check_stored(session, last)
     except LogHalted as error:
         return f"{error.slug}: {error.detail}"
     return _IN_ORDER

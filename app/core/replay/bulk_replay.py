@@ -13,14 +13,15 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import jobs, wakeups
+from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery.events import PRIORITY_BULK
-from app.core.jobs import JobFailed, Step
+from app.core.jobs import job_queue, job_rows
+from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_selection
 from app.core.replay.replay_selection import Selection, Source, Wanted
-from app.core.webhook import webhooks
+from app.core.webhooks import webhooks
 from app.database import cursor
 from app.errors import NotFound, WebhookDisabled
 from app.models import Job
@@ -54,7 +55,7 @@ def start(
     selection = Selection.now(session, webhook.id, wanted)
     total = replay_selection.count(session, caller.tenant_id, selection)
     args = {**selection.to_args(), "rate": rate}
-    job = jobs.enqueue(
+    job = job_queue.enqueue(
         session,
         caller.tenant_id,
         kind=KIND,
@@ -82,7 +83,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
 
     Raises `JobFailed` when the webhook was disabled or deleted meanwhile.
     """
-    args = jobs.args_of(job)
+    args = job_rows.args_of(job)
     selection, rate = Selection.from_args(args), args["rate"]
     _lock(session, tenant_id, selection.webhook_id)
     table, after = _read_cursor(job.cursor, selection)

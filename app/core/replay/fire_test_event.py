@@ -11,11 +11,13 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import wakeups
 from app.core.callers import Caller
-from app.core.delivery import decisions, delivery_history, events, lanes
-from app.core.delivery.delivery_history import Listed
+from app.core.delivery import events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
-from app.core.webhook import webhooks
+from app.core.delivery.history import decisions, delivery_history
+from app.core.delivery.history.delivery_history import Listed
+from app.core.delivery.lanes import lanes
+from app.core.webhooks import webhooks
 from app.database import cursor, database_now
 
 MESSAGE = "This is a test delivery. Nothing has happened."

@@ -12,10 +12,11 @@ from app import ids
 from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.delivery import delivery_history, lanes
-from app.core.delivery.delivery_history import Listed
 from app.core.delivery.events import PRIORITY_URGENT
-from app.core.webhook import webhooks
+from app.core.delivery.history import delivery_history
+from app.core.delivery.history.delivery_history import Listed
+from app.core.delivery.lanes import lanes
+from app.core.webhooks import webhooks
 from app.database import cursor
 from app.errors import Conflict
 

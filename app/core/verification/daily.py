@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.jobs import Errand, Failed, Step
+from app.core.jobs.steps import Errand, Failed, Step
 from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.verification.checks import anchored_heads, published_log
 from app.core.verification.checks.anchored_heads import Leaves

@@ -20,8 +20,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import jobs
-from app.core.jobs import Failed, Step
+from app.core.jobs import job_queue
+from app.core.jobs.steps import Failed, Step
 from app.database import cursor, database_now
 from app.lib import canonical_json
 from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
@@ -144,7 +144,7 @@ def watch(session: Session, master_keys: MasterKeys) -> bool:
         return False
     if now - since > OVERDUE:
         _log.error("audit_not_verified", since=since.isoformat())
-    last = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
+    last = job_queue.last_of(session, kind="verify_audit", dedupe_key="all")
     at = None if last is None else last.finished_at
     return at is None or not now - AGAIN < at <= now
 

@@ -9,9 +9,9 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import jobs
 from app.core.audit import view
-from app.core.jobs import Errand, Failed, Step
+from app.core.jobs import job_queue, job_rows, leases, stuck_jobs
+from app.core.jobs.steps import Errand, Failed, Step
 from app.core.verification import alerts, daily
 from app.core.verification.result_cache import Question, seal, unseal
 from app.core.verification.verifier import Asked, Verifier
@@ -73,11 +73,11 @@ def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     different questions at once: whoever has a key may invent any number.
     """
     # Two who ask at once: the second waits here, and then counts the first one's job.
-    jobs.take_turns(session, f"{tenant_id}:{KIND}")
+    job_rows.take_turns(session, f"{tenant_id}:{KIND}")
     unfinished = (Job.tenant_id == tenant_id, Job.kind == KIND, Job.finished_at.is_(None))
     session.execute(
         update(Job)
-        .where(*unfinished, jobs.IS_STUCK)
+        .where(*unfinished, stuck_jobs.IS_STUCK)
         .values(
             status="cancelled",
             error="It was put off for longer than any is: another may be asked for.",
@@ -92,7 +92,7 @@ def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     others = select(func.count()).where(*unfinished, Job.dedupe_key != key)
     if session.execute(others).scalar_one() >= _AT_ONCE:
         raise Busy("Other verifications of this chain are not done yet; try again when they are.")
-    return jobs.enqueue(session, tenant_id, kind=KIND, args=_args(what), dedupe_key=key)
+    return job_queue.enqueue(session, tenant_id, kind=KIND, args=_args(what), dedupe_key=key)
 
 
 def answered(
@@ -131,7 +131,7 @@ def _answer(found: dict[str, Any]) -> dict[str, Any]:
 
 def look(session: Session) -> Job:
     """Have every chain verified, in a session that sees all tenants."""
-    return jobs.recur(session, kind=KIND, dedupe_key="all", args={})
+    return job_queue.recur(session, kind=KIND, dedupe_key="all", args={})
 
 
 def step(
@@ -140,7 +140,7 @@ def step(
     """Verify a tenant's chain, or all of them, a part at a time."""
     if tenant_id == NO_TENANT:
         return daily.step(verifier, session, job)
-    what = asked(jobs.args_of(job))
+    what = asked(job_rows.args_of(job))
     question = _question(tenant_id, job.id, what)
     return Errand(
         lambda: _verify(verifier, tenant_id, what),
@@ -163,7 +163,7 @@ def _record(
         return Step(None, seal(master_keys, question, said, now))
     # The log is the operator's to put right: what it said is asked anew each time.
     if isinstance(said, AuditChainBroken):
-        jobs.renew(session, job, seal(master_keys, question, _found(said, now), now))
+        leases.renew(session, job, seal(master_keys, question, _found(said, now), now))
     # What was found stays found; only a store that did not answer may do so next time.
     return Failed(
         f"{said.slug}: {alerts.readable(said.detail)}",

@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import jobs
+from app.core.jobs import job_queue
 from app.core.verification import result_cache
 from app.core.verification.result_cache import Question
 from app.database import cursor
@@ -70,7 +70,7 @@ def seal_found(
 
 def standing(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
-    run = jobs.last_of(session, kind="verify_audit", dedupe_key="all")
+    run = job_queue.last_of(session, kind="verify_audit", dedupe_key="all")
     said = run and result_cache.unseal(master_keys, _question(run.id), run.progress)
     if not said:
         count = cursor(session).execute(_OPEN.encode()).fetchone()

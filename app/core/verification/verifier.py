@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain_identity, view
-from app.core.log.heads import HeadStore
+from app.core.log.head.head_store import HeadStore
 from app.core.verification import alerts, report, unknown_chains
 from app.core.verification.checks import (
     anchored_heads,

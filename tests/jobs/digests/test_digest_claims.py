@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.core.digest import claims
+from app.core.digests import schedule
 from tests.jobs.digesting import Desk, Tenant, listed
 
 
@@ -66,7 +66,7 @@ def test_a_digest_whose_job_has_died_gets_another(desk: Desk, tenant: Tenant) ->
 def test_a_thousand_at_once_and_the_rest_a_minute_later(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "AT_ONCE", 2)
+    monkeypatch.setattr(schedule, "AT_ONCE", 2)
     many = [Tenant(desk) for _ in range(3)]
     for each in many:
         each.set_address()
@@ -120,4 +120,4 @@ def test_only_what_waits_for_the_others_is_begun_before_its_time(
         " run_at = clock_timestamp() + interval '2 minutes'"
     )
     with desk.runtime.database.across_tenants() as session:
-        assert (claims.next_waiting(session) is not None) == is_taken
+        assert (schedule.next_waiting(session) is not None) == is_taken

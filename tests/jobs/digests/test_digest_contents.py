@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-from app.core.digest import content, taking
-from app.core.webhook import webhooks
+from app.core.digests import content, taking
+from app.core.webhooks import webhooks
 from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
 
 

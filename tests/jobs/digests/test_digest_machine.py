@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.core.digest import content
+from app.core.digests import content
 from app.settings import Settings
 from tests.jobs.digesting import Desk, Tenant, desk_at, killed, listed
 from tests.support.mail import Mood, Postbox, serving

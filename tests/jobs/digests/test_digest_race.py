@@ -17,7 +17,7 @@ from multiprocessing.context import ForkServerProcess
 import pytest
 from sqlalchemy import Engine
 
-from app.core.digest import claims
+from app.core.digests import schedule
 from app.lib.mail import DATA_SECONDS
 from app.settings import Settings
 from tests.jobs.digest_process import live
@@ -195,4 +195,4 @@ def nothing_open(desk: Desk) -> bool:
 def nothing_due(desk: Desk) -> bool:
     """Say whether nobody is due a digest, nor ever will be of what there is."""
     with desk.runtime.database.across_tenants() as session:
-        return not claims.due_tenants(session, desk.settings.digest_settle)
+        return not schedule.due_tenants(session, desk.settings.digest_settle)

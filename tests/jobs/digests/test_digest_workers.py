@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.digest import content, taking
+from app.core.digests import content, taking
 from jobs import run_job
 from jobs.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
-from app.core.log import generations, guard, publication
+from app.core.log import generations, publication
 from app.core.log.generations import Generation
-from app.core.log.heads import HeadStore
+from app.core.log.head import head_guard
+from app.core.log.head.head_store import HeadStore
 from app.core.log.publication import MENDED_BY, Published
 from app.core.verification.checks.anchored_heads import Leaves
 from app.core.verification.checks.log_walk import Walk
@@ -39,7 +40,7 @@ class Outside:
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The head, if there is one. Raises `LogHeadLost` for what is none."""
-        return None if self.head is None else guard.read(self.head)
+        return None if self.head is None else head_guard.read(self.head)
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
     generation = generations.newest(session)
     if generation is None:
         if outside.head is not None:
-            found = guard.read(outside.head)
+            found = head_guard.read(outside.head)
             raise LogRolledBack(
                 f"Size {found.size} of {found.origin} was published, and this database has no log."
             )
         return None
     if outside.kept:
-        guard.judge(session, generation, outside.head)
+        head_guard.judge(session, generation, outside.head)
     return signed(session, master_keys, generation)
 
 

@@ -1,0 +1,193 @@
+"""What one tick asks for: the same checkpoint of the authority and of every witness.
+
+The log publishes each second. Were each job to take the newest checkpoint when it runs, no two
+would ask for the same one, and a quorum would hardly ever meet.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.anchoring import incidents
+from app.core.jobs import job_queue, job_rows
+from app.core.log import candidates, generations, publication
+from app.core.log.generations import Generation
+from app.core.log.publication import Published
+from app.database import cursor, database_now
+from app.lib import canonical_json
+from app.models import Job
+
+EVERY = timedelta(minutes=10)
+# What was published before the last tick but one, and a job's tries, should be vouched for by now.
+OVERDUE = 2 * EVERY + timedelta(minutes=5)
+# Of rows that do not hold: whoever fills a table with them must not keep a tick busy.
+MOST_LOOKED_AT = 16
+# While a candidate waits for its quorum: a witness that is back is asked within so long.
+AGAIN = timedelta(seconds=15)
+
+_NOBODY = "No worker has finished the job that asks for it: see that one is up."
+_NOTHING = (
+    "The job that asks for it ends, and nothing that holds is stored: see that every worker was"
+    " given the same settings."
+)
+
+_ASKED_AT = "asked_at"
+_IS_LATE = """
+SELECT FROM checkpoints
+ WHERE generation = %s AND size = %s
+   AND coalesce(published_at, signed_at) < clock_timestamp() - %s
+"""
+
+_BEHIND = """
+SELECT coalesce(published_at, signed_at) FROM checkpoints
+ WHERE generation = %s AND size > %s AND coalesce(note, unpublished_note) IS NOT NULL
+ ORDER BY size LIMIT 1
+"""
+
+
+def chosen(session: Session) -> Published | None:
+    """Return what a tick that comes now asks for; None of a log that has not begun, or is empty."""
+    last = publication.current(session)
+    return None if last is None or last.checkpoint.size == 0 else last
+
+
+def shown(session: Session) -> Published | None:
+    """Return what a tick that comes now asks witnesses for: a candidate, or as `chosen` does."""
+    return candidates.current(session) or chosen(session)
+
+
+def order(
+    session: Session,
+    last: Published,
+    *,
+    kind: str,
+    key: str,
+    part: str,
+    since: Callable[[], datetime],
+    **args: str,
+) -> Job:
+    """Enqueue that one is asked for this checkpoint, with `args` beside it; return the job.
+
+    One that is being asked for an earlier checkpoint goes on with that, since the others were asked
+    for it too; one whose last try failed is asked for this one from now on. Why it did not get
+    anywhere by now is noted as the trouble of `part`, `since` when it says; so is that nothing came
+    for so long although others were asked, whatever the job's row says. Neither is judged unless a
+    tick asked lately: after a standstill nobody has had a chance.
+    """
+    now = database_now(session)
+    before = job_queue.last_of(session, kind=kind, dedupe_key=key)
+    if before is not None and _was_asked_within(before, now, OVERDUE):
+        begun = since()
+        failed = before.error is not None and _has_had_its_time(session, before)
+        if failed or now - begun > OVERDUE:
+            incidents.begin(session, part, begun, _why(before))
+    return _ask(session, last, now, kind=kind, key=key, **args)
+
+
+def hurry(session: Session, candidate: Published, *, kind: str, key: str, **args: str) -> Job:
+    """Enqueue that one is asked for a candidate, unless it is being asked, or was lately.
+
+    Who failed just now is left in peace for `AGAIN`; who answered is asked for the next at once.
+    """
+    now = database_now(session)
+    before = job_queue.last_of(session, kind=kind, dedupe_key=key)
+    if before is not None and not _may_ask_again(before, candidate, now):
+        return before
+    return _ask(session, candidate, now, kind=kind, key=key, **args)
+
+
+def checkpoint(session: Session, job: Job) -> Published | None:
+    """Return the checkpoint of a job's tick; None if that log has been succeeded since."""
+    return _checkpoint(session, job, chosen, publication.at)
+
+
+def checkpoint_shown(session: Session, job: Job) -> Published | None:
+    """Return what a job shows to a witness: as `checkpoint` does, or the candidate."""
+    return _checkpoint(session, job, shown, candidates.at)
+
+
+def unvouched_since(
+    session: Session, number: int, sizes: Sequence[int], holds: Callable[[int], bool]
+) -> datetime:
+    """Return when the first checkpoint of a log was published behind all that one vouched for.
+
+    `sizes` are the newest `MOST_LOOKED_AT` of which there is a row, newest first; each counts only
+    if it `holds`. If none of so many does, it is the oldest of them.
+    """
+    held = next(filter(holds, sizes), None)
+    if held is None:
+        held = sizes[-1] - 1 if len(sizes) == MOST_LOOKED_AT else 0
+    row = cursor(session).execute(_BEHIND, (number, held)).fetchone()
+    return database_now(session) if row is None else row[0]
+
+
+def is_late(session: Session, last: Published) -> bool:
+    """Whether a checkpoint should have been shown to others by an earlier tick."""
+    return _is_late(session, last.generation.number, last.checkpoint.size)
+
+
+def _ask(
+    session: Session, last: Published, now: datetime, *, kind: str, key: str, **args: str
+) -> Job:
+    place = _place(last)
+    job = job_queue.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
+    # Also of one that is open and goes on as it is.
+    job.args = canonical_json.dumps(job_rows.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
+    session.flush()
+    return job
+
+
+def _checkpoint(
+    session: Session,
+    job: Job,
+    newest: Callable[[Session], Published | None],
+    at: Callable[[Session, Generation, int], Published | None],
+) -> Published | None:
+    last, args = newest(session), job_rows.args_of(job)
+    if last is None or "size" not in args:
+        return last
+    generation = generations.newest(session)
+    if generation is None or generation.number != args["generation"]:
+        return None
+    return at(session, generation, args["size"])
+
+
+def _may_ask_again(job: Job, candidate: Published, now: datetime) -> bool:
+    if job.status in ("queued", "running"):
+        return False
+    if not _was_asked_within(job, now, AGAIN):
+        return True
+    return job.error is None and not _place(candidate).items() <= job_rows.args_of(job).items()
+
+
+def _place(last: Published) -> dict[str, Any]:
+    return {"generation": last.generation.number, "size": last.checkpoint.size}
+
+
+def _was_asked_within(job: Job, now: datetime, span: timedelta) -> bool:
+    """Whether a tick asked by this job so lately.
+
+    One that did not note when, of a release before or from somebody's hand, notes it now.
+    """
+    try:
+        return now - datetime.fromisoformat(job_rows.args_of(job)[_ASKED_AT]) <= span
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _has_had_its_time(session: Session, job: Job) -> bool:
+    args = job_rows.args_of(job)
+    if job.finished_at is not None or "size" not in args:
+        return True
+    return _is_late(session, args["generation"], args["size"])
+
+
+def _why(job: Job) -> str:
+    return job.error or (_NOBODY if job.finished_at is None else _NOTHING)
+
+
+def _is_late(session: Session, generation: int, size: int) -> bool:
+    return cursor(session).execute(_IS_LATE, (generation, size, EVERY)).fetchone() is not None

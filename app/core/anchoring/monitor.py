@@ -1,0 +1,138 @@
+"""Watching that heads reach the log, that the log takes them in, and that witnesses meet.
+
+Judged is what there is: how old the oldest entry is that no anchor covers, and the oldest leaf that
+the log has not taken in. The rows of jobs only say why.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, quorum
+from app.core.jobs import job_queue
+from app.core.log import generations
+from app.database import cursor, database_now
+from app.ledger.policy import Policy
+from app.models import Job
+
+HEADS = "heads"
+LOG = "log"
+QUORUM = "quorum"
+PARTS = (HEADS, LOG, QUORUM)
+# So many checkpoints in a row without a quorum are no accident.
+MOST_UNMET = 3
+
+# What should have happened within seconds.
+LATE = timedelta(minutes=5)
+# An entry waits for the next tick, and some time more.
+OVERDUE = checkpoint_round.EVERY + LATE
+# Of the minute between the tick that asks for heads and the one that looks.
+CHANCE = timedelta(seconds=30)
+
+_OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
+_PREPARED = """
+SELECT prepared_at, unpublished_note IS NOT NULL FROM checkpoints
+ WHERE note IS NULL AND generation = (SELECT max(generation) FROM log_generations)
+"""
+# The first entry of any chain that no anchor covers. One beyond the chain's end covers nothing.
+_OLDEST_ENTRY = """
+SELECT min(e.at) FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
+ CROSS JOIN LATERAL (SELECT coalesce(max(a.seq), 0) AS seq FROM audit_anchors AS a
+                      WHERE a.tenant_id = t.id AND a.seq <= h.seq) AS anchored
+  JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = anchored.seq + 1
+ WHERE t.anchoring_enabled
+"""
+# The checkpoints that witnesses were asked for last and answered, newest first.
+_COSIGNED = """
+SELECT c.note, c.published_at, array_agg(s.line), array_agg(s.name), array_agg(s.key_hash)
+  FROM checkpoint_cosignatures AS s
+  JOIN checkpoints AS c ON c.generation = s.generation AND c.size = s.size
+ WHERE s.generation = (SELECT max(generation) FROM log_generations) AND c.note IS NOT NULL
+ GROUP BY s.size, c.note, c.published_at ORDER BY s.size DESC LIMIT %s
+"""
+
+
+def watch_quorum(session: Session, policy: Policy | None) -> None:
+    """Note that cosignatures come and do not make the policy's quorum, or do again.
+
+    A witness that does not answer is a trouble of its own, and one that was added to the policy
+    just now has not been asked: nothing is said while a witness has cosigned none of the newest.
+    """
+    expected = {(each.key.name, each.key.key_hash) for each in cosigning.asked(policy)}
+    newest = cursor(session).execute(_COSIGNED, (MOST_UNMET,), binary=True).fetchall()
+    if policy is None or not expected or _is_any_met(policy, newest):
+        incidents.end(session, QUORUM)
+        return
+    answered = {place for row in newest for place in zip(row[3], map(bytes, row[4]), strict=True)}
+    if len(newest) == MOST_UNMET and expected <= answered:
+        incidents.begin(
+            session,
+            QUORUM,
+            newest[-1][1],
+            f"Each witness answers, and none of the newest {MOST_UNMET} checkpoints that were"
+            " cosigned has the quorum of WITNESS_POLICY.",
+        )
+
+
+def _is_any_met(policy: Policy, newest: Sequence[Sequence[Any]]) -> bool:
+    return any(quorum.is_met(policy, bytes(row[0]), row[2]) for row in newest)
+
+
+def watch_log(session: Session) -> None:
+    """Note that the log takes nothing in, or does again."""
+    prepared = cursor(session).execute(_PREPARED).fetchone()
+    since = _waiting_since(session, None if prepared is None else prepared[0])
+    if since is None or database_now(session) - since < LATE:
+        incidents.end(session, LOG)
+        return
+    generation = generations.newest(session)
+    halted = None if generation is None else generation.trouble
+    why = f"the log is halted ({halted})" if halted else "no worker takes them in"
+    if not halted and prepared is not None and prepared[1]:
+        why = "it is signed, and its quorum of witnesses has not cosigned it"
+    incidents.begin(session, LOG, since, f"Leaves wait for a checkpoint: {why}.")
+
+
+def watch_heads(session: Session) -> None:
+    """Note that heads of chains are not anchored, or are again, in a session that sees all tenants.
+
+    Nothing is told before their job has had a chance: after a standstill the clock rings the tick
+    that asks for it and the one that looks at the same moment.
+    """
+    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
+    since = None if row is None else row[0]
+    if since is None or database_now(session) - since < OVERDUE:
+        incidents.end(session, HEADS)
+        return
+    job = job_queue.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
+    if job is None or _had_a_chance(session, job):
+        incidents.begin(session, HEADS, since, _why(job))
+
+
+def _had_a_chance(session: Session, job: Job) -> bool:
+    """Say whether a tick asked for heads a while ago; where none did lately, ask now."""
+    ago = database_now(session) - job.run_at
+    if job.finished_at is not None and ago > OVERDUE:
+        heads.look(session)
+        return False
+    return job.error is not None or not timedelta(0) <= ago < CHANCE
+
+
+def _why(job: Job | None) -> str:
+    """Say what keeps heads from being anchored, as far as their job knows."""
+    if job is None:
+        return "The clock does not ask for it: see that the scheduler and a worker are up."
+    if job.error is not None:
+        return job.error
+    if job.finished_at is None:
+        return "No worker runs the job that anchors them: see that one is up."
+    return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
+
+
+def _waiting_since(session: Session, prepared_at: datetime | None) -> datetime | None:
+    leaf = cursor(session).execute(_OLDEST_LEAF).fetchone()
+    times = [prepared_at, None if leaf is None else ids.made_at(leaf[0])]
+    return min((each for each in times if each is not None), default=None)

@@ -1,0 +1,134 @@
+"""Stamping: a timestamp authority (RFC 3161) stamps each tick's checkpoint; its answer is kept.
+
+Stamped are the bytes that are published: the note with the log's own signature only. The whole
+answer is stored, beside the certificates that `openssl ts -verify` needs to check it. What is there
+is held anew before it counts: a row that does not hold is replaced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+import structlog
+from cryptography.x509 import Certificate
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.anchoring import checkpoint_round, external_post, incidents
+from app.core.anchoring.checkpoint_cache import Shelf
+from app.core.jobs.steps import Errand, Failed, Step
+from app.core.log.publication import Published
+from app.database import after_commit, cursor
+from app.lib import timestamps
+from app.lib.outbound import Outbound
+from app.lib.timestamps import NotStamped, Stamp
+from app.models import Job
+
+KIND = "stamp_checkpoint"
+PART = "timestamps"
+
+_log = structlog.get_logger(__name__)
+
+_LOCK = "SELECT FROM checkpoint_timestamps WHERE generation = %s AND size = %s FOR UPDATE"
+_DROP = "DELETE FROM checkpoint_timestamps WHERE generation = %s AND size = %s"
+_STORE = """
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
+VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_NEWEST = """
+SELECT size FROM checkpoint_timestamps WHERE generation = %s ORDER BY size DESC LIMIT %s
+"""
+
+
+def look(session: Session, last: Published, trusted: Sequence[Certificate]) -> Job | None:
+    """Enqueue the stamping of a tick's checkpoint; None when it is, by a root of `trusted`."""
+    shelf = Shelf(session, last.generation, trusted)
+    if shelf.is_stamped(last.checkpoint.size):
+        return None
+    return checkpoint_round.order(
+        session,
+        last,
+        kind=KIND,
+        key="newest",
+        part=PART,
+        since=lambda: _since(session, last, shelf),
+    )
+
+
+@dataclass(frozen=True)
+class Stamper:
+    """Asks one authority; without a URL there is none, and nothing to do."""
+
+    outbound: Outbound
+    url: str | None
+    trusted: tuple[Certificate, ...]
+
+    def step(
+        self, session: Session, _tenant_id: UUID, job: Job
+    ) -> Step | Errand[Stamp | NotStamped]:
+        """Have the checkpoint of the job's tick stamped."""
+        url, last = self.url, checkpoint_round.checkpoint(session, job)
+        if url is None or last is None or self._shelf(session, last).is_stamped(_size(last)):
+            return Step(None, {})
+        return Errand(
+            lambda: self._ask(url, last),
+            lambda then, said: self._record(then, last, said, last_try=external_post.was_last(job)),
+        )
+
+    def _ask(self, url: str, last: Published) -> Stamp | NotStamped:
+        asked = timestamps.request(last.note)
+        headers = {"Content-Type": timestamps.CONTENT_TYPE}
+        try:
+            body = external_post.post(self.outbound, url, asked.as_bytes(), headers).ok()
+            return timestamps.check(body, asked, last.note, self.trusted)
+        except external_post.NoAnswer as error:
+            return NotStamped(str(error))
+        except NotStamped as error:
+            return error
+
+    def _record(
+        self, session: Session, last: Published, said: Stamp | NotStamped, *, last_try: bool
+    ) -> Step | Failed:
+        if isinstance(said, NotStamped):
+            if last_try or checkpoint_round.is_late(session, last):
+                since = _since(session, last, self._shelf(session, last))
+                incidents.begin(session, PART, since, str(said))
+            return Failed(str(said), for_good=last_try)
+        # Another who asked as well may have stored a stamp by now: that is kept.
+        cursor(session).execute(_LOCK, _place(last))
+        if not self._shelf(session, last).is_stamped(_size(last)):
+            _store(session, last, said)
+        incidents.end(session, PART)
+        return Step(None, {"size": _size(last), "at": rfc3339(said.gen_time)})
+
+    def _shelf(self, session: Session, last: Published) -> Shelf:
+        return Shelf(session, last.generation, self.trusted)
+
+
+def _store(session: Session, last: Published, stamp: Stamp) -> None:
+    """Store a stamp, in the place of one that does not hold."""
+    place = _place(last)
+    if cursor(session).execute(_DROP, place).rowcount:
+        number, size = place
+        say = partial(_log.warning, "timestamp_replaced", generation=number, size=size)
+        after_commit(session, say)
+    values = (*place, stamp.response, stamp.chain, stamp.gen_time)
+    cursor(session).execute(_STORE, values)
+
+
+def _since(session: Session, last: Published, shelf: Shelf) -> datetime:
+    number = last.generation.number
+    rows = cursor(session).execute(_NEWEST, (number, checkpoint_round.MOST_LOOKED_AT)).fetchall()
+    return checkpoint_round.unvouched_since(
+        session, number, [row[0] for row in rows], shelf.is_stamped
+    )
+
+
+def _place(last: Published) -> tuple[int, int]:
+    return last.generation.number, _size(last)
+
+
+def _size(last: Published) -> int:
+    return last.checkpoint.size

@@ -1,0 +1,107 @@
+"""The catch-up feed: a webhook's events by sequence, for a receiver that was away.
+
+Sequences have no gaps, so a page never steps over one: a number that is missing was pruned, and who
+asks for it is told so. Rows are numbered first, under the lane's lock; numbers therefore appear in
+order, and a reader of everything after N misses nothing.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.core.delivery.history import delivery_history
+from app.core.delivery.history.delivery_history import COLUMNS, Listed, Row
+from app.core.delivery.lanes import lanes
+from app.database import cursor
+from app.errors import Gone
+
+# 200 events of 256 KiB would be 50 MiB: a page ends before that, though never without a row.
+MOST_PAYLOAD = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Sent(Row):
+    """A delivery with its event's exact bytes, and how many bytes came before it in the page."""
+
+    payload: bytes
+    bytes_before: int
+
+
+_NEXT_SEQUENCE = "SELECT next_sequence FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+
+_AFTER = f"""
+SELECT * FROM (
+    SELECT {COLUMNS}, e.payload,
+           sum(length(e.payload)) OVER (ORDER BY d.sequence) - length(e.payload) AS bytes_before
+      FROM (SELECT * FROM deliveries
+             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+               AND kind = 'event' AND sequence IS NOT NULL AND sequence > %(after)s
+             ORDER BY sequence LIMIT %(limit)s) AS d
+      JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id) AS page
+ WHERE bytes_before < {MOST_PAYLOAD}
+ ORDER BY sequence
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event of the feed: its delivery, and the body that the receiver gets."""
+
+    delivery: Listed
+    payload: bytes
+
+
+def after(
+    session: Session, tenant_id: UUID, webhook_id: UUID, sequence: int, *, limit: int
+) -> list[Entry]:
+    """Return up to `limit` events that follow `sequence`, oldest first; none when it is the newest.
+
+    Raises `Gone` when the event that follows is older than the history kept. Not for a snapshot
+    transaction: it may have to number rows first.
+    """
+    newest = _number(session, tenant_id, webhook_id, enough=sequence + limit)
+    found = cursor(session, class_row(_Sent)).execute(
+        _AFTER, {"tenant": tenant_id, "webhook": webhook_id, "after": sequence, "limit": limit}
+    )
+    rows = found.fetchall()
+    unbroken = [row for place, row in enumerate(rows, sequence + 1) if row.sequence == place]
+    if not unbroken and sequence < newest:
+        raise _gone(rows[0].sequence if rows else None, newest)
+    deliveries = delivery_history.listed(session, tenant_id, unbroken)
+    return [
+        Entry(delivery, row.payload) for delivery, row in zip(deliveries, unbroken, strict=True)
+    ]
+
+
+def represent(entry: Entry) -> dict[str, Any]:
+    """Return one event of the feed: its delivery with the payload."""
+    return {**delivery_history.represent(entry.delivery), "payload": json.loads(entry.payload)}
+
+
+def _number(session: Session, tenant_id: UUID, webhook_id: UUID, *, enough: int) -> int:
+    """Number what waits if a page could need it; return the newest number given out.
+
+    One round is enough: it numbers more rows than a page holds.
+    """
+    newest = _newest(session, tenant_id, webhook_id)
+    if newest < enough and lanes.number(session, tenant_id, webhook_id):
+        newest = _newest(session, tenant_id, webhook_id)
+    return newest
+
+
+def _newest(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
+    row = cursor(session).execute(_NEXT_SEQUENCE, (tenant_id, webhook_id)).fetchone()
+    return 0 if row is None else int(row[0]) - 1
+
+
+def _gone(first_kept: int | None, newest: int) -> Gone:
+    first = newest + 1 if first_kept is None else first_kept
+    return Gone(
+        "The event that follows is older than the history kept. The first one kept has the "
+        f"sequence {first}: go on with after={first - 1}.",
+        first_available=first,
+    )

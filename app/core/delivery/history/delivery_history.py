@@ -1,0 +1,268 @@
+"""What was sent to a webhook and what became of it, newest first.
+
+Values in a `(SELECT …)` are hidden from the planner (docs/performance.md): of a tenant or webhook
+that is younger than its statistics it would expect one row, and take any index for good enough.
+
+Ids are time, so a page continues from an id and a range of time is a range of ids, which leaves the
+partitions outside it untouched. The exact bound is `created_at`; the ids only come near it, because
+the hosts that make them have clocks of their own.
+"""
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.delivery.history import delivery_attempts
+from app.core.delivery.history.delivery_attempts import CLOCKS_DIFFER_BY, Attempt
+from app.database import cursor
+from app.errors import NotFound
+
+
+class Status(enum.StrEnum):
+    """Where a delivery stands."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = frozenset({Status.PENDING, Status.SENDING, Status.RETRYING})
+
+# A row whose worker died reads as what it is: waiting for the next one.
+_STATUS = """
+CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.status
+     WHEN d.attempts = 0 THEN 'pending' ELSE 'retrying' END
+"""
+
+# In the words of the partial indexes that serve it.
+_STATUS_IN = f"""
+(d.finished_at IS NULL AND ({_STATUS}) = ANY (%(open)s) OR d.status = ANY (%(ended)s))
+"""
+
+COLUMNS = f"""
+d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d.job_id,
+{_STATUS} AS status, d.attempts, d.next_attempt_at, d.created_at, d.finished_at
+"""
+
+_OF_WEBHOOK = f"""
+SELECT {COLUMNS} FROM deliveries AS d
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
+"""
+
+# Every delivery but a replay carries its event's millisecond in its id; replays have an index by
+# webhook and event. So no index by event alone is kept, which every write of a row would pay for.
+_OF_EVENT = f"""
+SELECT {COLUMNS} FROM (
+    SELECT first.* FROM deliveries AS first
+     WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = %(event)s
+       AND first.id BETWEEN %(event_from)s AND %(event_to)s AND first.kind <> 'replay'
+    UNION ALL
+    SELECT again.* FROM webhooks AS w
+     CROSS JOIN LATERAL (
+        SELECT * FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = w.id
+           AND r.kind = 'replay' AND r.event_id = %(event)s AND r.id >= %(oldest)s
+         ORDER BY r.id DESC LIMIT 500) AS again
+     WHERE w.tenant_id = (SELECT %(tenant)s::uuid)
+       AND w.id = coalesce(%(webhook)s, w.id)) AS d
+ WHERE d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
+ ORDER BY d.id DESC LIMIT 500
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One delivery as it stands now."""
+
+    id: UUID
+    webhook_id: UUID
+    event_id: UUID
+    event_type: str
+    kind: str
+    sequence: int | None
+    replay_of: UUID | None
+    job_id: UUID | None
+    status: str
+    attempts: int
+    next_attempt_at: datetime | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which deliveries to list; an empty one holds nothing back. `until` is not included."""
+
+    status: frozenset[Status] = frozenset()
+    event_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A delivery with its last attempt, if it has one."""
+
+    row: Row
+    last_attempt: Attempt | None
+
+    @property
+    def id(self) -> UUID:
+        """The delivery's id."""
+        return self.row.id
+
+
+def page(
+    session: Session,
+    tenant_id: UUID,
+    webhook_id: UUID,
+    filters: Filters,
+    *,
+    before: UUID | None,
+    limit: int,
+) -> list[Listed]:
+    """Return up to `limit` deliveries of a webhook, newest first, older than `before`."""
+    conditions, values = _conditions(filters)
+    if before is not None:
+        conditions.append("d.id < %(before)s")
+    found = cursor(session, class_row(Row)).execute(
+        " AND ".join([_OF_WEBHOOK, *conditions]) + " ORDER BY d.id DESC LIMIT %(limit)s",
+        {**values, "tenant": tenant_id, "webhook": webhook_id, "before": before, "limit": limit},
+    )
+    return listed(session, tenant_id, found.fetchall())
+
+
+def of_event(
+    session: Session, tenant_id: UUID, event_id: UUID, webhook_id: UUID | None = None
+) -> list[Listed]:
+    """Return the deliveries of one event, oldest first: to one webhook, or to whichever.
+
+    Of one that was replayed over and over, the newest 500.
+    """
+    found = cursor(session, class_row(Row)).execute(
+        _OF_EVENT,
+        {
+            "tenant": tenant_id,
+            "event": event_id,
+            "webhook": webhook_id,
+            "event_from": ids.earliest_at(ids.made_at(event_id)),
+            "event_to": ids.latest_at(ids.made_at(event_id)),
+            "oldest": earliest_id(ids.made_at(event_id)),
+        },
+    )
+    return listed(session, tenant_id, found.fetchall()[::-1])
+
+
+def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Listed:
+    """Return one delivery of a webhook; raises `NotFound`."""
+    found = cursor(session, class_row(Row)).execute(
+        f"{_OF_WEBHOOK} AND d.id = %(id)s",
+        {"tenant": tenant_id, "webhook": webhook_id, "id": delivery_id},
+    )
+    rows = listed(session, tenant_id, found.fetchall())
+    if not rows:
+        raise NotFound("There is no delivery with this id to this webhook.")
+    return rows[0]
+
+
+def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Listed]:
+    """Return rows with the last attempt of each."""
+    last = delivery_attempts.last_of(session, tenant_id, [row.id for row in rows])
+    return [Listed(row, last.get(row.id)) for row in rows]
+
+
+def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> Any:
+    """Return an event's body, the JSON that every receiver gets; None when it is kept no more."""
+    found = cursor(session).execute(
+        "SELECT payload FROM events WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
+    )
+    row = found.fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def represent(delivery: Listed) -> dict[str, Any]:
+    """Return a delivery as lists show it."""
+    row = delivery.row
+    waits = row.next_attempt_at is not None and row.status != Status.SENDING
+    return {
+        "id": ids.text("dlv", row.id),
+        "webhook_id": ids.text("whk", row.webhook_id),
+        "event_id": ids.text("evt", row.event_id),
+        "event_type": row.event_type,
+        "kind": row.kind,
+        "sequence": row.sequence,
+        "status": row.status,
+        "replay_of": _text("dlv", row.replay_of),
+        "job_id": _text("job", row.job_id),
+        "attempt_count": row.attempts,
+        "last_attempt": (
+            None
+            if delivery.last_attempt is None
+            else delivery_attempts.summarise(delivery.last_attempt)
+        ),
+        "next_attempt_at": rfc3339(row.next_attempt_at) if waits and row.next_attempt_at else None,
+        "created_at": rfc3339(row.created_at),
+        "finished_at": None if row.finished_at is None else rfc3339(row.finished_at),
+    }
+
+
+def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:
+    """Return a delivery as its own GET answers it: with its payload and every attempt."""
+    attempts = delivery_attempts.of(session, tenant_id, delivery.id)
+    return {
+        **represent(delivery),
+        "payload": payload_of(session, tenant_id, delivery.row.event_id),
+        "attempts": [delivery_attempts.represent(attempt) for attempt in attempts],
+    }
+
+
+def earliest_id(since: datetime) -> UUID:
+    """Return an id that no row made at `since` or later is below, whoever's clock named it."""
+    return ids.earliest_at(_shift(since, -CLOCKS_DIFFER_BY))
+
+
+def latest_id(until: datetime) -> UUID:
+    """Return an id that every row made before `until` is below, whoever's clock named it."""
+    return ids.earliest_at(_shift(until, CLOCKS_DIFFER_BY))
+
+
+def _shift(moment: datetime, by: timedelta) -> datetime:
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
+
+
+def _conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
+    conditions: list[str] = []
+    values: dict[str, object] = {}
+    if filters.status:
+        conditions.append(_STATUS_IN)
+        values["open"] = sorted(status.value for status in filters.status & OPEN)
+        values["ended"] = sorted(status.value for status in filters.status - OPEN)
+    if filters.event_type is not None:
+        conditions.append("d.event_type = %(event_type)s")
+        values["event_type"] = filters.event_type
+    if filters.since is not None:
+        conditions += ["d.created_at >= %(since)s", "d.id >= %(since_id)s"]
+        values |= {"since": filters.since, "since_id": earliest_id(filters.since)}
+    if filters.until is not None:
+        conditions += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
+        values |= {"until": filters.until, "until_id": latest_id(filters.until)}
+    return conditions, values
+
+
+def _text(prefix: str, identifier: UUID | None) -> str | None:
+    return None if identifier is None else ids.text(prefix, identifier)

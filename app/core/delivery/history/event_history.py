@@ -1,0 +1,78 @@
+"""One event across all webhooks: its body, what was decided for each of them, and why."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.callers import Caller
+from app.core.delivery.history import decisions, delivery_history
+from app.core.delivery.history.delivery_history import Listed
+from app.errors import NotFound
+from app.models import Event
+
+_ABSENT = "absent"
+
+# What a decision means, for whoever asks why nothing came.
+EXPLANATIONS = {
+    "matched": "The webhook wanted this type of event, so a delivery was made.",
+    "filtered": "The webhook's event_types leave this type out.",
+    "disabled": "The webhook was disabled; a bulk replay with the status skipped can send it.",
+    _ABSENT: "The webhook did not exist then, or the event was not for it.",
+}
+
+
+def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
+    """Return one event; raises `NotFound` when there is none, or it is kept no more."""
+    event = session.scalars(
+        select(Event).where(Event.tenant_id == caller.tenant_id, Event.id == event_id)
+    ).one_or_none()
+    if event is None:
+        raise NotFound("There is no event with this id, or it is older than the history kept.")
+    return event
+
+
+def describe(session: Session, event: Event) -> dict[str, Any]:
+    """Return an event with its payload and, for every webhook, the decision and the deliveries.
+
+    Of an event that was replayed over and over, the newest 500 deliveries.
+    """
+    decided = decisions.unpack(event.decisions)
+    deliveries = delivery_history.of_event(session, event.tenant_id, event.id)
+    return {
+        "id": ids.text("evt", event.id),
+        "type": event.type,
+        "created_at": rfc3339(event.created_at),
+        "payload": json.loads(event.payload),
+        "webhooks": [
+            _decided(webhook_id, name, deliveries) for webhook_id, name in decided.items()
+        ],
+    }
+
+
+def decision_for(session: Session, event: Event, webhook_id: UUID) -> dict[str, Any]:
+    """Return why one webhook did or did not get an event, with its deliveries."""
+    name = decisions.unpack(event.decisions).get(webhook_id, _ABSENT)
+    deliveries = delivery_history.of_event(session, event.tenant_id, event.id, webhook_id)
+    return {
+        "event_id": ids.text("evt", event.id),
+        "event_type": event.type,
+        **_decided(webhook_id, name, deliveries),
+    }
+
+
+def _decided(webhook_id: UUID, name: str, deliveries: list[Listed]) -> dict[str, Any]:
+    return {
+        "webhook_id": ids.text("whk", webhook_id),
+        "decision": name,
+        "explanation": EXPLANATIONS[name],
+        "deliveries": [
+            delivery_history.represent(each)
+            for each in deliveries
+            if each.row.webhook_id == webhook_id
+        ],
+    }

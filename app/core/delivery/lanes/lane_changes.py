@@ -1,0 +1,152 @@
+"""The lanes that outcomes change: read under their locks, and written together."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.core.delivery.lanes.concurrency import Concurrency
+from app.core.delivery.lanes.lane_health import Health
+from app.database import cursor
+
+LaneKey = tuple[UUID, UUID]
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """A lane with what its webhook says, when it was locked at the database's `now`."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    url: str
+    now: datetime
+    paused_until: datetime | None
+    pause_level: int
+    consecutive_failures: int
+    failing_since: datetime | None
+    last_success_at: datetime | None
+    slow_at: datetime | None
+    last_failures: list[datetime]
+    warned_at: datetime | None
+    recovering: int
+    recovering_since: datetime | None
+    recovered_through: datetime | None
+    concurrency: int
+    halved_at: datetime | None
+    latency_ms: float | None
+    max_in_flight: int
+
+    @property
+    def learned(self) -> Concurrency:
+        """What its answers have told of how many POSTs may be out."""
+        return Concurrency(self.concurrency, self.halved_at, self.latency_ms)
+
+    @property
+    def health(self) -> Health:
+        """The part of it that outcomes move."""
+        return Health(**{each.name: getattr(self, each.name) for each in fields(Health)})
+
+
+_WANTED = """
+  JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
+    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+"""
+
+_LOCK = f"""
+SELECT 1 FROM lanes AS l {_WANTED}
+ ORDER BY l.tenant_id, l.webhook_id
+   FOR NO KEY UPDATE OF l
+"""
+
+# A statement of its own: with the lock, the webhook would be as it was before the wait for it.
+_READ = f"""
+SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_until, l.pause_level,
+       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at, l.last_failures,
+       l.warned_at, l.recovering, l.recovering_since, l.recovered_through,
+       l.concurrency, l.halved_at, l.latency_ms, w.max_in_flight
+  FROM lanes AS l {_WANTED}
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+"""
+
+
+def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
+    """Lock lanes in the order of `keys`, which is the same for all, and return them."""
+    wanted = ([key[0] for key in keys], [key[1] for key in keys])
+    cursor(session).execute(_LOCK, wanted)
+    states = cursor(session, class_row(LaneState)).execute(_READ, wanted).fetchall()
+    return {(state.tenant_id, state.webhook_id): state for state in states}
+
+
+@dataclass
+class LaneChange:
+    """What outcomes make of a lane: `due_at` if earlier, `totals` to be added to its columns."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    health: Health
+    learned: Concurrency
+    due_at: datetime | None = None
+    totals: Counter[str] = field(default_factory=Counter)
+
+    def wake_up(self, at: datetime) -> None:
+        """Have the lane due at `at`, if it is not due before."""
+        self.due_at = min(self.due_at or at, at)
+
+
+# The columns of a lane that take the place of the old ones, and those that are added to them.
+_HEALTH = {
+    "paused_until": "timestamptz",
+    "pause_level": "smallint",
+    "consecutive_failures": "bigint",
+    "failing_since": "timestamptz",
+    "last_success_at": "timestamptz",
+    "slow_at": "timestamptz",
+    "warned_at": "timestamptz",
+    "recovering": "smallint",
+    "recovering_since": "timestamptz",
+    "recovered_through": "timestamptz",
+}
+_LEARNED = {"concurrency": "smallint", "halved_at": "timestamptz", "latency_ms": "real"}
+_TOTALS = tuple(
+    f"{kind}s_{status}"
+    for kind in ("event", "replay", "test")
+    for status in ("succeeded", "failed")
+)
+_CHANGED = (
+    {"tenant_id": "uuid", "webhook_id": "uuid", "due_at": "timestamptz", "last_failures": "text"}
+    | _HEALTH
+    | _LEARNED
+    | dict.fromkeys(_TOTALS, "bigint")
+)
+_UPDATE = f"""
+UPDATE lanes AS l
+   SET {", ".join(f"{name} = c.{name}" for name in (*_HEALTH, *_LEARNED))},
+       {", ".join(f"{name} = l.{name} + c.{name}" for name in _TOTALS)},
+       -- An array of arrays is one array to unnest: so each comes as its text.
+       last_failures = c.last_failures::timestamptz[],
+       due_at = least(l.due_at,
+                      CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END)
+  FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})
+    AS c ({", ".join(_CHANGED)})
+ WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
+"""
+
+
+def update(session: Session, changes: Sequence[LaneChange]) -> None:
+    """Write what changed of locked lanes."""
+    if not changes:
+        return
+    rows = [
+        dict.fromkeys(_TOTALS, 0)
+        | vars(change.health)
+        | vars(change.learned)
+        | {name: getattr(change, name) for name in ("tenant_id", "webhook_id", "due_at")}
+        | change.totals
+        | {"last_failures": f"{{{','.join(map(str, change.health.last_failures))}}}"}
+        for change in changes
+    ]
+    cursor(session).execute(_UPDATE, {name: [row[name] for row in rows] for name in _CHANGED})

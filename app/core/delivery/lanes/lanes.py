@@ -1,0 +1,194 @@
+"""A lane is one webhook's way out: its numbers, its pause and when it is due again.
+
+Whoever changes any of these, or its slots (`lane_slots`), holds the lane's row lock first (`look`),
+so a sequence has no gap, a slot no two holders and a pause one probe. `lanes.due_at` is when the
+lane next needs a worker; it is computed anew, under the lock, whenever a worker leaves, and lowered
+by whoever makes a row due.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from psycopg.rows import class_row
+
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.lanes import recovery
+from app.database import Tx, cursor
+
+NUMBER_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane and its webhook as they were when the lane was locked, at the database's `now`."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    now: datetime
+    url: str
+    sealed_secrets: bytes
+    max_in_flight: int
+    sends: bool
+    held: bool
+    paused_until: datetime | None
+    pause_level: int
+    consecutive_failures: int
+    failing_since: datetime | None
+    slow_at: datetime | None
+    concurrency: int
+    latency_ms: float | None
+
+    @property
+    def allowed(self) -> int:
+        """How many POSTs may be out at once, as its receiver behaves and `max_in_flight` says."""
+        return min(self.concurrency, self.max_in_flight)
+
+    @property
+    def slow(self) -> bool:
+        """Whether a POST was out for over a second, and none was answered well and sooner since."""
+        return self.slow_at is not None
+
+    @property
+    def quick(self) -> bool:
+        """Whether the receiver has answered before, and is not slow."""
+        return self.latency_ms is not None and not self.slow
+
+    @property
+    def paused(self) -> bool:
+        """Whether the lane waits before its next probe."""
+        return self.paused_until is not None and self.paused_until > self.now
+
+
+_LOOK = """
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
+       w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
+       EXISTS (SELECT FROM tenants AS t
+                WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS held,
+       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
+       l.concurrency, l.latency_ms
+  FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+ WHERE l.tenant_id = %s AND l.webhook_id = %s
+"""
+
+
+def look(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
+    """Return the lane as it is now, locked until the transaction ends unless told otherwise.
+
+    Two statements: in one, the webhook would be as it was before the wait for the lock.
+    """
+    if locked:
+        lock(session, tenant_id, webhook_id)
+    return cursor(session, class_row(Lane)).execute(_LOOK, (tenant_id, webhook_id)).fetchone()
+
+
+def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Hold the lane's row lock until the transaction ends."""
+    cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
+        (tenant_id, webhook_id),
+    )
+
+
+# `(SELECT …)` hides a value from the planner: of a tenant or webhook that is younger than its last
+# statistics it would expect one row, and take any index for good enough (docs/performance.md).
+_NUMBER = """
+WITH fresh AS MATERIALIZED (
+    SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
+      FROM first_unnumbered(%(tenant)s, %(webhook)s, %(limit)s) AS first (id)
+), numbered AS (
+    UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
+      FROM fresh, lanes AS l
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = fresh.id
+       AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+)
+UPDATE lanes SET next_sequence = next_sequence + found.count,
+                 due_at = least(due_at, greatest(clock_timestamp(), paused_until))
+  FROM (SELECT count(*) FROM fresh) AS found
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
+RETURNING found.count
+"""
+
+
+def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Give the next sequence numbers to up to 500 rows that have none; return how many.
+
+    Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
+    once would leave gaps. The lane is due from then on, since the sweep finds a row without a
+    number by itself and one with a number only by its lane: whoever has numbered it may die.
+    """
+    lock(session, tenant_id, webhook_id)
+    return number_locked(session, tenant_id, webhook_id)
+
+
+def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
+    free = cursor(session).execute(
+        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+        " FOR NO KEY UPDATE SKIP LOCKED",
+        (tenant_id, webhook_id),
+    )
+    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
+
+
+def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
+    """Do what `number` does, in a transaction that holds the lane's lock already."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": NUMBER_AT_ONCE}
+    row = cursor(session).execute(_NUMBER, wanted).fetchone()
+    return int(row[0]) if row else 0
+
+
+# One probe for each priority: three min() of a partitioned table take longer to plan than to run.
+_RESCHEDULE = f"""
+WITH open AS (
+    SELECT min(earliest.at) FILTER (WHERE level.priority = {PRIORITY_URGENT}) AS urgent,
+           min(earliest.at) FILTER (WHERE level.priority > {PRIORITY_URGENT}) AS patient
+      FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
+     CROSS JOIN LATERAL (
+        SELECT next_attempt_at AS at FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid)
+           AND d.priority = level.priority AND d.finished_at IS NULL
+         ORDER BY d.next_attempt_at LIMIT 1) AS earliest
+)
+UPDATE lanes SET ring_at = CASE WHEN %(behind)s THEN clock_timestamp() END, due_at = least(
+           open.urgent,
+           CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
+  FROM open
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0
+"""
+
+
+def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False) -> bool:
+    """Compute when a locked lane is due next; return whether it is due already.
+
+    One that recovers and has nothing due brings forward some of what waits.
+
+    The sweep may ring it from then on, whenever it did last; `behind` puts it behind the due lanes
+    that were rung before.
+    """
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "behind": behind}
+    row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
+    due, recovering = row or (False, False)
+    if recovering and not due:
+        return recovery.bring_forward(session, tenant_id, webhook_id)
+    return bool(due)
+
+
+def note_stall(session: Tx, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
+    """Have the next claims of a locked lane be as small as if its answers took so long at least."""
+    cursor(session).execute(
+        "UPDATE lanes SET latency_ms = greatest(latency_ms, %s)"
+        " WHERE tenant_id = %s AND webhook_id = %s",
+        (milliseconds, tenant_id, webhook_id),
+    )
+
+
+def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Say that the lane has something to send at once."""
+    cursor(session).execute(
+        "UPDATE lanes SET due_at = least(due_at, clock_timestamp())"
+        " WHERE tenant_id = %s AND webhook_id = %s",
+        (tenant_id, webhook_id),
+    )

@@ -1,0 +1,182 @@
+"""What a digest lists: counted whole, shown in part, and the same at every attempt to send it.
+
+A million findings are counted in a second or two and never leave the database; what leaves it is
+bounded, however long and however many titles and rules are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from psycopg.rows import dict_row
+from sqlalchemy.orm import Session
+
+from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE
+from app.core.findings import Severity
+from app.database import cursor
+from app.lib.visible import one_line
+
+MOST_FINDINGS = 50
+MOST_GROUPS = 50
+MOST_WEBHOOKS = 20
+_TITLE, _RULE, _NAME = 200, 80, 100
+
+
+@dataclass(frozen=True)
+class Line:
+    """One finding as it is shown; `again` says that an earlier mail may have listed it."""
+
+    id: UUID
+    title: str
+    principal: str
+    created_at: datetime
+    again: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """All findings of one severity and rule; `lines` are those that are shown."""
+
+    severity: str
+    rule: str
+    count: int
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A webhook that needs somebody: its origin (the path may hold a token), and what is wrong."""
+
+    id: UUID
+    origin: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A digest whose findings are listed: the one that is sent, or one that may have been lost."""
+
+    id: UUID
+    data_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a mail says. `again` of the `total` findings are of `parts` beyond the first."""
+
+    tenant: str
+    total: int
+    again: int
+    by_severity: Mapping[str, int]
+    groups: Sequence[Group]
+    groups_left: int
+    shown: int
+    webhooks: Sequence[Trouble]
+    parts: Sequence[Part]
+
+
+# Whatever is at the end of the chain, its mail may be lost; so are those that listed it since.
+_PARTS = """
+WITH RECURSIVE parts AS (
+    SELECT id, repeats, data_at, 0 AS age FROM digests WHERE tenant_id = %(tenant)s AND id = %(id)s
+    UNION ALL
+    SELECT d.id, d.repeats, d.data_at, p.age + 1 FROM parts AS p
+      JOIN digests AS d ON d.tenant_id = %(tenant)s AND d.id = p.repeats
+)
+SELECT id, data_at FROM parts ORDER BY age
+"""
+
+_RANK = "array_position(%(ranks)s::text[], severity)"
+_LISTED = "FROM findings WHERE tenant_id = %(tenant)s AND digest_id = ANY(%(parts)s)"
+# The totals of the severities come first, then the groups: in one reading of the findings.
+_COUNTS = f"""
+SELECT severity, rule, grouping(rule) = 1 AS is_total, count(*) AS n,
+       count(*) FILTER (WHERE digest_id <> %(id)s) AS again, count(*) OVER () AS rows
+  {_LISTED}
+ GROUP BY GROUPING SETS ((severity), (severity, rule))
+ ORDER BY grouping(rule) DESC, {_RANK}, count(*) DESC, rule LIMIT %(most)s
+"""
+_LINES = f"""
+SELECT id, severity, rule, left(title, 1000) AS title, left(principal, 1000) AS principal,
+       created_at, digest_id <> %(id)s AS again
+  {_LISTED}
+ ORDER BY {_RANK}, id LIMIT %(most)s
+"""
+
+_WEBHOOKS = """
+SELECT w.id, w.url, w.status, w.disabled_reason, l.consecutive_failures, l.failing_since
+  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+ WHERE w.tenant_id = %s AND w.deleted_at IS NULL
+   AND ((w.status = 'disabled' AND w.disabled_reason <> 'requested')
+        OR (w.status = 'enabled' AND l.failing_since IS NOT NULL
+            AND (l.consecutive_failures >= %s OR l.paused_until > clock_timestamp())))
+ ORDER BY w.status, w.id LIMIT %s
+"""
+
+
+def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Content:
+    """Return what a digest says; `name` is its tenant's."""
+    wanted = {"tenant": tenant_id, "id": digest_id, "ranks": [*reversed(Severity)]}
+    rows = cursor(session).execute(_PARTS, wanted).fetchall()
+    parts = [Part(*row) for row in rows]
+    wanted["parts"] = [part.id for part in parts]
+    counted = _rows(session, _COUNTS, wanted, len(Severity) + MOST_GROUPS)
+    totals = [row for row in counted if row["is_total"]]
+    lines = _rows(session, _LINES, wanted, MOST_FINDINGS)
+    groups = _groups([row for row in counted if not row["is_total"]], lines)
+    return Content(
+        tenant=one_line(name, _NAME),
+        total=sum(row["n"] for row in totals),
+        again=sum(row["again"] for row in totals),
+        by_severity={row["severity"]: row["n"] for row in totals},
+        groups=groups,
+        groups_left=(counted[0]["rows"] if counted else 0) - len(totals) - len(groups),
+        shown=sum(len(group.lines) for group in groups),
+        webhooks=_troubles(session, tenant_id),
+        parts=parts,
+    )
+
+
+def _rows(
+    session: Session, query: str, wanted: Mapping[str, Any], most: int
+) -> list[dict[str, Any]]:
+    return cursor(session, dict_row).execute(query.encode(), {**wanted, "most": most}).fetchall()
+
+
+def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[Group]:
+    """Put the findings that are shown under their groups."""
+    under: dict[tuple[str, str], list[Line]] = {(r["severity"], r["rule"]): [] for r in counted}
+    for row in lines:
+        # One of a group beyond those that are shown is left out with it.
+        under.get((row["severity"], row["rule"]), []).append(_line(row))
+    return [
+        Group(row["severity"], one_line(row["rule"], _RULE), row["n"], lines_shown)
+        for row, lines_shown in zip(counted, under.values(), strict=True)
+    ]
+
+
+def _line(row: Mapping[str, Any]) -> Line:
+    title, principal = one_line(row["title"], _TITLE), one_line(row["principal"], _NAME)
+    return Line(row["id"], title, principal, row["created_at"], row["again"])
+
+
+def _troubles(session: Session, tenant_id: UUID) -> list[Trouble]:
+    found = cursor(session, dict_row).execute(
+        _WEBHOOKS, (tenant_id, FAILURES_BEFORE_PAUSE, MOST_WEBHOOKS)
+    )
+    return [Trouble(row["id"], _origin(row["url"]), _what(row)) for row in found]
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return one_line(f"{parts.scheme}://{parts.netloc}", _NAME)
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    if row["status"] == "enabled":
+        return f"failing since {row['failing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    reasons = {"gone": "its receiver answered 410 Gone", "failing": "it had only failed for days"}
+    return f"disabled, because {reasons.get(row['disabled_reason'], row['disabled_reason'])}"

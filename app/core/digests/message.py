@@ -1,0 +1,84 @@
+"""The mail: what a digest lists as plain text and as HTML, and the headers around it.
+
+Nothing that a stranger wrote stands in a header, and addresses are of a grammar without line breaks
+(`app.lib.mailbox`); in the HTML everything is escaped, in the text every word of a stranger is on a
+line of ours. Addresses and headers are ASCII, so no server needs SMTPUTF8; bodies are
+quoted-printable, so none needs 8BITMIME.
+"""
+
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from pathlib import Path
+from uuid import UUID
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from app import ids
+from app.core.digests.content import Content
+from app.core.digests.links import Links
+from app.lib.mail import Letter
+
+_SENDER_NAME = "record-service"
+
+# A header longer than 78 characters without a space would be written as encoded words, and a URL in
+# them is found by no mail program. 998 are allowed (RFC 5322 section 2.1.1).
+_UNFOLDED = SMTP.clone(max_line_length=998)
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=select_autoescape(enabled_extensions=("html",), default=False),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%-d %B %Y, %H:%M} UTC"
+
+
+def _of(count: int, one: str) -> str:
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+_TEMPLATES.filters["at"] = _at
+_TEMPLATES.globals["of"] = _of
+
+
+def write(
+    digest_id: UUID, content: Content, links: Links, token: str, *, sender: str, recipient: str
+) -> Letter:
+    """Return the letter of a digest; `token` clears the recipient's address."""
+    name = ids.text("dig", digest_id)
+    unsubscribe = links.unsubscribe(token)
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = Address(_SENDER_NAME, addr_spec=sender)
+    mail["To"] = Address(addr_spec=recipient)
+    mail["Subject"] = subject(content)
+    mail["Date"] = format_datetime(datetime.now(UTC))
+    # The same at every attempt, so whoever gets it twice can know it again.
+    mail["Message-ID"] = f"<{name}@{sender.rpartition('@')[2]}>"
+    # RFC 3834: nobody's holiday answers it.
+    mail["Auto-Submitted"] = "auto-generated"
+    # RFC 2369 and RFC 8058.
+    mail["List-Unsubscribe"] = f"<{unsubscribe}>"
+    mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+    told = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
+    text, html = (
+        _TEMPLATES.get_template(f"digest.{kind}").render(told) for kind in ("txt", "html")
+    )
+    mail.set_content(text, cte="quoted-printable")
+    mail.add_alternative(html, subtype="html", cte="quoted-printable")
+    return Letter(name, sender, recipient, mail.as_bytes(policy=_UNFOLDED))
+
+
+def subject(content: Content) -> str:
+    """Return the subject: numbers and severities, nobody's words."""
+    new = content.total - content.again
+    said = f"{_of(new, 'new finding')}" if new else f"{_of(content.again, 'finding')}, listed again"
+    worst = next(iter(content.by_severity.items()), None)
+    return said if worst is None else f"{said} ({worst[1]:,} {worst[0]})"

@@ -1,0 +1,106 @@
+"""What the owner of durable jobs sees of them, and may do: list, cancel, retry, resume."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, literal, select, tuple_
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.jobs import job_queue, job_rows
+from app.database import database_now
+from app.errors import NotResumable
+from app.models import Job
+
+# Others do what somebody's rules demand, and leave an audit entry only at their end.
+CANCELLABLE = frozenset({"bulk_replay"})
+# What these leave in their rows is an answer under a seal: it is asked for where it is opened.
+_SEALED = frozenset({"verify_audit"})
+
+_PLACE = tuple_(Job.kind, Job.id)
+
+
+def find(
+    session: Session,
+    tenant_id: UUID,
+    *,
+    before: UUID | None,
+    limit: int,
+    kind: str | None = None,
+    status: str | None = None,
+) -> list[Job]:
+    """Return the tenant's jobs, newest first, older than the id `before`."""
+    return list(session.scalars(_wanted(tenant_id, before, kind, status).limit(limit)))
+
+
+def _wanted(
+    tenant_id: UUID, before: UUID | None, kind: str | None, status: str | None
+) -> Select[Job]:
+    query = select(Job).where(Job.tenant_id == tenant_id)
+    if status is not None:
+        query = query.where(Job.status == status)
+    if kind is None:
+        query = query if before is None else query.where(Job.id < before)
+        return query.order_by(Job.id.desc())
+    # Written as a range, so that the order is that of the index of kinds alone: where nearly all
+    # jobs are of this kind, PostgreSQL would walk all the others that are newer.
+    last = Job.kind <= kind if before is None else tuple_(literal(kind), literal(before)) > _PLACE
+    return query.where(Job.kind >= kind, last).order_by(Job.kind.desc(), Job.id.desc())
+
+
+def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """End an open job where it is.
+
+    Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
+    """
+    job = job_rows.locked(session, tenant_id, job_id)
+    if job.kind not in CANCELLABLE:
+        raise NotResumable(f"A job of the kind {job.kind} runs to its end; only a replay stops.")
+    if job.finished_at is not None:
+        raise NotResumable(f"The job is {job.status} already.")
+    job.finished_at = database_now(session)
+    job.status = "cancelled"
+    job.locked_until = None
+    session.flush()
+    return job
+
+
+def retry(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Try a dead job again from where it was. Raises `NotFound`, or `NotResumable` if not dead."""
+    return _again(session, tenant_id, job_id, "dead")
+
+
+def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Go on with a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
+    return _again(session, tenant_id, job_id, "cancelled")
+
+
+def represent(job: Job) -> dict[str, Any]:
+    """Return a job as its GET answers it."""
+    shown = job.progress if job.kind not in _SEALED else None
+    return {
+        "id": ids.text("job", job.id),
+        "kind": job.kind,
+        "args": job_rows.args_of(job),
+        "status": job.status,
+        "attempts": job.attempts,
+        "run_at": rfc3339(job.run_at),
+        "progress": json.loads(shown) if shown else None,
+        "error": job.error,
+        "created_at": rfc3339(job.created_at),
+        "finished_at": rfc3339(job.finished_at) if job.finished_at else None,
+    }
+
+
+def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) -> Job:
+    job = job_rows.locked(session, tenant_id, job_id)
+    if job.status != status:
+        raise NotResumable(f"The job is {job.status}; this is for a job that is {status}.")
+    if job.dedupe_key is not None:
+        successor = job_queue.open_job(session, tenant_id, job.kind, job.dedupe_key)
+        if successor is not None:
+            raise NotResumable(f"{ids.text('job', successor.id)} does the same, and is open.")
+    job.claims_lost = 0
+    return job_queue.queue_again(session, job)

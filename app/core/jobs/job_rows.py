@@ -1,0 +1,60 @@
+"""Rows of durable jobs: read, locked, and written by whoever holds the claim."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, text, update
+from sqlalchemy.orm import Session
+
+from app.errors import NotFound
+from app.lib import canonical_json
+from app.models import Job
+
+NOW = func.clock_timestamp()
+
+
+def get(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Return one of the tenant's jobs. Raises `NotFound`."""
+    job = session.get(Job, (tenant_id, job_id)) if job_id else None
+    if job is None:
+        raise NotFound("There is no such job.")
+    return job
+
+
+def args_of(job: Job) -> dict[str, Any]:
+    """Return a job's arguments."""
+    return dict(json.loads(job.args))
+
+
+def locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """Return one of the tenant's jobs, locked until the transaction ends. Raises `NotFound`."""
+    get(session, tenant_id, job_id)
+    return session.get_one(Job, (tenant_id, job_id), with_for_update=True, populate_existing=True)
+
+
+def take_turns(session: Session, key: str) -> None:
+    """Wait until every transaction that took this key before has ended."""
+    session.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": key})
+
+
+def write(session: Session, job: Job, **values: Any) -> bool:
+    """Change a job that is still ours by `claim_no`; say whether it was."""
+    changed = session.execute(
+        update(Job)
+        .where(
+            Job.tenant_id == job.tenant_id,
+            Job.id == job.id,
+            Job.claim_no == job.claim_no,
+            Job.finished_at.is_(None),
+        )
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+    return changed.rowcount == 1  # type: ignore[attr-defined,no-any-return]  # an UPDATE has it
+
+
+def dump(progress: Mapping[str, Any] | None) -> str | None:
+    """Return progress as the text of its column."""
+    return None if progress is None else canonical_json.dumps(progress).decode()

@@ -1,0 +1,140 @@
+"""Leases of durable jobs: claim, renew, release, and what follows from a lost lease.
+
+A lease that ends without an outcome is counted, by whoever comes next. From the second in a row on
+the job waits longer each time, and is tried while no other such job is: what dies beside it by
+chance gets somewhere, and counts from nothing again.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import ColumnElement, exists, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from app.core.jobs.job_rows import NOW, dump, take_turns, write
+from app.database import after_commit, database_now
+from app.models import Job
+
+LEASE = timedelta(seconds=30)
+# The same after each lease that was lost in a row; after one more it is dead.
+LOST_WAITS = (0.0, 30.0, 120.0, 600.0)
+# From so many on it may be the job that kills its workers.
+SUSPECT = 2
+# Of one that is due again: a worker leased it, and wrote no outcome.
+_LOST = (Job.status == "running") & Job.locked_until.is_not(None)
+_log = structlog.get_logger(__name__)
+
+
+def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
+    """Lease a due job for one step; None when it is not due, finished, or somebody else's.
+
+    None also for one that was lost and is not to be tried now: see `LOST_WAITS`. Which jobs are
+    suspected besides is seen in a session that sees all tenants only.
+    """
+    job = _lease(session, tenant_id, job_id, ~_LOST, Job.claims_lost < SUSPECT)
+    return job or _claim_with_care(session, tenant_id, job_id)
+
+
+def let_go(session: Session, claimed: Collection[Job]) -> None:
+    """Note that leases which end without an outcome are nobody's fault: they are not counted.
+
+    For a process that is to end, and for a database that was away; in a session that sees all
+    tenants. Until its lease ends each is its worker's still, who may write what came of it.
+    """
+    claims = [(job.tenant_id, job.id, job.claim_no) for job in claimed]
+    session.execute(
+        update(Job)
+        .where(tuple_(Job.tenant_id, Job.id, Job.claim_no).in_(claims), Job.status == "running")
+        .values(status="queued")
+        .execution_options(synchronize_session=False)
+    )
+
+
+def renew(session: Session, job: Job, progress: Mapping[str, Any] | None = None) -> bool:
+    """Lease a claimed job for another 30 seconds; False when it is not ours any more.
+
+    With `progress` that is shown from now on.
+    """
+    shown = {} if progress is None else {"progress": dump(progress)}
+    return write(session, job, locked_until=NOW + LEASE, **shown)
+
+
+def _due(tenant_id: UUID, job_id: UUID) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Job.tenant_id == tenant_id,
+        Job.id == job_id,
+        Job.finished_at.is_(None),
+        Job.run_at <= NOW,
+        Job.locked_until.is_(None) | (Job.locked_until < NOW),
+    )
+
+
+def _lease(
+    session: Session, tenant_id: UUID, job_id: UUID, *only: ColumnElement[bool]
+) -> Job | None:
+    statement = (
+        update(Job)
+        .where(*_due(tenant_id, job_id), *only)
+        .values(status="running", claim_no=Job.claim_no + 1, locked_until=NOW + LEASE)
+        .returning(Job)
+        .execution_options(populate_existing=True)
+    )
+    return session.scalar(statement)
+
+
+def _claim_with_care(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
+    """Count a lease that was lost, and lease the job if it is to be tried now."""
+    job = session.scalar(
+        select(Job)
+        .where(*_due(tenant_id, job_id))
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    if job is None or (_was_lost(job) and not _is_tried_again(session, job)):
+        return None
+    if job.claims_lost >= SUSPECT and not _is_apart(session, job):
+        return None
+    return _lease(session, tenant_id, job_id)
+
+
+def _was_lost(job: Job) -> bool:
+    return job.status == "running" and job.locked_until is not None
+
+
+def _is_tried_again(session: Session, job: Job) -> bool:
+    """Count the lease that was lost; say whether the job is tried again without a wait."""
+    now = database_now(session)
+    job.claims_lost += 1
+    job.locked_until = job.ring_at = None
+    times = "once" if job.claims_lost == 1 else f"{job.claims_lost} times in a row"
+    died = f"Its worker died {times}, or was cut off, before a step had ended"
+    if job.claims_lost > len(LOST_WAITS):
+        job.status = "dead"
+        job.finished_at = now
+        job.error = f"{died}. See how much memory workers have, and what they logged last."
+    else:
+        wait = LOST_WAITS[job.claims_lost - 1]
+        job.status = "retrying" if wait else "queued"
+        job.error = f"{died}; it is tried again." if wait else None
+        job.run_at = now + timedelta(seconds=wait) if wait else job.run_at
+    session.flush()
+    say = _log.error if job.status == "dead" else _log.warning
+    facts = {"job": str(job.id), "kind": job.kind, "times": job.claims_lost, "status": job.status}
+    after_commit(session, lambda: say("job_lost", **facts))
+    return job.status == "queued"
+
+
+def _is_apart(session: Session, job: Job) -> bool:
+    """Say whether no other suspect is leased; until the commit none can be."""
+    take_turns(session, "suspected jobs")
+    others = exists().where(
+        Job.finished_at.is_(None),
+        Job.claims_lost >= SUSPECT,
+        # What is leased for longer than a lease is keeps nobody waiting: no worker wrote that.
+        Job.locked_until.between(NOW, NOW + LEASE),
+        Job.id != job.id,
+    )
+    return not session.scalar(select(others))

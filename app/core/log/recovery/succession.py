@@ -1,0 +1,214 @@
+"""Succession: the way on for a database that is not the newest of its log any more.
+
+The old log ends where the world saw it last. The new one has another origin and another key, and
+its first leaf is that checkpoint, so whoever kept the old one can follow; every leaf that the
+database still has is sequenced again behind it. Its first checkpoint is prepared here and published
+as any other, so a command that was killed is finished by the next integration.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import signing_keys
+from app.core.audit import chain
+from app.core.log import candidates, generations, publication, tile_rows
+from app.core.log.generations import Generation
+from app.core.log.head import head_guard
+from app.core.log.recovery import rebuild
+from app.core.log.sequencer import Keeper
+from app.core.signing_keys import Purpose
+from app.database import cursor, database_now
+from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogRolledBack
+from app.ledger import entry_bundles, leaves, merkle, tiles
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.tiles import ENTRIES, TileId
+from app.lib.sealing import MasterKeys
+from app.models import LogGeneration
+
+_COUNTED = re.compile(r"(.+)/([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True)
+class Successor:
+    """A log that has begun behind another; `untold` are the broken chains without its entry."""
+
+    generation: Generation
+    untold: Mapping[UUID, AuditChainBroken]
+
+
+def succeed(keeper: Keeper, master_keys: MasterKeys, *, force: bool) -> Successor:
+    """Begin the log's successor and publish its first checkpoint; return it.
+
+    Raises `Conflict` where the log can go on as it is, unless `force`, and where it was damaged and
+    can be mended, whatever is said; `LogHalted` where the head cannot be read or moved.
+    """
+    head = None if keeper.head is None else keeper.head.read()
+    with keeper.database.across_tenants() as session:
+        generation = generations.lock(session, wait=True)
+        if generation is None:
+            raise Conflict("The log has not begun, or its successor has just now: look again.")
+        new = Successor(generation, {})
+        if not _begun(session, generation, head):
+            old = _last(session, generation, head, force=force)
+            new = _begin(session, master_keys, generation, old, head_kept=head is not None)
+    keeper.run()
+    return new
+
+
+def refuse_if_mendable(keeper: Keeper) -> None:
+    """Raise `Conflict` where the log was damaged and `log rebuild` mends it; reads all of it."""
+    head = None if keeper.head is None else keeper.head.read()
+    with keeper.database.across_tenants(snapshot=True) as session:
+        generation = generations.newest(session)
+        if generation is not None:
+            outside = None if head is None else head_guard.read(head)
+            _refuse_if_mendable(session, generation, outside)
+
+
+def next_origin(origin: str) -> str:
+    """Return what a log's successor is called: `log`, then `log/2`, `log/3` and so on."""
+    counted = _COUNTED.fullmatch(origin)
+    return f"{origin}/2" if counted is None else f"{counted[1]}/{int(counted[2]) + 1}"
+
+
+def _begun(session: Session, generation: Generation, head: bytes | None) -> bool:
+    """Say whether an earlier command began a successor of this head and was killed then."""
+    old = generation.predecessor
+    if old is None or publication.newest(session, generation) is not None:
+        return False
+    return head is None or head in (
+        head_guard.text(old),
+        head_guard.text(publication.stored(session, generation)),
+    )
+
+
+def _last(
+    session: Session, generation: Generation, head: bytes | None, *, force: bool
+) -> Checkpoint:
+    """Return the checkpoint that the world saw last, if there is a reason to end with it."""
+    published = publication.newest(session, generation)
+    outside = None if head is None else head_guard.read(head)
+    _refuse_if_mendable(session, generation, outside)
+    if not _is_halted(session, generation, head):
+        if not force:
+            raise Conflict(
+                "The log can go on as it is: the database holds what was published. A successor is "
+                "for a database that was restored to an earlier moment (or say --force)."
+            )
+        if published is None or _is_at_work(session, generation):
+            raise Conflict("The log is at work on a checkpoint: try again in a moment.")
+    if outside is not None:
+        return outside
+    if published is None:
+        raise Conflict("Nothing shows what the log published last: there is nothing to go on from.")
+    return publication.intact(published).checkpoint
+
+
+def _is_at_work(session: Session, generation: Generation) -> bool:
+    """Say whether the next checkpoint is about to be signed; a candidate may wait for ever."""
+    work = publication.prepared(session, generation)
+    return work is not None and candidates.of(session, generation) is None
+
+
+def _is_halted(session: Session, generation: Generation, head: bytes | None) -> bool:
+    """Say whether the log could sign nothing. Raises `LogHeadLost`."""
+    try:
+        head_guard.judge(session, generation, head)
+        published = publication.newest(session, generation)
+        if published is not None:
+            head_guard.check_stored(session, published)
+    except (LogRolledBack, LogDamaged):
+        return True
+    return False
+
+
+def _refuse_if_mendable(
+    session: Session, generation: Generation, outside: Checkpoint | None
+) -> None:
+    """Raise `Conflict` where the tree that was published can be had from what is stored.
+
+    A log ends once and for all; what was merely damaged goes on. Reads the whole log.
+    """
+    if outside is not None and outside.origin != generation.origin:
+        return
+    try:
+        report = rebuild.rebuild(session, outside, repair=False)
+    except LogHalted:
+        return
+    if not report.is_identical:
+        raise Conflict(
+            "The log was damaged, and its leaves still give the tree that was published: mend it "
+            "with `python -m app.manage log rebuild`, and it goes on. It is not ended for that."
+        )
+
+
+def _begin(
+    session: Session,
+    master_keys: MasterKeys,
+    before: Generation,
+    old: Checkpoint,
+    *,
+    head_kept: bool,
+) -> Successor:
+    retired, signer = signing_keys.replace(session, master_keys, Purpose.LOG)
+    number, origin, key_id = before.number + 1, _free_origin(session, old), signer.public.id
+    row = LogGeneration(
+        generation=number,
+        origin=origin,
+        key_id=key_id,
+        predecessor=old.text,
+        head_kept=head_kept,
+        appointment=generations.appoint(master_keys, number, origin, key_id, old),
+    )
+    session.add(row)
+    session.flush()
+    generation = generations.newest(session)
+    assert generation is not None  # noqa: S101  # made above
+    _first_leaf(session, generation, old)
+    return Successor(generation, _tell_tenants(session, generation, old, retired))
+
+
+def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> None:
+    data = leaves.LogSuccessor(old).data
+    leaf_hash = merkle.leaf_hash(data)
+    leaf_id: UUID = ids.new(database_now(session))
+    cursor(session).execute(
+        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
+        " VALUES (%s, %s, %s, %s, 0) ON CONFLICT (leaf_hash)"
+        " DO UPDATE SET generation = EXCLUDED.generation, leaf_index = 0",
+        (leaf_id, leaf_hash, data, generation.number),
+    )
+    nothing: dict[TileId, bytes] = {}
+    growth = tiles.grow(0, nothing.__getitem__, [leaf_hash])
+    bundle = entry_bundles.encode([data])
+    tile_rows.write(session, generation, {**growth.changed, TileId(ENTRIES, 0): bundle})
+    first = Checkpoint(generation.origin, 1, growth.root)
+    publication.prepare(session, generation, first, None)
+
+
+def _free_origin(session: Session, old: Checkpoint) -> str:
+    taken = set(session.scalars(select(LogGeneration.origin)))
+    origin = next_origin(old.origin)
+    while origin in taken:
+        origin = next_origin(origin)
+    return origin
+
+
+def _tell_tenants(
+    session: Session, generation: Generation, old: Checkpoint, retired: str | None
+) -> dict[UUID, AuditChainBroken]:
+    """Every tenant's chain says that its proofs are in another log from now on."""
+    details = {
+        "origin": generation.origin,
+        "key_id": generation.key_id,
+        "retired_key_id": retired,
+        "predecessor": {"origin": old.origin, "size": old.size, "root": old.root.hex()},
+    }
+    target = ("log", generation.origin)
+    return chain.append_to_all(session, "log.succeed", target=target, details=details)

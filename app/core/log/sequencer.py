@@ -1,0 +1,154 @@
+"""The keeper of the log: from leaves that wait to a checkpoint that nobody can unsay.
+
+The order of commits, and what a crash behind each leaves to the next run:
+
+1. PostgreSQL: leaves get their indexes, tiles grow, (size, root) is prepared, in one transaction
+   under the log's lock. Crash: the next run finds it prepared, and goes on with 2. Nothing was
+   signed, so a database that loses this transaction loses nothing.
+2. The head outside: swapped for the prepared (size, root), if it still is what this database went
+   on from. Crash, or an error although it was written: the next run finds head and prepared alike,
+   and goes on with 3. From here on no other tree of this size can be signed, by anyone.
+3. PostgreSQL: the checkpoint is signed and seen, in one transaction under the lock. Crash: nothing
+   was seen, the next run does it again; an Ed25519 signature of the same text is the same bytes.
+
+With a gate step 3 ends before the checkpoint is seen: it is a candidate, and witnesses are asked.
+Each later run asks the gate, and does 2 and 3 once more when that admits it. Crash behind any of
+it: the next run finds the candidate, or what others said of it, and goes on. What is prepared
+behind it waits, so there is one candidate at a time.
+
+Recovery is no code of its own: `run` always finishes what is prepared before it takes more. Two at
+once prepare one after the other (the lock), swap to the same head (compare and swap) and publish
+once (the lock again). Without a head store step 2 is left out: what is restored then is not noticed
+here.
+"""
+
+import time
+
+from app.core.log import candidates, generations, integration, publication
+from app.core.log.head import head_guard
+from app.core.log.head.head_store import HeadStore
+from app.core.log.publication import Gate, Prepared, Published
+from app.database import Database
+from app.errors import LogDamaged, LogHalted
+from app.lib.sealing import MasterKeys
+
+_CHECK_SECONDS = 10.0
+
+
+class Keeper:
+    """Keeps one database's log; as many may run at once as like to."""
+
+    def __init__(
+        self,
+        database: Database,
+        master_keys: MasterKeys,
+        origin: str,
+        head: HeadStore | None,
+        gate: Gate | None = None,
+    ) -> None:
+        """`origin` names the log when it begins; from then on the database knows its name.
+
+        Nothing is published that `gate` does not admit.
+        """
+        self.database = database
+        self.head = head
+        self._gate = gate
+        self._master_keys = master_keys
+        self._origin = origin
+        self._check_at = 0.0
+
+    def tick(self, until: float) -> bool:
+        """Do what is due, at most until `until` (monotonic); return whether more waits.
+
+        When nothing waits that is one statement, and now and then a look at the head. Raises
+        `LogHalted`, at most every ten seconds while nothing changes.
+        """
+        seen = generations.look(self.database)
+        due = time.monotonic() >= self._check_at
+        if due:
+            self._check_at = time.monotonic() + _CHECK_SECONDS
+            self.check()
+        elif seen.trouble is not None:
+            return False
+        return seen.waits and self.run(until)
+
+    def run(self, until: float = float("inf"), most: int = integration.BATCH) -> bool:
+        """Publish all that waits, a batch at a time; return whether the time ran out before.
+
+        Ends where the gate admits nothing yet. Raises `LogHalted` when nothing may be signed, and
+        notes it for `/readyz`.
+        """
+        try:
+            while (work := self._prepare(most)) is not None:
+                if not self._finish(work):
+                    return False
+                if time.monotonic() > until:
+                    return True
+        except LogHalted as error:
+            self._note(error)
+            raise
+        return False
+
+    def check(self) -> None:
+        """Hold what was published last against its tiles and the head.
+
+        A first head is kept, an old one moved on. Raises as `run` does.
+        """
+        try:
+            last = self._held()
+            if last is None or self.head is None:
+                return
+            if self.head.read() != head_guard.text(last.checkpoint):
+                # What is held is what was signed, so no damaged row becomes the head.
+                work = Prepared(last.generation, last.checkpoint, None)
+                head_guard.advance(self.database, self.head, work)
+        except LogHalted as error:
+            self._note(error)
+            raise
+        generation = last.generation
+        # What is damaged is known to be whole again when a checkpoint has been made of it.
+        damaged = generation.trouble == LogDamaged.slug
+        if not generation.head_kept or (generation.trouble is not None and not damaged):
+            trouble = generation.trouble if damaged else None
+            with self.database.across_tenants() as session:
+                generations.mark(session, generation.number, head_kept=True, trouble=trouble)
+
+    def _held(self) -> Published | None:
+        with self.database.across_tenants() as session:
+            last = publication.current(session)
+            if last is not None:
+                head_guard.check_stored(session, last)
+            return last
+
+    def _prepare(self, most: int) -> Prepared | None:
+        with self.database.across_tenants() as session:
+            return integration.prepare(session, self._master_keys, self._origin, most)
+
+    def _finish(self, work: Prepared) -> bool:
+        """Publish what was prepared, or have others do so; False while the gate holds it back."""
+        if self._gate is not None and self._is_held_back(self._gate, work):
+            return False
+        if self.head is not None and not head_guard.advance(self.database, self.head, work):
+            return True
+        with self.database.across_tenants() as session:
+            return publication.publish(
+                session,
+                self._master_keys,
+                work,
+                head_kept=self.head is not None,
+                gate=self._gate,
+            )
+
+    def _is_held_back(self, gate: Gate, work: Prepared) -> bool:
+        """Ask the gate of a candidate before the head store is: it may say no for hours."""
+        with self.database.across_tenants() as session:
+            candidate = candidates.of(session, work.generation)
+            if candidate is None or candidate.checkpoint != work.checkpoint:
+                return False
+            return not gate.admits(session, candidate)
+
+    def _note(self, error: LogHalted) -> None:
+        with self.database.across_tenants() as session:
+            generation = generations.newest(session)
+            if generation is not None:
+                generations.mark(session, generation.number, head_kept=False, trouble=error.slug)

@@ -1,0 +1,85 @@
+"""Which master keys may have sealed something here: a row for each that may have.
+
+That is each that was in front of some process's MASTER_KEYS, for the first seals, and each that
+somebody found something under. One that only ever stood behind has sealed nothing. A key is missed
+until somebody has looked through everything and found nothing under it (`status.py`). Each process
+says again and again which key it has in front (`key_heartbeat.py`): there is nothing to be gained
+by sealing anew while others still seal under the old one.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from app.database import cursor
+from app.lib.sealing import MasterKeys
+
+LATELY = timedelta(minutes=3)
+_SAY_AGAIN = timedelta(minutes=1)
+
+_SAID = """
+SELECT FROM master_keys
+ WHERE key_id = %s AND emptied_at IS NULL AND in_front_at > clock_timestamp() - %s
+"""
+_IN_FRONT = """
+INSERT INTO master_keys (key_id, in_front_at) VALUES (%s, clock_timestamp())
+ON CONFLICT (key_id) DO UPDATE SET in_front_at = excluded.in_front_at, emptied_at = NULL
+"""
+_LACKING = """
+SELECT key_id FROM master_keys
+ WHERE emptied_at IS NULL AND key_id <> ALL (%s) ORDER BY key_id
+"""
+_LATELY_IN_FRONT = """
+SELECT key_id, in_front_at FROM master_keys
+ WHERE key_id <> %s AND in_front_at > coalesce(%s, clock_timestamp()) - %s ORDER BY key_id
+"""
+_USED = """
+INSERT INTO master_keys (key_id) SELECT unnest(%s::text[])
+ON CONFLICT (key_id) DO UPDATE SET emptied_at = NULL
+"""
+_EMPTIED = """
+UPDATE master_keys SET emptied_at = clock_timestamp()
+ WHERE emptied_at IS NULL AND key_id <> ALL (%s) AND coalesce(in_front_at < %s - %s, true)
+"""
+
+
+def announce(session: Session, master_keys: MasterKeys) -> None:
+    """Say that a process seals under the newest of these, unless one did within the minute."""
+    newest = master_keys.ids[0]
+    if not cursor(session).execute(_SAID, (newest, _SAY_AGAIN)).fetchone():
+        cursor(session).execute(_IN_FRONT, (newest,))
+
+
+def missing(session: Session, master_keys: MasterKeys) -> list[str]:
+    """Return the ids of the keys in use that are not among these."""
+    return [key for (key,) in cursor(session).execute(_LACKING, (list(master_keys.ids),))]
+
+
+def say_missing(missing: Collection[str]) -> str:
+    """Say in one line what is wrong, and what to do about it."""
+    return (
+        f"MASTER_KEYS lacks {', '.join(missing)}, which may have sealed what is here: ask "
+        "`python -m app.manage master-key status`, and put it back if anything is under it"
+    )
+
+
+def in_front(
+    session: Session, *, besides: str, since: datetime | None = None
+) -> list[tuple[str, datetime]]:
+    """Return the keys that some process had in front, and when it said so last.
+
+    Those of the last three minutes, and with `since` of the time from three minutes before that.
+    """
+    return cursor(session).execute(_LATELY_IN_FRONT, (besides, since, LATELY)).fetchall()
+
+
+def settle(
+    session: Session, master_keys: MasterKeys, found: Collection[str], *, began: datetime
+) -> None:
+    """Note that everything was looked through, and that these keys were `found` in use.
+
+    What was in front shortly before that `began`, or since, may have sealed what was passed.
+    """
+    cursor(session).execute(_USED, (sorted(found),))
+    cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], began, LATELY))

@@ -1,0 +1,268 @@
+"""Sealing anew: what older master keys sealed comes under the newest, by a durable job.
+
+First what belongs to the service, then tenant after tenant, each table along its primary key. A
+step looks at a bounded number of rows in one short transaction, and puts those back sealed anew
+that name another key, where the seal is still the one that was read: who changed a row meanwhile
+keeps the last word. So it may be killed, run twice, and run beside a service at work. What does not
+open is left as it is, counted and logged.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.audit import chain
+from app.core.callers import OPERATOR
+from app.core.jobs import job_queue, job_rows
+from app.core.jobs.steps import Failed, Step
+from app.core.master_keys import key_registry
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Place
+from app.core.verification import alerts
+from app.database import after_commit, cursor
+from app.errors import AuditChainBroken, Conflict
+from app.lib.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
+from app.models import Job
+
+_log = structlog.get_logger(__name__)
+
+KIND = "reseal"
+# A piece is a look at so many rows, of which it seals so many bytes anew, or one row of more.
+MOST_ROWS = 500
+MOST_BYTES = 4 * 1024 * 1024
+# In one transaction: some tenths of a second.
+MOST_PIECES = 20
+
+_BEFORE_ALL = UUID(int=0)
+_NAMED = {str(place): place for place in (*OF_THE_SERVICE, *OF_A_TENANT)}
+_FOLLOWING = {
+    place: following
+    for places in (OF_THE_SERVICE, OF_A_TENANT)
+    for place, following in itertools.pairwise(places)
+}
+
+
+@dataclass(frozen=True)
+class _At:
+    """Where a run is: behind the row with the key `after`, in one place of a tenant's.
+
+    Without a tenant it is at what belongs to the service. `told` says whether the tenant's audit
+    chain has its entry.
+    """
+
+    tenant: UUID | None
+    place: Place
+    after: tuple[str, ...] = ()
+    told: bool = False
+
+    @classmethod
+    def read(cls, text: str | None) -> "_At":
+        """Read a job's cursor."""
+        if text is None:
+            return cls(None, OF_THE_SERVICE[0])
+        tenant, name, after, told = json.loads(text)
+        return cls(tenant and UUID(hex=tenant), _NAMED[name], tuple(after), told)
+
+    def __str__(self) -> str:
+        tenant = self.tenant and self.tenant.hex
+        return json.dumps([tenant, str(self.place), self.after, self.told])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What was done in one look; `last` is the key it ended at, None at the end of the place."""
+
+    resealed: int
+    unopened: int
+    size: int
+    last: tuple[str, ...] | None
+
+
+def begin(session: Session, master_keys: MasterKeys, *, force: bool) -> Job:
+    """Have everything sealed under the newest of these keys; return the job that does it.
+
+    Raises `Conflict` while another key is in front of some process's MASTER_KEYS (unless `force`):
+    it would go on to seal under that, and may not even have this one.
+    """
+    newest = master_keys.ids[0]
+    others = [] if force else key_registry.in_front(session, besides=newest)
+    if others:
+        said = "; ".join(f"{key_id} at {rfc3339(at)}" for key_id, at in others)
+        raise Conflict(
+            f"another key than {newest} was in front of some process's MASTER_KEYS: {said}. Give "
+            f"every process {newest} in front, and ask again "
+            f"{key_registry.LATELY.seconds // 60} minutes "
+            "after the last of them was restarted, or say --force."
+        )
+    job = job_queue.recur(
+        session, kind=KIND, dedupe_key="all", args={"key": newest}, after_failure=True
+    )
+    if job_rows.args_of(job)["key"] != newest:
+        raise Conflict(f"{ids.text('job', job.id)} is at work on another key; wait for its end.")
+    return job
+
+
+def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step | Failed:
+    """Take some pieces, in a session that sees every tenant.
+
+    A tenant whose first seal it changes has the entry in its audit chain in the same transaction,
+    unless that chain is broken.
+    """
+    newest = job_rows.args_of(job)["key"]
+    if master_keys.ids[0] != newest:
+        return Failed(f"This worker's MASTER_KEYS does not begin with the key {newest}.")
+    progress: dict[str, Any] = {"resealed": 0, "unopened": 0, "tenants": 0}
+    progress |= json.loads(job.progress or "{}")
+    at: _At | None = _At.read(job.cursor)
+    size = 0
+    for _ in range(MOST_PIECES):
+        if at is None or size >= MOST_BYTES:
+            break
+        done = _piece(session, master_keys, at)
+        size += done.size
+        progress["resealed"] += done.resealed
+        progress["unopened"] += done.unopened
+        tenant = at.tenant
+        tells = tenant is not None and done.resealed > 0 and not at.told
+        at = _next(session, replace(at, told=at.told or tells), done.last)
+        progress["tenants"] += tenant is not None and (at is None or at.tenant != tenant)
+        if tenant is not None and tells:
+            # It holds the chain's head until the commit, and so is the last thing in a step.
+            _tell(session, tenant, newest)
+            break
+    if at is None:
+        after_commit(session, lambda: _log.info("resealed", key=newest, **progress))
+    return Step(None if at is None else str(at), progress)
+
+
+def _tell(session: Session, tenant: UUID, newest: str) -> None:
+    try:
+        target = ("master_key", newest)
+        chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
+    except AuditChainBroken as error:
+        # One tenant's chain keeps no key in use: what waits is sealed anew all the same.
+        alerts.say(tenant, error)
+        alerts.tell(session, tenant, error)
+
+
+def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:
+    """Look at the next rows of a place, and seal anew what another key sealed."""
+    place = at.place
+    where, values = _behind(at)
+    looked = cursor(session).execute(
+        f"SELECT {place.keys}, substr(t.{place.column}, 1, {KEY_NAMED_IN}),"
+        f"       octet_length(t.{place.column})"
+        f"  FROM {place.table} AS t WHERE {where} ORDER BY {place.keys} LIMIT {MOST_ROWS}".encode(),
+        values,
+    )
+    found = looked.fetchall()
+    taken, size = _of_bounded_size(found, master_keys.header)
+    whole = taken == len(found) < MOST_ROWS
+    last = _texts(found[taken - 1][: len(place.key)]) if taken else ()
+    if not size:
+        return _Piece(0, 0, 0, None if whole else last)
+    until = f"{where} AND ({place.keys}) <= ({_marks(last)})"
+    old = _read(session, place, until, [*values, *last], master_keys.header)
+    changes = _sealed_anew(master_keys, place, old)
+    return _Piece(
+        _write(session, place, changes), len(old) - len(changes), size, None if whole else last
+    )
+
+
+def _behind(at: _At) -> tuple[str, list[Any]]:
+    """Return the condition for what is still to come in a place, with its values."""
+    place = at.place
+    conditions, values = [f"t.{place.column} IS NOT NULL"], list[Any]()
+    if at.tenant is not None:
+        conditions.append(f"t.{place.key[0]} = %s")
+        values.append(at.tenant)
+    if at.after:
+        conditions.append(f"({place.keys}) > ({_marks(at.after)})")
+        values += at.after
+    return " AND ".join(conditions), values
+
+
+def _of_bounded_size(found: Sequence[tuple[Any, ...]], header: bytes) -> tuple[int, int]:
+    """Return how many of the rows to take, and how many bytes of them are to be sealed anew."""
+    total = 0
+    for place, (*_, begins, size) in enumerate(found):
+        if begins != header:
+            if total and total + size > MOST_BYTES:
+                return place, total
+            total += size
+    return len(found), total
+
+
+def _read(
+    session: Session, place: Place, where: str, values: Sequence[Any], header: bytes
+) -> list[tuple[Any, ...]]:
+    """Return the rows that another key sealed: their keys, what they are sealed for, the bytes."""
+    query = (
+        f"SELECT {place.keys}, {place.named_by}, t.{place.column} FROM {place.table} AS t"
+        f" WHERE {where} AND substr(t.{place.column}, 1, {KEY_NAMED_IN}) <> %s"
+    )
+    return cursor(session).execute(query.encode(), [*values, header], binary=True).fetchall()
+
+
+def _sealed_anew(
+    master_keys: MasterKeys, place: Place, rows: Sequence[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Return, of what opens, the new seal, the row's key, and how the old seal begins."""
+    changes = []
+    unopened = []
+    for row in rows:
+        key, sealed_for, sealed = row[: len(place.key)], row[len(place.key) : -1], row[-1]
+        try:
+            fresh = master_keys.reseal(sealed, place.identity(*sealed_for))
+        except CannotOpen as error:
+            unopened.append({"key": _texts(key), "why": str(error)})
+        else:
+            changes.append((fresh, *key, sealed[:ALIKE_IN_NONE]))
+    if unopened:
+        # One line a piece: without an old key there may be millions.
+        _log.error("seal_not_opened", place=str(place), count=len(unopened), first=unopened[0])
+    return changes
+
+
+def _write(session: Session, place: Place, changes: Sequence[tuple[Any, ...]]) -> int:
+    """Put new seals where the old ones still are; return how many there were."""
+    if not changes:
+        return 0
+    cur = cursor(session)
+    this_row = " AND ".join(f"t.{name} = %s" for name in place.key)
+    cur.executemany(
+        f"UPDATE {place.table} AS t SET {place.column} = %b"
+        f" WHERE {this_row} AND substr(t.{place.column}, 1, {ALIKE_IN_NONE}) = %s".encode(),
+        changes,
+    )
+    return cur.rowcount
+
+
+_NEXT_TENANT = "SELECT id FROM tenants WHERE id > %s ORDER BY id LIMIT 1"
+
+
+def _next(session: Session, at: _At, last: tuple[str, ...] | None) -> _At | None:
+    """Return where to go on: in the same place, in the next, with the next tenant, or nowhere."""
+    if last is not None:
+        return replace(at, after=last)
+    following = _FOLLOWING.get(at.place)
+    if following is not None:
+        return replace(at, place=following, after=())
+    row = cursor(session).execute(_NEXT_TENANT, (at.tenant or _BEFORE_ALL,)).fetchone()
+    return None if row is None else _At(row[0], OF_A_TENANT[0])
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+def _texts(key: Sequence[Any]) -> tuple[str, ...]:
+    """Write a key as PostgreSQL reads its columns, whatever their types."""
+    return tuple(rf"\x{each.hex()}" if isinstance(each, bytes) else str(each) for each in key)

@@ -1,0 +1,90 @@
+"""Every place in the database where something lies sealed under MASTER_KEYS.
+
+Whoever adds one adds it here: what is not in this list stays under its old key, and is lost when
+that is dropped. A test holds the list against the columns of the database and the calls of `seal`.
+
+What leaves the service sealed is in no row, and ends with its key: the cursors of lists, after
+which a caller begins at the first page again, and the links by which a mail's reader ends digests.
+What verifications leave for a minute, or the daily one for a day, ends with its key as well, and is
+found anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from app.core import idempotency, signing_keys
+from app.core.audit import chain_identity
+from app.core.log import generations
+from app.core.packs import store
+from app.core.records import bundles, search_keys
+from app.core.verification import daily_state, unknown_chains
+from app.core.webhooks import webhook_secrets
+
+
+@dataclass(frozen=True)
+class Place:
+    """A column of sealed bytes, with its table's primary key.
+
+    `identity` makes of a row what its bytes are sealed for, from the SQL expressions `sealed_for`
+    over the table as `t`; by default from the key.
+    """
+
+    table: str
+    column: str
+    key: tuple[str, ...]
+    identity: Callable[..., str]
+    sealed_for: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column}"
+
+    @cached_property
+    def keys(self) -> str:
+        """The primary key's columns, as a list in SQL."""
+        return ", ".join(f"t.{name}" for name in self.key)
+
+    @cached_property
+    def named_by(self) -> str:
+        """What `identity` takes, as a list in SQL."""
+        return ", ".join(self.sealed_for) or self.keys
+
+
+_RECORD_OF_A_PART = """
+(SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
+"""
+
+OF_THE_SERVICE = (
+    # In the order in which `log succeed` locks them.
+    Place("log_generations", "appointment", ("generation",), generations.identity),
+    Place("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
+    Place("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
+    Place("sealed_notes", "sealed", ("name",), daily_state.identity),
+)
+"""What belongs to no tenant."""
+
+OF_A_TENANT = (
+    Place("tenants", "chain_seal", ("id",), chain_identity.identity),
+    Place("tenants", "sealed_search_key", ("id",), search_keys.identity),
+    Place("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
+    Place(
+        "idempotency_keys",
+        "sealed_answer",
+        ("tenant_id", "api_key_id", "scope"),
+        idempotency.identity,
+    ),
+    Place("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
+    Place(
+        "evidence_pack_parts",
+        "bytes",
+        ("tenant_id", "pack_id", "number"),
+        store.identity,
+        sealed_for=(
+            "t.tenant_id",
+            _RECORD_OF_A_PART,
+            "t.pack_id",
+            "t.number",
+        ),
+    ),
+)
+"""What belongs to a tenant, whose id is the first column of the key."""

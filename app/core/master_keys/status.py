@@ -1,0 +1,106 @@
+"""How the master keys stand, for operators: what is under each, and which may be dropped."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.jobs import job_queue, job_rows
+from app.core.master_keys import key_registry, resealing
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Place
+from app.database import Database, cursor, database_now
+from app.lib.sealing import KEY_NAMED_IN, MasterKeys, key_of
+
+
+@dataclass(frozen=True)
+class Status:
+    """How many seals are under each key, by its id (None: bytes that are no seal), in each place.
+
+    `in_front` has the keys that some process lately sealed under, besides the newest, and when.
+    """
+
+    master_keys: MasterKeys
+    seals: Mapping[str | None, Counter[Place]]
+    in_front: Mapping[str, datetime]
+    run: str
+
+    @property
+    def missing(self) -> list[str]:
+        """The keys that something is sealed under, and that MASTER_KEYS lacks."""
+        return sorted(key for key in self.seals if key and key not in self.master_keys.ids)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what there is to know, a line each."""
+        for key_id in (*self.master_keys.ids, *self.missing):
+            yield f"{key_id}: {self._verdict(key_id)}"
+            yield from self._counts(key_id)
+        if None in self.seals:
+            yield "not sealed at all: changed in the database, or by another release"
+            yield from self._counts(None)
+        yield f"reseal: {self.run}"
+
+    def _verdict(self, key_id: str) -> str:
+        seals = self.seals.get(key_id, Counter()).total()
+        if key_id in self.missing:
+            return f"MISSING from MASTER_KEYS: {seals} seals do not open without it. Put it back."
+        if key_id == self.master_keys.ids[0]:
+            return f"keep it: it is in front and seals; {seals} seals are under it"
+        if seals:
+            return f"keep it: {seals} seals are under it. `master-key reseal` seals them anew."
+        if key_id in self.in_front:
+            return (
+                f"keep it: nothing is under it, but it was in front of some process's MASTER_KEYS "
+                f"at {rfc3339(self.in_front[key_id])}. Restart that, and ask again later."
+            )
+        return (
+            "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in "
+            "front if it is new"
+        )
+
+    def _counts(self, key_id: str | None) -> Iterator[str]:
+        for place, count in self.seals.get(key_id, Counter()).items():
+            yield f"  {count:>9}  {place}"
+
+
+def read(database: Database, master_keys: MasterKeys) -> Status:
+    """Look through everything that is sealed, and remember what nothing is under any more.
+
+    That reads the beginning of each seal: it costs as much as a look at each row.
+    """
+    seals: dict[str | None, Counter[Place]] = {}
+    with database.across_tenants() as session:
+        began = database_now(session)
+    for place in (*OF_THE_SERVICE, *OF_A_TENANT):
+        with database.across_tenants() as session:
+            for begins, count in _count(session, place):
+                seals.setdefault(key_of(begins), Counter())[place] += count
+    with database.across_tenants() as session:
+        key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
+        in_front = dict(key_registry.in_front(session, besides=master_keys.ids[0], since=began))
+        return Status(master_keys, seals, in_front, _run(session))
+
+
+def _count(session: Session, place: Place) -> list[tuple[bytes, int]]:
+    query = (
+        f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
+        f" WHERE {place.column} IS NOT NULL GROUP BY begins"
+    )
+    return cursor(session).execute(query.encode()).fetchall()
+
+
+def _run(session: Session) -> str:
+    """Say how the last run of the job went."""
+    job = job_queue.last_of(session, kind=resealing.KIND, dedupe_key="all")
+    if job is None:
+        return "never asked for"
+    done = json.loads(job.progress or "{}")
+    said = (
+        f"{job.status}, under {job_rows.args_of(job)['key']}: "
+        f"{done.get('resealed', 0)} sealed anew of "
+        f"{done.get('tenants', 0)} tenants, {done.get('unopened', 0)} did not open"
+    )
+    return f"{said}; {job.error}" if job.error else said

@@ -1,0 +1,245 @@
+"""The durable job that builds a record's pack: one at a time for a record, whoever asks for it.
+
+A step chooses the evidence and reads the bundle; the pack is then written outside any transaction,
+and its parts are stored in short ones. Each of these holds the bundle's row and proves that the job
+is still ours: where the bundle has gone meanwhile, or is due, nothing of the pack stays, and of two
+workers that take themselves for the one, the second stores. A build that was killed is begun anew
+when its lease ends, which deletes what it left. Two builds from the same source have the same
+bytes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum, auto
+from hashlib import sha256
+from threading import BoundedSemaphore
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.jobs import job_queue, job_rows, leases
+from app.core.jobs.steps import Errand, JobFailed, Step
+from app.core.packs import choosing, store
+from app.core.packs.choosing import Choice
+from app.core.records import bundles
+from app.database import Database
+from app.errors import LogPending, NotFound
+from app.evidence import pack
+from app.evidence.pack import Evidence
+from app.lib.sealing import KeyMissing
+from app.models import Job, Record
+from app.settings import Settings
+
+KIND = "evidence_pack"
+NO_KEY = (
+    "MASTER_KEYS lacks the key that sealed this record's bundle, or the one that sealed what signs"
+    " packs. The operator has to put it back; then this job can be retried."
+)
+
+# What is read of a large bundle takes a hundred times the memory of a small one: few at once.
+LARGE = 1024 * 1024
+LARGE_AT_ONCE = 2
+_room = BoundedSemaphore(LARGE_AT_ONCE)
+
+_log = structlog.get_logger(__name__)
+
+_A_MOMENT = timedelta(seconds=1)
+_LONGEST_WAIT = timedelta(seconds=30)
+_WAITING = "waiting"
+
+
+class _Ended(Enum):
+    """Why a build stored nothing that counts."""
+
+    NO_ROOM = auto()
+    EXPIRED = auto()
+    NOT_OURS = auto()
+
+
+class _End(Exception):
+    """A build ends here, without a pack."""
+
+    def __init__(self, why: _Ended) -> None:
+        super().__init__(why.name)
+        self.why = why
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A pack whose parts are stored: its id, and the digest and size of the whole."""
+
+    id: UUID
+    sha256: bytes
+    size: int
+
+
+def progress(record_id: UUID, phase: str, stored: int = 0, **more: int) -> Mapping[str, Any]:
+    """Return what is shown of a job: the record, the phase, and the bytes stored so far."""
+    return {"record_id": ids.text("rec", record_id), "phase": phase, "bytes": stored, **more}
+
+
+def order(session: Session, record: Record) -> Job:
+    """Have a record's pack built; return the job that is at it already, if there is one."""
+    named = ids.text("rec", record.id)
+    return job_queue.enqueue(
+        session,
+        record.tenant_id,
+        kind=KIND,
+        args={"record_id": named},
+        dedupe_key=named,
+        progress=progress(record.id, "queued"),
+    )
+
+
+class Builder:
+    """Builds packs for one worker process."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+
+    def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Any]:
+        """Begin a pack, wait for the log, or find that nothing is to be done."""
+        record_id = ids.parse("rec", job_rows.args_of(job)["record_id"])
+        record = session.get(Record, (tenant_id, record_id))
+        if record is None:
+            raise JobFailed("There is no such record.")
+        try:
+            chosen = choosing.choose(session, self._settings, record)
+        except LogPending:
+            return _wait(job, record.id)
+        except NotFound:
+            raise JobFailed("The log has no leaf for this record.") from None
+        stored = store.find(session, tenant_id, record.id)
+        if stored is not None and choosing.is_current(
+            session, self._settings, stored, chosen.source
+        ):
+            return Step(None, progress(record.id, "built", stored.size, total=stored.size))
+        try:
+            evidence = choosing.evidence_of(session, self._settings, record, chosen)
+        except KeyMissing as error:
+            _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
+            raise JobFailed(NO_KEY) from None
+        if evidence is None:
+            return _ended(record.id, _Ended.EXPIRED)
+        build = _Build(self._database, self._settings, job, record.id, chosen, evidence)
+        return Errand(build.talk, build.record)
+
+
+class _Build:
+    """One build: what an errand does, and what it leaves."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        job: Job,
+        record_id: UUID,
+        chosen: Choice,
+        evidence: Evidence,
+    ) -> None:
+        self._database = database
+        self._master_keys = settings.master_keys
+        self._job = job
+        self._tenant_id = job.tenant_id
+        self._record_id = record_id
+        self._source = chosen.source
+        self._evidence = evidence
+
+    def talk(self) -> _Built | _Ended:
+        """Write the pack and store its parts; each in a transaction of its own."""
+        try:
+            with _room_for(len(self._evidence.bundle)):
+                return self._store(pack.write(self._evidence))
+        except _End as end:
+            return end.why
+
+    def record(self, session: Session, said: _Built | _Ended) -> Step:
+        """Let the pack be given out, if its bundle is still kept."""
+        if isinstance(said, _Ended):
+            return _ended(self._record_id, said)
+        kept = bundles.hold(session, self._tenant_id, self._record_id)
+        # Locked before the packs, as for each part: or two who build might wait for each other.
+        if not leases.renew(session, self._job):
+            return _ended(self._record_id, _Ended.NOT_OURS)
+        if not kept:
+            store.discard(session, self._tenant_id, said.id)
+            return _ended(self._record_id, _Ended.EXPIRED)
+        store.finish(session, self._place(said.id), said.sha256, said.size)
+        return Step(None, progress(self._record_id, "built", said.size, total=said.size))
+
+    def _store(self, archive: pack.Archive) -> _Built:
+        total = archive.size
+        with self._held(0, total) as session:
+            pack_id = store.begin(session, self._tenant_id, self._record_id, self._source)
+        digest, size = sha256(), 0
+        for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
+            digest.update(part)
+            size += len(part)
+            with self._held(size, total) as session:
+                store.add_part(session, self._master_keys, self._place(pack_id), number, part)
+        return _Built(pack_id, digest.digest(), size)
+
+    @contextmanager
+    def _held(self, size: int, total: int) -> Iterator[Session]:
+        """Open a transaction in which the bundle stays and the job is ours; else end the build."""
+        with self._database.transaction(self._tenant_id) as session:
+            if not bundles.hold(session, self._tenant_id, self._record_id):
+                raise _End(_Ended.EXPIRED)
+            shown = progress(self._record_id, "building", size, total=total)
+            if not leases.renew(session, self._job, shown):
+                raise _End(_Ended.NOT_OURS)
+            yield session
+
+    def _place(self, pack_id: UUID) -> tuple[UUID, UUID, UUID]:
+        return self._tenant_id, self._record_id, pack_id
+
+
+def in_parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut a stream into parts of exactly `size` bytes; the last may be shorter."""
+    waiting = bytearray()
+    for chunk in chunks:
+        view = memoryview(chunk)
+        while view:
+            taken = view[: size - len(waiting)]
+            waiting += taken
+            view = view[len(taken) :]
+            if len(waiting) == size:
+                yield bytes(waiting)
+                waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+@contextmanager
+def _room_for(size: int) -> Iterator[None]:
+    """Hold room for a large bundle; a build that finds none comes back later."""
+    if size <= LARGE:
+        yield
+        return
+    if not _room.acquire(blocking=False):
+        raise _End(_Ended.NO_ROOM)
+    try:
+        yield
+    finally:
+        _room.release()
+
+
+def _ended(record_id: UUID, why: _Ended) -> Step:
+    if why is _Ended.NO_ROOM:
+        return Step("room", progress(record_id, "waiting for room"), _A_MOMENT)
+    # Of a job that is not ours nothing is written, whatever this says.
+    return Step(None, progress(record_id, "the bundle has expired"))
+
+
+def _wait(job: Job, record_id: UUID) -> Step:
+    """Come back when the log may have the leaf: soon at first, then less and less often."""
+    name, _, said = (job.cursor or "").partition(":")
+    times = int(said) if name == _WAITING else 0
+    wait = min(_A_MOMENT * 2 ** min(max(times - 2, 0), 10), _LONGEST_WAIT)
+    return Step(f"{_WAITING}:{times + 1}", progress(record_id, "waiting for the log"), wait)

@@ -1,0 +1,142 @@
+"""What a record's pack is to be made from: the best evidence there is, and the service's own part.
+
+A pack is as good as what others say of the checkpoint in it. One whose evidence has the best rank
+that can be had stays, however the log grows; it is made anew once better evidence is there, after
+the key that signs packs was rotated, by another release, and when it counts other witnesses or
+timestamp authorities.
+
+A pack of a log that ended cannot be made again: its record has its place in the successor now. It
+stays as it is, whatever else has changed, until the successor's evidence is as good.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core import signing_keys
+from app.core.anchoring import evidence as anchoring
+from app.core.anchoring.checkpoint_cache import Timestamp as Stamp
+from app.core.log import proofs, publication
+from app.core.packs.store import Source, Stored
+from app.core.records import bundles, records
+from app.core.signing_keys import Purpose
+from app.errors import LogPending
+from app.evidence import pack
+from app.evidence.pack import Evidence, Timestamp
+from app.ledger.notes import Signature
+from app.ledger.policy import Policy
+from app.models import Record
+from app.settings import VERSION, Settings
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a pack made now would be made from: where the leaf is, and what vouches for that."""
+
+    index: int
+    anchor: anchoring.Evidence
+    source: Source
+
+
+def choose(session: Session, settings: Settings, record: Record) -> Choice:
+    """Return what a pack of the record would be made from now; nothing sealed is opened for it.
+
+    Raises `LogPending` while no published checkpoint covers its leaf.
+    """
+    last = publication.current(session)
+    if last is None:
+        raise LogPending("The log has published nothing yet.")
+    index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
+    # Of a record whose key was revoked counts what others had seen by then.
+    revoked_at = signing_keys.revoked_at(session, record.key_id)
+    others = (settings.witness_policy, settings.tsa_ca_file)
+    found = anchoring.best(session, last, index, *others, by=revoked_at)
+    source = Source(
+        found.published.generation.number,
+        found.published.checkpoint.size,
+        found.rank,
+        signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
+        recipe(settings, revoked_at),
+    )
+    return Choice(index, found, source)
+
+
+def is_current(session: Session, settings: Settings, stored: Stored, wanted: Source) -> bool:
+    """Say whether a pack is as good as one that would be made now."""
+    have = stored.source
+    if have.generation != wanted.generation:
+        return _rank_still(session, settings, have) > wanted.rank
+    made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
+    return made_alike and have.rank >= wanted.rank
+
+
+def _rank_still(session: Session, settings: Settings, have: Source) -> int:
+    """Return what still vouches for a pack, of that which is in it."""
+    place = (have.generation, have.checkpoint_size)
+    now = anchoring.rank_of(session, *place, settings.witness_policy, settings.tsa_ca_file)
+    return have.rank & now
+
+
+def recipe(settings: Settings, revoked_at: datetime | None = None) -> str:
+    """Name what of the service's own a pack is a function of.
+
+    Its release, its URL and verify.py, and whose word counted when its rank was found: the
+    witnesses and their quorum, the roots of timestamp authorities, and by when they had to have
+    seen the log, if the bundle's key was revoked.
+    """
+    parts = (
+        VERSION.encode(),
+        settings.base_url.encode(),
+        pack.verifier_source(),
+        _witnesses(settings.witness_policy),
+        *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
+        *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
+    )
+    return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _witnesses(policy: Policy | None) -> bytes:
+    """Write what of a policy decides whether a quorum is met: nobody's address."""
+    if policy is None:
+        return b""
+    lines = [f"witness {each.name} {each.key}" for each in policy.witnesses]
+    lines += [f"group {each.name} {each.threshold} {each.members}" for each in policy.groups]
+    return "\n".join([*lines, f"quorum {policy.quorum}"]).encode("utf-8", "surrogateescape")
+
+
+def evidence_of(
+    session: Session, settings: Settings, record: Record, chosen: Choice
+) -> Evidence | None:
+    """Return all that goes into the pack; None when the bundle is due or gone.
+
+    Raises `app.lib.sealing.CannotOpen` when the bundle or the key that signs packs does not open.
+    """
+    raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
+    if raw is None:
+        return None
+    published = chosen.anchor.published
+    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
+    stamp = chosen.anchor.timestamp
+    return Evidence(
+        bundle=raw,
+        signature=record.signature,
+        public_key=signing_keys.public_key(session, record.key_id),
+        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
+        base_url=settings.base_url,
+        release=VERSION,
+        log_key=publication.verifier_key(session, published.generation),
+        checkpoint=published.note,
+        leaf_index=chosen.index,
+        path=proof.path,
+        cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
+        timestamp=None if stamp is None else _timestamp(stamp),
+    )
+
+
+def _timestamp(stamp: Stamp) -> Timestamp:
+    moment = stamp.gen_time.astimezone(UTC)
+    return Timestamp(stamp.response, moment, stamp.tsa_chain.encode())

@@ -1,0 +1,127 @@
+"""Asking for a record's pack: what can be given out now, and the job that makes a better one.
+
+A pack that is not the best any more is still whole and verifies: it is given out until its
+successor is there. A job that gave up is not begun again by every request: for an hour they are
+told so, unless somebody retries it.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import signing_keys
+from app.core.audit import chain
+from app.core.callers import SYSTEM, Actor
+from app.core.packs import building, choosing, store
+from app.core.packs.store import Stored
+from app.core.records import contents
+from app.database import cursor
+from app.errors import LogPending, NotFound
+from app.models import Job, Record
+from app.settings import Settings
+
+GIVEN_UP_FOR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What there is: the pack to give out, if any, and the job that builds a better one, if any.
+
+    `is_current` says that there is no better pack to wait for.
+    """
+
+    pack: Stored | None
+    is_current: bool
+    job: Job | None
+
+
+def ask(
+    session: Session, settings: Settings, record: Record, *, any_pack: bool = False
+) -> Standing:
+    """Return what there is of the record's pack; a better one is begun if one can be made.
+
+    With `any_pack` only where there is none at all. Raises `BundleExpired`.
+    """
+    found = look(session, settings, record)
+    if found.is_current or found.job is not None or (any_pack and found.pack is not None):
+        return found
+    return Standing(found.pack, found.is_current, building.order(session, record))
+
+
+def look(session: Session, settings: Settings, record: Record) -> Standing:
+    """Return the same and begin nothing. Raises `BundleExpired`."""
+    contents.require_kept(session, record)
+    pack = store.find(session, record.tenant_id, record.id)
+    if pack is not None and _is_current(session, settings, record, pack):
+        return Standing(pack, is_current=True, job=None)
+    if pack is not None and signing_keys.revoked_at(session, pack.source.key_id) is not None:
+        # Whoever has the key could have made it: its reader would have to refuse it.
+        pack = None
+    job = _job(session, record.tenant_id, ids.text("rec", record.id))
+    return Standing(pack, is_current=False, job=job)
+
+
+def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
+    """Say whether a job has ended, or waits to be tried again: there is nothing to wait for."""
+    row = cursor(session).execute(_SETTLED, (tenant_id, job_id)).fetchone()
+    return row is None or bool(row[0])
+
+
+def note_export(session: Session, pack: Stored, taker: Actor | None, request_id: str) -> None:
+    """Append `evidence.export` the first time that somebody takes a pack.
+
+    None is whoever took it without a key or a link, since its tenant has made it public: all of
+    them are one. Call it last in the transaction that decides to give the pack out.
+    """
+    named = _PUBLIC if taker is None else taker.id
+    first = cursor(session).execute(_TAKE, (pack.tenant_id, pack.id, named)).rowcount == 1
+    if first:
+        chain.append(
+            session,
+            pack.tenant_id,
+            taker or SYSTEM,
+            "evidence.export",
+            target=("record", ids.text("rec", pack.record_id)),
+            details={
+                "sha256": pack.sha256.hex(),
+                "size": pack.size,
+                _PUBLIC: taker is None,
+            },
+            request_id=request_id,
+        )
+
+
+_PUBLIC = "public"
+
+_SETTLED = """
+SELECT finished_at IS NOT NULL OR status = 'retrying' FROM jobs WHERE tenant_id = %s AND id = %s
+"""
+_TAKE = """
+INSERT INTO evidence_exports (tenant_id, pack_id, taker) VALUES (%s, %s, %s)
+ON CONFLICT DO NOTHING
+"""
+
+
+def _is_current(session: Session, settings: Settings, record: Record, pack: Stored) -> bool:
+    try:
+        wanted = choosing.choose(session, settings, record)
+    except (LogPending, NotFound):
+        # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
+        return True
+    return choosing.is_current(session, settings, pack, wanted.source)
+
+
+def _job(session: Session, tenant_id: UUID, key: str) -> Job | None:
+    """Return the job that is at it; else the last one, if it gave up within the hour."""
+    of_this = (Job.tenant_id == tenant_id, Job.kind == building.KIND, Job.dedupe_key == key)
+    at_it = session.scalar(select(Job).where(*of_this, Job.finished_at.is_(None)))
+    if at_it is not None:
+        return at_it
+    given_up = Job.finished_at > func.clock_timestamp() - GIVEN_UP_FOR
+    return session.scalar(
+        select(Job).where(*of_this, Job.status == "dead", given_up).order_by(Job.id.desc()).limit(1)
+    )

@@ -1,0 +1,190 @@
+"""The port through which packs pass, as bundles pass theirs: part by part, never whole in memory.
+
+A pack may be several times its bundle, which is 8 MiB. Each part is sealed for its place, so what
+expiry deletes is unreadable wherever PostgreSQL still keeps it, and parts cannot change places. A
+pack goes with its bundle, by a foreign key: also one that is half built. Whoever stores a part
+holds the bundle's row, and finds out when that is gone.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.records import bundles
+from app.database import Tx, cursor
+from app.lib.sealing import MasterKeys
+
+PART_BYTES = 256 * 1024
+# Left-overs of one run: deleting costs what storing did, and may not hold anybody up.
+MOST_AT_ONCE = 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a pack was made from, besides its bundle: the same source gives the same bytes.
+
+    The checkpoint by its generation and size, the `rank` of what others say of it, the key that
+    signs the pack, and the `recipe` of the service's own (`choosing.recipe`).
+    """
+
+    generation: int
+    checkpoint_size: int
+    rank: int
+    key_id: str
+    recipe: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A pack that can be given out: `sha256` and `size` are of the whole ZIP."""
+
+    tenant_id: UUID
+    record_id: UUID
+    id: UUID
+    sha256: bytes
+    size: int
+    source: Source
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: UUID
+    sha256: bytes
+    size: int
+    generation: int
+    checkpoint_size: int
+    evidence_rank: int
+    key_id: str
+    recipe: str
+
+
+_FIND = """
+SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe
+  FROM evidence_packs
+ WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
+"""
+_BEGIN = """
+INSERT INTO evidence_packs (tenant_id, id, record_id, generation, checkpoint_size, evidence_rank,
+                            key_id, recipe)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_PART = (
+    "INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes) VALUES (%s, %s, %s, %b)"
+)
+_GROW = "UPDATE evidence_packs SET size = size + %s WHERE tenant_id = %s AND id = %s"
+_SUPERSEDE = """
+UPDATE evidence_packs SET superseded_at = clock_timestamp()
+ WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
+"""
+_FINISH = """
+UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
+ WHERE tenant_id = %s AND id = %s AND size = %s AND built_at IS NULL
+"""
+_READ = f"""
+SELECT p.bytes FROM evidence_pack_parts AS p
+ WHERE p.tenant_id = %s AND p.pack_id = %s AND p.number = %s AND EXISTS (SELECT {bundles.KEPT})
+"""
+_DISCARD = "DELETE FROM evidence_packs WHERE tenant_id = %s AND id = %s"
+_DISCARD_UNFINISHED = """
+DELETE FROM evidence_packs WHERE tenant_id = %s AND record_id = %s AND built_at IS NULL
+"""
+# Of a build that was given up for good a day is enough to know it; a pack that was replaced may
+# still be on its way to somebody.
+_FORGET = """
+DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
+    SELECT tenant_id, id FROM evidence_packs
+     WHERE (built_at IS NULL OR superseded_at IS NOT NULL)
+       AND (built_at IS NOT NULL OR began_at < clock_timestamp() - interval '1 day')
+       AND coalesce(superseded_at, '-infinity') < clock_timestamp() - interval '1 hour'
+     LIMIT %s)
+"""
+
+
+class Vanished(Exception):
+    """A part is not there any more: its bundle has expired, or the pack was discarded."""
+
+
+def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> Stored | None:
+    """Return the pack of a record that is given out; None before the first is built."""
+    row = cursor(tx, class_row(_Row)).execute(_FIND, (tenant_id, record_id)).fetchone()
+    if row is None:
+        return None
+    source = Source(row.generation, row.checkpoint_size, row.evidence_rank, row.key_id, row.recipe)
+    return Stored(tenant_id, record_id, row.id, bytes(row.sha256), row.size, source)
+
+
+def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) -> UUID:
+    """Begin a pack and return its id; what builds that were killed left of others goes.
+
+    Call it with the bundle held, as whoever alone builds packs of this record.
+    """
+    cur = cursor(session)
+    cur.execute(_DISCARD_UNFINISHED, (tenant_id, record_id))
+    pack_id = ids.new()
+    checkpoint = (source.generation, source.checkpoint_size, source.rank)
+    made_with = (source.key_id, source.recipe)
+    cur.execute(_BEGIN, (tenant_id, pack_id, record_id, *checkpoint, *made_with))
+    return pack_id
+
+
+def add_part(
+    session: Session,
+    master_keys: MasterKeys,
+    place: tuple[UUID, UUID, UUID],
+    number: int,
+    content: bytes,
+) -> None:
+    """Store part `number` (from 0) of the pack at `place`: its tenant, record and own id.
+
+    Each part but the last has PART_BYTES. Call it with the bundle held.
+    """
+    tenant_id, _, pack_id = place
+    sealed = master_keys.seal(content, identity(*place, number))
+    cur = cursor(session)
+    cur.execute(_PART, (tenant_id, pack_id, number, sealed))
+    cur.execute(_GROW, (len(content), tenant_id, pack_id))
+
+
+def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size: int) -> None:
+    """Let a pack whose `size` bytes are stored be given out, in place of the one before.
+
+    Raises LookupError when other bytes are stored than were made, or none. Call it with the bundle
+    held.
+    """
+    tenant_id, record_id, pack_id = place
+    cur = cursor(session)
+    cur.execute(_SUPERSEDE, (tenant_id, record_id))
+    if cur.execute(_FINISH, (sha256, tenant_id, pack_id, size)).rowcount != 1:
+        raise LookupError(f"the parts of pack {pack_id} are not all there")
+
+
+def read_part(tx: Tx, master_keys: MasterKeys, pack: Stored, number: int) -> bytes:
+    """Return one part's bytes. Raises `Vanished`, `app.lib.sealing.CannotOpen` and `KeyMissing`."""
+    wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
+    row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
+    if row is None:
+        raise Vanished
+    return master_keys.open(
+        bytes(row[0]), identity(pack.tenant_id, pack.record_id, pack.id, number)
+    )
+
+
+def discard(session: Session, tenant_id: UUID, pack_id: UUID) -> None:
+    """Delete a pack, built or not."""
+    cursor(session).execute(_DISCARD, (tenant_id, pack_id))
+
+
+def forget_left_over(session: Session) -> int:
+    """Delete some of what is left of dead builds and of packs that were replaced, of all tenants.
+
+    Return how many; fewer than MOST_AT_ONCE are the last.
+    """
+    return cursor(session).execute(_FORGET, (MOST_AT_ONCE,)).rowcount
+
+
+def identity(tenant_id: UUID, record_id: UUID, pack_id: UUID, number: int) -> str:
+    """Name the place of a part, for which it is sealed."""
+    return f"evidence_packs/{tenant_id}/{record_id}/{pack_id}/{number}"

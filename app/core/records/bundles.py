@@ -1,0 +1,73 @@
+"""The port through which bundles pass: today into PostgreSQL, by a setting elsewhere one day.
+
+Bytes are sealed for their own row. A dump that leaks holds no content, and what expiry deletes is
+unreadable wherever PostgreSQL still keeps it: dead rows, write-ahead log, old backups' pages.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.records import retention
+from app.database import Tx, cursor
+from app.lib.sealing import MasterKeys
+
+_STORE = """
+INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
+"""
+KEPT = f"""
+  FROM bundles AS b
+  JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
+  JOIN tenants AS t ON t.id = b.tenant_id
+ WHERE b.tenant_id = %s AND b.record_id = %s
+   AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
+"""
+_DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
+_READ = "SELECT b.bytes" + KEPT
+_IS_KEPT = "SELECT true" + KEPT
+_HOLD = _IS_KEPT + "FOR KEY SHARE OF b"
+
+
+def store(
+    tx: Tx,
+    master_keys: MasterKeys,
+    tenant_id: UUID,
+    record_id: UUID,
+    content: bytes,
+    digest: bytes,
+) -> None:
+    """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
+    sealed = master_keys.seal(content, identity(tenant_id, record_id))
+    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
+
+
+def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
+    """Say whether a bundle may still be read: it is there, and not due."""
+    return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
+
+
+def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
+    """Say the same, and let nobody delete the bundle before this transaction ends."""
+    return cursor(tx).execute(_HOLD, (tenant_id, record_id)).fetchone() is not None
+
+
+def read(
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID
+) -> bytes | None:
+    """Return a bundle's exact bytes; None when it is due or gone.
+
+    Raises `app.lib.sealing.CannotOpen` when what is stored is not what was.
+    """
+    row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
+    return None if row is None else master_keys.open(row[0], identity(tenant_id, record_id))
+
+
+def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
+    """Delete bundles, and by foreign keys their packs; return how many bundles there were."""
+    return cursor(session).execute(_DELETE, (tenant_id, record_ids)).rowcount
+
+
+def identity(tenant_id: UUID, record_id: UUID) -> str:
+    """Name the place of a bundle, for which it is sealed."""
+    return f"bundles/{tenant_id}/{record_id}"

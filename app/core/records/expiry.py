@@ -1,0 +1,172 @@
+"""Expiry: bundles that are due are deleted, in batches, by a durable job of their tenant.
+
+A job walks the tenant's records by age, from where something is due to what was due when it began.
+Each step looks at a bounded number of records and deletes their bundles (with their packs, and the
+words taken from them) in one short transaction. What remains: metadata, findings, the audit chain,
+the log's leaf.
+
+What was due before is watched too: a slice at each look, so that a record whose time was set back
+behind all that has expired is found within minutes among thousands, within a day among millions.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.audit import chain
+from app.core.callers import SYSTEM
+from app.core.jobs import job_queue, job_rows
+from app.core.jobs.steps import Step
+from app.core.records import bundles, retention, search_index
+from app.database import cursor
+from app.models import Job, Tenant
+
+KIND = "expire_bundles"
+# In one transaction: what takes some tens of milliseconds, and at most half a second.
+MOST_RECORDS = 5_000
+MOST_BYTES = 32 * 1024 * 1024
+
+_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+_FIRST_ID = UUID(int=0)
+
+
+class _Aged(NamedTuple):
+    """A record by its age; `size` is its bundle's with its packs', None when that is gone."""
+
+    at: datetime
+    id: UUID
+    size: int | None = None
+
+
+def tenants_with_retention(session: Session) -> Sequence[UUID]:
+    """Return every tenant whose bundles may be due, in a session that sees them all."""
+    return session.scalars(
+        select(Tenant.id)
+        .where(Tenant.bundle_retention_days.is_not(None) | Tenant.expired_through.is_not(None))
+        .order_by(Tenant.id)
+    ).all()
+
+
+def look(session: Session, tenant_id: UUID) -> Job | None:
+    """Enqueue the tenant's expiry if something is due; None when nothing is."""
+    through = retention.due_before(session, tenant_id)
+    # What the patrol finds is older than all that has come due since.
+    first = _patrol(session, tenant_id) or _first_due(session, tenant_id)
+    if first is None or through is None:
+        return None
+    return job_queue.enqueue(
+        session,
+        tenant_id,
+        kind=KIND,
+        args={"from": rfc3339(first), "through": rfc3339(through)},
+        dedupe_key="due",
+        progress={"expired": 0},
+    )
+
+
+_FIRST_DUE = f"""
+SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
+ WHERE r.tenant_id = %s AND r.created_at <= {retention.DUE_BEFORE}
+   AND r.created_at > coalesce(t.expired_through, '-infinity')
+   AND EXISTS (SELECT FROM bundles AS b WHERE b.tenant_id = r.tenant_id AND b.record_id = r.id)
+ ORDER BY r.created_at, r.id LIMIT 1
+"""
+
+
+def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
+    """Return the age of the oldest record that came due since the last expiry."""
+    row = cursor(session).execute(_FIRST_DUE, (tenant_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+_AGED = """
+SELECT r.created_at, r.id,
+       b.size + (SELECT coalesce(sum(p.size), 0)::bigint FROM evidence_packs AS p
+                  WHERE p.tenant_id = r.tenant_id AND p.record_id = r.id)
+  FROM records AS r
+  LEFT JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
+ WHERE r.tenant_id = %(tenant)s AND r.created_at <= %(through)s
+   AND (r.created_at, r.id) > (%(at)s, %(id)s)
+ ORDER BY r.created_at, r.id LIMIT %(limit)s
+"""
+_PATROLLED = "SELECT expired_through, patrolled_at, patrolled_id FROM tenants WHERE id = %s"
+_PATROL = "UPDATE tenants SET patrolled_at = %s, patrolled_id = %s WHERE id = %s"
+
+
+def _patrol(session: Session, tenant_id: UUID) -> datetime | None:
+    """Look at the next slice of what had expired; return the age of the first that has not."""
+    cur = cursor(session)
+    row = cur.execute(_PATROLLED, (tenant_id,)).fetchone()
+    if row is None or row[0] is None:
+        return None
+    through, at, identifier = row
+    found = _aged(session, tenant_id, through, _Aged(at or _LONG_AGO, identifier or _FIRST_ID))
+    full = len(found) == MOST_RECORDS
+    if full or at is not None:
+        last = found[-1][:2] if full else (None, None)
+        cur.execute(_PATROL, (*last, tenant_id))
+    return next((each.at for each in found if each.size is not None), None)
+
+
+def _aged(session: Session, tenant_id: UUID, through: datetime, after: _Aged) -> list[_Aged]:
+    wanted = {
+        "tenant": tenant_id,
+        "through": through,
+        "at": after.at,
+        "id": after.id,
+        "limit": MOST_RECORDS,
+    }
+    return [_Aged(*row) for row in cursor(session).execute(_AGED, wanted)]
+
+
+_DONE = "UPDATE tenants SET expired_through = greatest(expired_through, %s) WHERE id = %s"
+
+
+def step(session: Session, tenant_id: UUID, job: Job) -> Step:
+    """Delete the due bundles among the next records; the last step leaves the audit entry."""
+    args = job_rows.args_of(job)
+    through = datetime.fromisoformat(args["through"])
+    after = _read_cursor(job.cursor) or _Aged(datetime.fromisoformat(args["from"]), _FIRST_ID)
+    found = _aged(session, tenant_id, through, after)
+    batch = _of_bounded_size(found)
+    wanted = [each.id for each in batch if each.size is not None]
+    search_index.forget_content(session, tenant_id, wanted)
+    gone = bundles.delete(session, tenant_id, wanted)
+    progress = json.loads(job.progress or "{}")
+    progress["expired"] += gone
+    if len(batch) == MOST_RECORDS or len(batch) < len(found):
+        return Step(f"{rfc3339(batch[-1].at)}/{batch[-1].id.hex}", progress)
+    cursor(session).execute(_DONE, (through, tenant_id))
+    chain.append(
+        session,
+        tenant_id,
+        SYSTEM,
+        "bundles.expire",
+        target=("job", ids.text("job", job.id)),
+        details={"expired": progress["expired"], "through": args["through"]},
+    )
+    return Step(None, progress)
+
+
+def _of_bounded_size(found: Sequence[_Aged]) -> Sequence[_Aged]:
+    """Cut a batch where what goes comes to 32 MiB; deleting costs what storing them did."""
+    total = 0
+    for place, each in enumerate(found):
+        total += each.size or 0
+        if total > MOST_BYTES and place:
+            return found[:place]
+    return found
+
+
+def _read_cursor(text: str | None) -> _Aged | None:
+    if text is None:
+        return None
+    at, _, identifier = text.rpartition("/")
+    return _Aged(datetime.fromisoformat(at), UUID(hex=identifier))

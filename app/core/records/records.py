@@ -1,0 +1,248 @@
+"""Records: what an agent did, signed as it comes in, and committed to in the log.
+
+A record is signed between two short transactions, for that may take a while: the first says with
+what, the second stores the metadata, the bundle (its exact bytes, sealed) and a leaf that waits for
+the log; a few statements through a raw cursor, for this is a path on which agents wait. Steps and
+content live in the bundle alone, and end with it.
+"""
+
+import itertools
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, LiteralString
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import feeds, json_columns, signing_keys
+from app.core.callers import Caller
+from app.core.log import proofs
+from app.core.records import bundles, facets, retention, search_keys, storage
+from app.core.records.search_index import WordVectors
+from app.core.records.tokenizer import Lexemes, in_json, taken_apart
+from app.core.signing_keys import Purpose
+from app.database import Tx, cursor
+from app.errors import NotFound, SessionCompleted
+from app.evidence import bundle
+from app.ledger import leaves, merkle
+from app.lib.sealing import MasterKeys
+from app.lib.signing import SigningKey
+from app.models import Bundle, Record
+from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record as its author sends it: `content` is any JSON, `steps` are JSON-ready objects."""
+
+    session_id: UUID
+    kind: str
+    title: str
+    content: Any
+    occurred_at: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    steps: Sequence[bundle.Step] = ()
+
+
+# Locked where the record is stored: none comes in behind its session's completion.
+_SESSION = """
+SELECT agent_id, principal, status, clock_timestamp() FROM sessions
+ WHERE tenant_id = %s AND id = %s
+"""
+_COLUMNS = tuple(column.key for column in Record.__table__.columns)
+_INSERT = (
+    f"INSERT INTO records ({', '.join(_COLUMNS)})"
+    f" VALUES ({', '.join(f'%({name})s' for name in _COLUMNS)})"
+)
+NO_RECORD = "There is no record with this id."
+
+_LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a record is signed with: its session's agent and principal, the moment, and two keys."""
+
+    agent_id: UUID
+    principal: str
+    now: datetime
+    signing_key: SigningKey
+    lexemes: Lexemes
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A record that is ready to be stored: its row, its bundle's exact bytes, and its words."""
+
+    row: Record
+    raw: bytes
+    words: WordVectors
+
+
+def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
+    """Return what a record of this session is to be signed with; None when there is none."""
+    found = _session(tx, caller, session_id, lock="")
+    if found is None:
+        return None
+    agent_id, principal, _, now = found
+    signing_key = signing_keys.current(tx, master_keys, Purpose.BUNDLE)
+    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
+    return Draft(agent_id, principal, now, signing_key, lexemes)
+
+
+def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
+    """Write and sign a record. This takes the time it takes: let no transaction be open."""
+    row = Record(
+        tenant_id=caller.tenant_id,
+        id=ids.new(drafted.now),
+        session_id=new.session_id,
+        agent_id=drafted.agent_id,
+        principal=drafted.principal,
+        kind=new.kind,
+        title=new.title,
+        labels_json=json_columns.to_text(dict(new.labels)),
+        occurred_at=new.occurred_at or drafted.now,
+        created_at=drafted.now,
+    )
+    key = drafted.signing_key
+    raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
+    row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
+    row.key_id, row.signature = key.public.id, key.sign(raw)
+    told = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
+    contained = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
+    pairs = {**new.labels, **facets.of(row.session_id, row.agent_id, row.principal, row.kind)}
+    return Signed(row, raw, WordVectors.of(drafted.lexemes, told, contained, pairs))
+
+
+def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
+    """Yield what steps are called: themselves, and what they used and made."""
+    for step in steps:
+        yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
+
+
+def add(
+    tx: Tx, caller: Caller, settings: Settings, session_id: UUID, signed: Signed | None
+) -> dict[str, Any]:
+    """Store a signed record; return it as its GET answers it.
+
+    Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
+    caller's pin, `SessionCompleted` when that has ended, also since the record was signed, and
+    `StorageLimit` when the tenant has stored all it may.
+    """
+    stored = storage.ask(tx, caller.tenant_id)
+    found = _session(tx, caller, session_id, lock="FOR SHARE")
+    if found is None or signed is None:
+        raise NotFound("There is no session with this id.")
+    if found[2] == "completed":
+        raise SessionCompleted(
+            "This session is completed; open a new one for what the agent does next."
+        )
+    storage.require_room(stored, len(signed.raw), settings)
+    row = signed.row
+    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
+    bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
+    signed.words.store(tx, row.tenant_id, row.id)
+    leaf = leaves.Record(row.bundle_sha256).data
+    cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
+    return _json(row, index=None, expired=False)
+
+
+def _session(
+    tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
+) -> tuple[UUID, str, str, datetime] | None:
+    """Return a session's agent, principal and status, and the moment; None outside the pin."""
+    found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
+    return found if found is not None and caller.may_touch(found[0], found[1]) else None
+
+
+def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
+    """Return one record; raises `NotFound` when there is none that the caller may see."""
+    found = session.scalars(
+        select(Record).where(*feeds.visible(Record, caller), Record.id == record_id)
+    ).one_or_none()
+    if found is None:
+        raise NotFound(NO_RECORD)
+    return found
+
+
+def shared(session: Session, tenant_id: UUID, record_id: UUID) -> Record:
+    """Return a record whose reader needs no key; `NotFound` when the tenant has none such."""
+    found = session.get(Record, (tenant_id, record_id))
+    if found is None:
+        raise NotFound(NO_RECORD)
+    return found
+
+
+def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return records of one tenant as their GET answers them: metadata and never content."""
+    if not rows:
+        return []
+    indexes = log_indexes(session, [row.bundle_sha256 for row in rows])
+    kept = _kept(session, rows)
+    return [
+        _json(row, index=indexes.get(row.bundle_sha256), expired=row.id not in kept) for row in rows
+    ]
+
+
+def log_indexes(session: Session, digests: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the place in the published log of each bundle (by its SHA-256) that has one."""
+    by_hash = {leaf_hash(digest): digest for digest in digests}
+    found = proofs.indexes(session, list(by_hash))
+    return {by_hash[each]: index for each, index in found.items()}
+
+
+def leaf_hash(digest: bytes) -> bytes:
+    """Return the hash of the leaf that commits to a bundle, by its SHA-256."""
+    return merkle.leaf_hash(leaves.Record(digest).data)
+
+
+def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
+    """Return which of the records still have a bundle that may be read."""
+    tenant_id = rows[0].tenant_id
+    due = retention.due_before(session, tenant_id)
+    young = [row.id for row in rows if due is None or row.created_at > due]
+    return set(
+        session.scalars(
+            select(Bundle.record_id).where(
+                Bundle.tenant_id == tenant_id, Bundle.record_id.in_(young)
+            )
+        )
+    )
+
+
+def _facts(row: Record) -> bundle.Record:
+    """Return what a record's bundle says of it."""
+    return {
+        "id": ids.text("rec", row.id),
+        "tenant_id": ids.text("ten", row.tenant_id),
+        "session_id": ids.text("ses", row.session_id),
+        "agent_id": ids.text("agt", row.agent_id),
+        "principal": row.principal,
+        "kind": row.kind,
+        "title": row.title,
+        "labels": json.loads(row.labels_json),
+        "occurred_at": rfc3339(row.occurred_at),
+        "created_at": rfc3339(row.created_at),
+    }
+
+
+def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
+    """Return a record as its GET answers it; `index` is its place in the published log."""
+    return {
+        **{name: value for name, value in _facts(row).items() if name != "tenant_id"},
+        "bundle": {
+            "sha256": row.bundle_sha256.hex(),
+            "size": row.bundle_size,
+            "key_id": row.key_id,
+            "signature": b64encode(row.signature).decode(),
+            "expired": expired,
+        },
+        "log": {"status": "pending" if index is None else "integrated", "index": index},
+    }

@@ -1,0 +1,138 @@
+"""Finding records: a feed with filters, or a search for words.
+
+A search has two ranks: records whose title, kind or labels have all the words, then those that have
+them only with their content; newest first in each. So a page is a walk along an index, its cost
+does not grow with what is found, and a cursor stays right while records come and expire. A bundle
+that is due is not found by its content any more, whether or not the expiry has run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, cast
+from sqlalchemy.dialects.postgresql import TSQUERY
+from sqlalchemy.orm import Session
+
+from app.core import feeds
+from app.core.callers import Caller
+from app.core.records import facets, retention, search_keys
+from app.errors import FieldError, Invalid
+from app.lib.sealing import MasterKeys
+from app.models import BundleWords, Record, RecordWords
+
+_RANK_BITS = 128
+_IN_METADATA, _IN_CONTENT = 0, 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a record stands in what was found: its rank, then its age."""
+
+    rank: int
+    id: UUID
+
+    @classmethod
+    def read(cls, position: int) -> "Place":
+        """Read a place from the number that `number` gave it."""
+        return cls(position >> _RANK_BITS, UUID(int=position & (1 << _RANK_BITS) - 1))
+
+    @property
+    def number(self) -> int:
+        """Return the place as one number, for a cursor."""
+        return self.rank << _RANK_BITS | self.id.int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record that was found, and where it stands."""
+
+    record: Record
+    place: Place
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is asked: words as typed (None: no search, a feed), label pairs, and other filters."""
+
+    typed: str | None
+    labels: Sequence[tuple[str, str]]
+    filters: Mapping[str, object]
+
+
+def rows(
+    session: Session,
+    caller: Caller,
+    master_keys: MasterKeys,
+    asked: Search,
+    after: int | None,
+    limit: int,
+) -> list[Found]:
+    """Return one page of the records that the caller may see, after the place `after`.
+
+    Raises `Invalid` when there are words asked for and none among them.
+    """
+    place = None if after is None else Place.read(after)
+    if asked.typed is None and not asked.labels:
+        return _page(session, caller, asked, (), place, limit, _IN_METADATA)
+    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
+    pairs = lexemes.pairs_query([*asked.labels, *facets.asked(caller, asked.filters)])
+    if asked.typed is None:
+        with_pairs = [_matches(RecordWords, pairs)]
+        return _page(session, caller, asked, with_pairs, place, limit, _IN_METADATA)
+    words = lexemes.query(asked.typed)
+    if words is None:
+        raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
+    found: list[Found] = []
+    if place is None or place.rank == _IN_METADATA:
+        told = [_matches(RecordWords, words, pairs)]
+        found = _page(session, caller, asked, told, place, limit, _IN_METADATA)
+        place = None
+    if len(found) < limit:
+        contained = _only_in_content(session, caller, words, pairs)
+        found += _page(session, caller, asked, contained, place, limit - len(found), _IN_CONTENT)
+    return found
+
+
+def _page(
+    session: Session,
+    caller: Caller,
+    asked: Search,
+    conditions: Sequence[ColumnElement[bool]],
+    place: Place | None,
+    limit: int,
+    rank: int,
+) -> list[Found]:
+    before = None if place is None else place.id
+    query: Select[Any] = feeds.newest(Record, caller, asked.filters, before, limit)
+    if conditions:
+        query = _beside(query, RecordWords, caller)
+    if rank == _IN_CONTENT:
+        query = _beside(query, BundleWords, caller)
+    return [
+        Found(row, Place(rank, row.id)) for row in session.scalars(query.where(*conditions)).all()
+    ]
+
+
+def _beside(
+    query: Select[Any], table: type[RecordWords] | type[BundleWords], caller: Caller
+) -> Select[Any]:
+    """Join a record's words, so that PostgreSQL may begin with either side."""
+    return query.join(table, (table.tenant_id == caller.tenant_id) & (table.record_id == Record.id))
+
+
+def _only_in_content(
+    session: Session, caller: Caller, words: str, pairs: str | None
+) -> list[ColumnElement[bool]]:
+    conditions = [_matches(BundleWords, words, pairs), ~_matches(RecordWords, words)]
+    due = retention.due_before(session, caller.tenant_id)
+    return conditions if due is None else [*conditions, Record.created_at > due]
+
+
+def _matches(
+    table: type[RecordWords] | type[BundleWords], *queries: str | None
+) -> ColumnElement[bool]:
+    """Return the condition that every query holds; None is one that asks for nothing."""
+    everything = " & ".join(f"({query})" for query in queries if query is not None)
+    return table.words.bool_op("@@")(cast(everything, TSQUERY))

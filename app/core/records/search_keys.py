@@ -1,0 +1,40 @@
+"""Each tenant's search key: made when its first record comes, sealed, and never changed."""
+
+import secrets
+from functools import lru_cache
+from uuid import UUID
+
+from app.core.records.tokenizer import Lexemes
+from app.database import Tx, cursor
+from app.lib.sealing import MasterKeys
+
+_FIND = "SELECT sealed_search_key FROM tenants WHERE id = %s"
+_MAKE = "UPDATE tenants SET sealed_search_key = %s WHERE id = %s AND sealed_search_key IS NULL"
+
+
+def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
+    """Return what turns the tenant's words into lexemes."""
+    cur = cursor(tx)
+    sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
+    if sealed is None:
+        # Of two at once the second waits for the first's row, and then finds its key there.
+        fresh = master_keys.seal(secrets.token_bytes(32), identity(tenant_id))
+        cur.execute(_MAKE, (fresh, tenant_id))
+        sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
+    if sealed is None:
+        raise LookupError(f"tenant {tenant_id} has no row")
+    return _opened(master_keys, tenant_id, sealed)
+
+
+@lru_cache(maxsize=4096)
+def _opened(master_keys: MasterKeys, tenant_id: UUID, sealed: bytes) -> Lexemes:
+    return Lexemes(master_keys.open(sealed, identity(tenant_id)))
+
+
+def _read(row: tuple[bytes | None] | None) -> bytes | None:
+    return None if row is None else row[0]
+
+
+def identity(tenant_id: UUID) -> str:
+    """Name the place of a search key, for which it is sealed."""
+    return f"tenants/{tenant_id}/search_key"

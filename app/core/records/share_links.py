@@ -1,0 +1,162 @@
+"""Share links: whoever holds one may read one record, with all its exports, until it ends.
+
+The token is shown once, in the link's URL, and kept as SHA-256; lists and the audit chain name a
+link by its id.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.audit import chain
+from app.core.callers import Caller
+from app.core.records import records
+from app.database import database_now
+from app.errors import NotFound, TooManyShareLinks
+from app.lib import share_tokens
+from app.models import Record, ShareLink
+
+MAX_ACTIVE = 100
+"""Links of one record that may be active at a time."""
+
+
+def mint(
+    session: Session, caller: Caller, record_id: UUID | None, lifetime: timedelta, base_url: str
+) -> dict[str, Any]:
+    """Make a link and return it as lists show it, with its `url`, this once.
+
+    Raises `NotFound` when there is no such record that the caller may see, and `TooManyShareLinks`
+    when the record has enough of them.
+    """
+    record = records.find(session, caller, record_id)
+    _require_room(session, record)
+    now = database_now(session)
+    token = share_tokens.new()
+    row = ShareLink(
+        tenant_id=caller.tenant_id,
+        id=ids.new(now),
+        record_id=record.id,
+        digest=share_tokens.digest(token),
+        created_at=now,
+        created_by=caller.key_id,
+        expires_at=now + lifetime,
+        opened=0,
+    )
+    session.add(row)
+    session.flush()
+    made = represent(row, now)
+    _record(session, caller, "share_link.create", row, {"expires_at": made["expires_at"]})
+    return {**made, "url": url(base_url, token)}
+
+
+def url(base_url: str, token: str) -> str:
+    """Return the address of the page that a token opens."""
+    return f"{base_url}/s/{token}"
+
+
+def rows(
+    session: Session, caller: Caller, record_id: UUID | None, before: UUID | None, limit: int
+) -> Sequence[ShareLink]:
+    """Return a record's links, newest first, from those made before `before`.
+
+    Raises `NotFound` when there is no such record that the caller may see.
+    """
+    record = records.find(session, caller, record_id)
+    query = (
+        select(ShareLink)
+        .where(ShareLink.tenant_id == caller.tenant_id, ShareLink.record_id == record.id)
+        .order_by(ShareLink.id.desc())
+        .limit(limit)
+    )
+    if before is not None:
+        query = query.where(ShareLink.id < before)
+    return session.scalars(query).all()
+
+
+def revoke(
+    session: Session, caller: Caller, record_id: UUID | None, share_link_id: UUID | None
+) -> None:
+    """End a link, at once and for good; one that was revoked before stays as it is.
+
+    Raises `NotFound` when the caller may see no such record, or that record has no such link.
+    """
+    record = records.find(session, caller, record_id)
+    row = session.scalar(
+        select(ShareLink)
+        .where(
+            ShareLink.tenant_id == caller.tenant_id,
+            ShareLink.id == share_link_id,
+            ShareLink.record_id == record.id,
+        )
+        .with_for_update(key_share=True)
+    )
+    if row is None:
+        raise NotFound("This record has no share link with this id.")
+    if row.revoked_at is not None:
+        return
+    row.revoked_at = database_now(session)
+    session.flush()
+    _record(session, caller, "share_link.revoke", row)
+
+
+def represent(row: ShareLink, now: datetime) -> dict[str, Any]:
+    """Return a link as its owner sees it, at the database's `now`; never its token."""
+    return {
+        "id": ids.text("shr", row.id),
+        "record_id": ids.text("rec", row.record_id),
+        "expires_in_seconds": (row.expires_at - row.created_at) // timedelta(seconds=1),
+        "expires_at": rfc3339(row.expires_at),
+        "active": row.revoked_at is None and row.expires_at > now,
+        "created_at": rfc3339(row.created_at),
+        "created_by": ids.text("key", row.created_by),
+        "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
+        "opened": row.opened,
+        "last_opened_at": row.last_opened_at and rfc3339(row.last_opened_at),
+    }
+
+
+def _require_room(session: Session, record: Record) -> None:
+    # Of two at once the second waits here, and then counts the first's link too.
+    session.execute(
+        select(Record.id)
+        .where(Record.tenant_id == record.tenant_id, Record.id == record.id)
+        .with_for_update(key_share=True)
+    )
+    active = session.scalar(
+        select(func.count())
+        .select_from(ShareLink)
+        .where(
+            ShareLink.tenant_id == record.tenant_id,
+            ShareLink.record_id == record.id,
+            ShareLink.revoked_at.is_(None),
+            ShareLink.expires_at > func.clock_timestamp(),
+        )
+    )
+    if active is not None and active >= MAX_ACTIVE:
+        raise TooManyShareLinks(
+            f"This record has {MAX_ACTIVE} active share links; revoke one that nobody needs."
+        )
+
+
+def _record(
+    session: Session,
+    caller: Caller,
+    action: str,
+    row: ShareLink,
+    details: dict[str, Any] | None = None,
+) -> None:
+    chain.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        action,
+        target=("share_link", ids.text("shr", row.id)),
+        details={"record_id": ids.text("rec", row.record_id), **(details or {})},
+        request_id=caller.request_id,
+    )

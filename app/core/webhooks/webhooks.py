@@ -1,0 +1,365 @@
+"""Webhooks: where a tenant wants its events sent, what may be changed about it, and how it fares.
+
+A webhook is two rows. The cold one is what people set; the hot one is its lane, which workers lock.
+Whoever changes either holds the lane's lock first, so a change and a worker never wait for each
+other in a circle. Deleting is soft: the history of what was sent stays readable.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from sqlalchemy import Select, and_, func, select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core import wakeups
+from app.core.audit import chain
+from app.core.callers import Caller, Role
+from app.core.delivery import cancelling
+from app.core.delivery.lanes import lane_slots, lanes
+from app.core.webhooks import webhook_secrets
+from app.core.webhooks.webhook_secrets import Secret
+from app.database import cursor, database_now
+from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
+from app.lib import webhook_signing
+from app.lib.addresses import BadURL, check_url
+from app.models import Lane, LaneSlot, Tenant, Webhook
+from app.settings import Settings
+
+MOST_WEBHOOKS = 100
+DEFAULT_MAX_IN_FLIGHT = 4
+# Each secret in force adds 120 bytes of signature headers to every delivery.
+MOST_SECRETS = 20
+DISABLED_BY_REQUEST = "requested"
+
+
+class Status(enum.StrEnum):
+    """Whether a webhook is sent anything."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A webhook with its lane, as both were at the database's `now`, and how many POSTs are out."""
+
+    webhook: Webhook
+    lane: Lane
+    now: datetime
+    in_flight: int
+
+    @property
+    def id(self) -> UUID:
+        """The webhook's id."""
+        return self.webhook.id
+
+
+def create(
+    session: Session, caller: Caller, settings: Settings, wanted: Mapping[str, Any]
+) -> tuple[Watched, str]:
+    """Make a webhook with its lane; return it and the text of its secret, which is not shown again.
+
+    `wanted` has `url` and may have `event_types`, `description` and `max_in_flight`. Raises
+    `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has 100.
+    """
+    _check_url(wanted["url"], settings)
+    _check_room(session, caller.tenant_id)
+    webhook_id, secret = ids.new(), webhook_signing.new_secret()
+    sealed = webhook_secrets.seal(
+        settings.master_keys, caller.tenant_id, webhook_id, [Secret(secret)]
+    )
+    fields = {"event_types": None, "description": None, "max_in_flight": DEFAULT_MAX_IN_FLIGHT}
+    webhook = Webhook(
+        tenant_id=caller.tenant_id,
+        id=webhook_id,
+        status=Status.ENABLED.value,
+        sealed_secrets=sealed,
+        **(fields | dict(wanted)),
+    )
+    session.add(webhook)
+    session.flush()
+    session.add(Lane(tenant_id=caller.tenant_id, webhook_id=webhook_id))
+    session.flush()
+    lane_slots.provide(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
+    _audit(session, caller, webhook, "create", {"event_types": webhook.event_types})
+    return find(session, caller, webhook_id), secret
+
+
+def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[Watched]:
+    """Return up to `limit` webhooks, newest first, older than `before`."""
+    wanted = _live(caller.tenant_id).order_by(Webhook.id.desc()).limit(limit)
+    if before is not None:
+        wanted = wanted.where(Webhook.id < before)
+    return [Watched(*row) for row in session.execute(wanted)]
+
+
+def find(session: Session, caller: Caller, webhook_id: UUID | None) -> Watched:
+    """Return one webhook; raises `NotFound` when there is none, or it was deleted."""
+    row = session.execute(_live(caller.tenant_id).where(Webhook.id == webhook_id)).one_or_none()
+    if row is None:
+        raise _not_found()
+    return Watched(*row)
+
+
+def require_history(session: Session, caller: Caller, webhook_id: UUID | None) -> UUID:
+    """Return the id of a webhook whose history may be read, deleted or not; raises `NotFound`."""
+    found = session.scalar(
+        select(Webhook.id).where(Webhook.tenant_id == caller.tenant_id, Webhook.id == webhook_id)
+    )
+    if found is None:
+        raise _not_found()
+    return found
+
+
+def lock(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> Webhook:
+    """Return a webhook whose lane stays locked until the commit; raises `NotFound`."""
+    # Two statements: a joined row would be as it was before the wait for the lock.
+    if webhook_id is not None:
+        lanes.lock(session, tenant_id, webhook_id)
+    webhook = session.scalars(
+        select(Webhook)
+        .where(
+            Webhook.tenant_id == tenant_id,
+            Webhook.id == webhook_id,
+            Webhook.deleted_at.is_(None),
+        )
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+    if webhook is None:
+        raise _not_found()
+    return webhook
+
+
+def require_enabled(webhook: Webhook) -> None:
+    """Raise `WebhookDisabled` unless the webhook may be sent to."""
+    if webhook.status != Status.ENABLED:
+        raise WebhookDisabled(
+            "This webhook is disabled and is sent nothing. "
+            'Enable it first: PATCH it with {"status": "enabled"}.'
+        )
+
+
+def change(
+    session: Session,
+    caller: Caller,
+    settings: Settings,
+    webhook_id: UUID | None,
+    wanted: Mapping[str, Any],
+) -> Watched:
+    """Set what `wanted` names and leave the rest; what changes nothing leaves no audit entry.
+
+    Disabling cancels what was waiting; enabling, or another URL, starts with a clean record. Raises
+    `NotFound`, and `Invalid` for a URL that cannot be sent to.
+    """
+    webhook = lock(session, caller.tenant_id, webhook_id)
+    if "url" in wanted:
+        _check_url(wanted["url"], settings)
+    changed = sorted(name for name, value in wanted.items() if value != getattr(webhook, name))
+    for name in changed:
+        setattr(webhook, name, wanted[name])
+    if changed:
+        webhook.updated_at = func.clock_timestamp()
+        _follow(session, caller, webhook, changed)
+    return find(session, caller, webhook.id)
+
+
+def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
+    """Delete a webhook and cancel what was waiting; raises `NotFound`. Its history stays."""
+    webhook = lock(session, caller.tenant_id, webhook_id)
+    webhook.deleted_at = func.clock_timestamp()
+    session.flush()
+    cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
+    _audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
+
+
+def rotate_secret(
+    session: Session,
+    caller: Caller,
+    settings: Settings,
+    webhook_id: UUID | None,
+    overlap: timedelta,
+) -> tuple[Watched, str]:
+    """Give a webhook a new secret and return it; the older ones sign beside it for the overlap.
+
+    Raises `NotFound`, and `Conflict` when too many older secrets are still in force.
+    """
+    webhook = lock(session, caller.tenant_id, webhook_id)
+    now = database_now(session)
+    in_force = webhook_secrets.open_sealed(
+        settings.master_keys, webhook.sealed_secrets, caller.tenant_id, webhook.id, now
+    )
+    fresh = webhook_signing.new_secret()
+    secrets = webhook_secrets.rotate(in_force, fresh, now, overlap)
+    if len(secrets) > MOST_SECRETS:
+        raise Conflict(
+            f"{len(in_force)} secrets of this webhook still sign. Wait until one of them ends, or "
+            "end them all by rotating with overlap_seconds 0."
+        )
+    webhook.sealed_secrets = webhook_secrets.seal(
+        settings.master_keys, caller.tenant_id, webhook.id, secrets
+    )
+    webhook.updated_at = func.clock_timestamp()
+    session.flush()
+    details = {"overlap_seconds": int(overlap.total_seconds()), "secrets_in_force": len(secrets)}
+    _audit(session, caller, webhook, "rotate_secret", details)
+    return find(session, caller, webhook.id), fresh
+
+
+def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
+    """Return a webhook as its GET answers it: never its secret.
+
+    A URL's path and query often are one (incoming webhooks of chat services), so whoever may only
+    read sees the host.
+    """
+    webhook = watched.webhook
+    return {
+        "id": ids.text("whk", webhook.id),
+        "url": webhook.url if caller.role.allows(Role.WRITE) else _masked(webhook.url),
+        "event_types": webhook.event_types,
+        "description": webhook.description,
+        "max_in_flight": webhook.max_in_flight,
+        "status": webhook.status,
+        "disabled_reason": webhook.disabled_reason,
+        "health": _health(watched),
+        "created_at": rfc3339(webhook.created_at),
+        "updated_at": rfc3339(webhook.updated_at),
+    }
+
+
+def _masked(url: str) -> str:
+    parts = urlsplit(url)
+    hidden = parts.path not in ("", "/") or parts.query
+    return f"{parts.scheme}://{parts.netloc}/***" if hidden else url
+
+
+def _health(watched: Watched) -> dict[str, Any]:
+    lane = watched.lane
+    paused = lane.paused_until is not None and lane.paused_until > watched.now
+    return {
+        "consecutive_failures": lane.consecutive_failures,
+        "paused_until": rfc3339(lane.paused_until) if paused and lane.paused_until else None,
+        "failing_since": rfc3339(lane.failing_since) if lane.failing_since else None,
+        "last_success_at": rfc3339(lane.last_success_at) if lane.last_success_at else None,
+        "slow": lane.slow_at is not None,
+        "concurrency": {
+            "now": watched.in_flight,
+            "allowed": min(lane.concurrency, watched.webhook.max_in_flight),
+        },
+    }
+
+
+def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
+    same = and_(Lane.tenant_id == Webhook.tenant_id, Lane.webhook_id == Webhook.id)
+    in_flight = (
+        select(func.count())
+        .where(
+            LaneSlot.tenant_id == Webhook.tenant_id,
+            LaneSlot.webhook_id == Webhook.id,
+            LaneSlot.lease_until > func.clock_timestamp(),
+        )
+        .scalar_subquery()
+    )
+    return (
+        select(Webhook, Lane, func.clock_timestamp(), in_flight)
+        .join(Lane, same)
+        .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
+        # Lanes are also changed by statements that the session does not see.
+        .execution_options(populate_existing=True)
+    )
+
+
+def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[str]) -> None:
+    """Do what the changed fields ask for, and say in the audit chain what was done."""
+    if "status" in changed:
+        webhook.disabled_reason = None if webhook.status == Status.ENABLED else DISABLED_BY_REQUEST
+    session.flush()
+    if "max_in_flight" in changed:
+        lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
+    enabled = "status" in changed and webhook.status == Status.ENABLED
+    if enabled:
+        cancelling.cancel_all(session, caller.tenant_id, webhook.id)
+    if enabled or "url" in changed:
+        _start_anew(session, webhook, other_receiver="url" in changed)
+    fields = [name for name in changed if name != "status"]
+    if fields:
+        _audit(session, caller, webhook, "update", {"changed": fields})
+    if "status" in changed:
+        _switch(session, caller, webhook)
+
+
+def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
+    if webhook.status == Status.ENABLED:
+        _audit(session, caller, webhook, "enable", {})
+    else:
+        cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
+        _audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
+
+
+_START_ANEW = """
+UPDATE lanes
+   SET paused_until = NULL, pause_level = 0, consecutive_failures = 0, failing_since = NULL,
+       last_failures = DEFAULT, warned_at = NULL, slow_at = NULL,
+       concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
+       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
+       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
+       receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
+       last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
+    """Forget the failures of before; of another receiver, nothing is known at all.
+
+    What waits because of the old one comes forward.
+    """
+    wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
+    cursor(session).execute(_START_ANEW, wanted)
+    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
+        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
+
+
+def _check_url(url: str, settings: Settings) -> None:
+    try:
+        check_url(url, settings.webhook_allowed_networks)
+    except BadURL as error:
+        raise Invalid(FieldError("/url", error.detail)) from None
+
+
+def _check_room(session: Session, tenant_id: UUID) -> None:
+    """Refuse the 101st webhook. The tenant's row is locked: two at once are not both the 100th."""
+    session.execute(select(Tenant.id).where(Tenant.id == tenant_id).with_for_update(key_share=True))
+    live = session.scalar(
+        select(func.count()).where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
+    )
+    if live is not None and live >= MOST_WEBHOOKS:
+        raise TooManyWebhooks(
+            f"This tenant has {MOST_WEBHOOKS} webhooks, which is the most. Delete one first."
+        )
+
+
+def _audit(
+    session: Session, caller: Caller, webhook: Webhook, verb: str, details: Mapping[str, Any]
+) -> None:
+    """Append `webhook.<verb>`. Of the URL it names scheme and host: its path may hold a token."""
+    parts = urlsplit(webhook.url)
+    chain.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        f"webhook.{verb}",
+        target=("webhook", ids.text("whk", webhook.id)),
+        details={"origin": f"{parts.scheme}://{parts.netloc}", **details},
+        request_id=caller.request_id,
+    )
+
+
+def _not_found() -> NotFound:
+    return NotFound("There is no webhook with this id.")
