@@ -1,10 +1,10 @@
 """The counters of the whole stack: what all its processes have counted, added up in PostgreSQL.
 
-Each process counts in memory (`app/lib/tally.py`), and every five seconds adds what is new to the
-table `counters`, in one statement; a process that has nothing new writes nothing. So a scrape of
-any web process shows the same figures, of every process on every host, each counted once. A process
-that is killed takes at most its last five seconds with it: what it had added stays, and no figure
-ever goes back, whoever answers the scrape.
+Each process counts in memory (`app/lib/metric_registry.py`), and every five seconds adds what is
+new to the table `counters`, in one statement; a process that has nothing new writes nothing. So a
+scrape of any web process shows the same figures, of every process on every host, each counted once.
+A process that is killed takes at most its last five seconds with it: what it had added stays, and
+no figure ever goes back, whoever answers the scrape.
 
 Why here and not in Redis, beside the signs of life: Redis may be emptied at any moment, and then
 every figure would begin anew or, kept by process, vanish with the dead. Nor are figures kept for
@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from app.database import Database, cursor
 from app.lib import canonical_json
-from app.lib.tally import Figure, Tally
+from app.lib.metric_registry import Figure, Tally
 from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Unavailable
 from app.queue import Bell
-from app.ringer import Ringer
+from app.wakeup_batcher import Ringer
 
 _Row = TypeVar("_Row")
 

@@ -6,7 +6,7 @@ and dashboards are built on: add, never rename. docs/operations.md says what to 
 
 from typing import Final
 
-from app.lib.tally import Counter, Histogram
+from app.lib.metric_registry import Counter, Histogram
 
 _KINDS = ("event", "replay", "test")
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15)

@@ -24,7 +24,7 @@ from redis.retry import Retry
 
 from app import heartbeats, metrics
 from app.lib.breaker import Breaker
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
 
 _log = structlog.get_logger(__name__)
 

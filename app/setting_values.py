@@ -12,10 +12,10 @@ from cryptography.x509 import Certificate
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
-from app.lib import api_keys, timestamps
-from app.lib import mailbox as mailboxes
-from app.lib.addresses import EVERYWHERE, BadURL, Network, check_url
+from app.lib.crypto import api_keys, timestamps
 from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
+from app.lib.mail import mailbox as mailboxes
+from app.lib.outbound.addresses import EVERYWHERE, BadURL, Network, check_url
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",

@@ -19,10 +19,10 @@ from cryptography.x509 import Certificate
 from app import setting_values as values
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded
-from app.lib.addresses import Network
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.mail.smtp_url import MailServer
+from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
-from app.lib.sealing import MasterKeys
-from app.lib.smtp_url import MailServer
 
 VERSION = "0.1.0"
 

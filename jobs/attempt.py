@@ -10,8 +10,8 @@ from app.core.delivery import claims, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
 from app.lib import canonical_json
-from app.lib.outbound import Answer
-from app.lib.webhook_signing import Signer
+from app.lib.crypto.webhook_signing import Signer
+from app.lib.outbound.client import Answer
 from app.settings import VERSION
 from jobs import attempt_notes
 from jobs.runtime import Runtime

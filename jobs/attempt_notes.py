@@ -8,8 +8,8 @@ from app import ids, metrics
 from app.clock import rfc3339
 from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
-from app.lib.outbound import Answer
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
+from app.lib.outbound.client import Answer
 from jobs.turn import Turn
 
 _log = structlog.get_logger("attempt")

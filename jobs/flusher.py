@@ -23,7 +23,7 @@ from app.core.delivery.lanes.lane_changes import LaneKey
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.database import Database
 from app.errors import Unavailable
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings
 from jobs.middleware import kind

@@ -21,8 +21,8 @@ from app.core.delivery.outcomes import Outcome
 from app.core.webhooks import webhook_secrets
 from app.database import Tx
 from app.errors import Unavailable
-from app.lib.outbound import DEADLINE_SECONDS
-from app.lib.webhook_signing import Signer
+from app.lib.crypto.webhook_signing import Signer
+from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.attempt import Sender
 from jobs.batch import Batch
 from jobs.bulkhead import Place

@@ -16,7 +16,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from app import heartbeats, metrics
 from app.errors import Unavailable
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
 
 _log = structlog.get_logger(__name__)
 

@@ -14,12 +14,12 @@ from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
-from app.lib.addresses import EVERYWHERE
-from app.lib.mail import Mailer, Outbox
-from app.lib.outbound import Outbound
-from app.lib.smtp import Smtp
-from app.lib.tally import Tally
-from app.lib.watchdog import Watchdog
+from app.lib.mail.mailer import Mailer, Outbox
+from app.lib.mail.smtp import Smtp
+from app.lib.metric_registry import Tally
+from app.lib.outbound.addresses import EVERYWHERE
+from app.lib.outbound.client import Outbound
+from app.lib.outbound.watchdog import Watchdog
 from app.queue import Bell
 from app.settings import Settings
 from jobs.bulkhead import Bulkhead

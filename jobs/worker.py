@@ -9,7 +9,7 @@ import sys
 import dramatiq
 
 from app import logs
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
 from app.settings import SettingError, load
 from jobs import actors, runtime
 from jobs.broker import BellBroker

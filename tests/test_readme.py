@@ -18,11 +18,11 @@ import pytest
 from werkzeug.exceptions import MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
-from app import manage
 from app.api.services import EXTENSION
 from app.dev.stack import ROOT
-from app.lib.sealing import MasterKeys
-from app.lib.webhook_signing import Signer, new_secret
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.webhook_signing import Signer, new_secret
+from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
@@ -165,7 +165,7 @@ def test_every_operators_command_named_exists(
 ) -> None:
     for words in re.findall(r"python -m app\.manage ([a-z][a-z -]*[a-z])", code(page)):
         with pytest.raises(SystemExit) as ended:
-            manage.main([*words.split(), "--help"])
+            commands.main([*words.split(), "--help"])
         assert ended.value.code == 0, words
     capsys.readouterr()
 

@@ -17,7 +17,7 @@ from marshmallow import fields as plain
 from app import ids
 from app.api.fields import Items, Strict
 from app.evidence import pack
-from app.lib import share_tokens
+from app.lib.crypto import share_tokens
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"

@@ -34,7 +34,7 @@ from app.core.packs.store import Stored, Vanished
 from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable
-from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
 
 blp = Blueprint(

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from app.core.gauges import Gauges
-from app.lib.tally import Counter, Histogram
+from app.lib.metric_registry import Counter, Histogram
 from app.metrics import COUNTERS, HISTOGRAMS
 
 # A figure's rows: the values of its labels, and how much.

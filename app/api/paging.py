@@ -19,7 +19,7 @@ from app.api.auth import caller
 from app.api.fields import QueryInteger, Schema, Text
 from app.api.services import services
 from app.errors import FieldError, Invalid
-from app.lib.sealing import CannotOpen
+from app.lib.crypto.sealing import CannotOpen
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200

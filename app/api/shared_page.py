@@ -27,7 +27,7 @@ from app.core.records import bundles, public_access, records
 from app.core.records.public_access import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
-from app.lib.visible import visible
+from app.lib.text_sanitizer import visible
 from app.models import Record
 
 blp = Blueprint(

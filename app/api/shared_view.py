@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from app.evidence.bundle import Bundle, Step
-from app.lib.visible import visible
+from app.lib.text_sanitizer import visible
 
 MOST_STEPS = 200
 MOST_EVENTS = 20

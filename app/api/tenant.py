@@ -13,7 +13,7 @@ from app.api.parsing import Blueprint
 from app.api.transactions import transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.lib import mailbox
+from app.lib.mail import mailbox
 
 blp = Blueprint(
     "tenant", __name__, url_prefix="/v1/tenant", description="What a tenant's owner decides."

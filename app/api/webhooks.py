@@ -21,7 +21,7 @@ from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, Status, Watched
-from app.lib.addresses import MAX_URL_LENGTH
+from app.lib.outbound.addresses import MAX_URL_LENGTH
 
 blp = Blueprint(
     "webhooks", __name__, url_prefix="/v1/webhooks", description="Where events are sent."

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.core.callers import Caller
 from app.database import Tx, cursor
 from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 _LOCK = "SELECT pg_try_advisory_xact_lock(%s)"
 _FIND = """

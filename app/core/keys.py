@@ -26,7 +26,7 @@ from app.errors import (
     Unauthenticated,
     WiderThanPin,
 )
-from app.lib import api_keys
+from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
 
 _LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"

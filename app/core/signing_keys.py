@@ -22,8 +22,8 @@ from app.clock import rfc3339
 from app.core.audit import chain
 from app.database import Tx, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, NotFound
-from app.lib.sealing import MasterKeys
-from app.lib.signing import PublicKey, SigningKey
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing import PublicKey, SigningKey
 from app.models import SigningKey as SigningKeyRow
 
 # Any number does, as long as nobody else uses it for another lock in this database.

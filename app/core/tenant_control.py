@@ -20,7 +20,7 @@ from app.core.audit import chain
 from app.core.callers import Role
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, NotFound
-from app.lib import api_keys
+from app.lib.crypto import api_keys
 from app.models import ApiKey, Tenant
 
 _Result = TypeVar("_Result")

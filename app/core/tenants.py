@@ -9,8 +9,8 @@ from app import ids
 from app.core.audit import chain, chain_identity
 from app.core.callers import OPERATOR, Role
 from app.database import Database
-from app.lib import api_keys
-from app.lib.sealing import MasterKeys
+from app.lib.crypto import api_keys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import ApiKey, Tenant
 
 ROOT_KEY_NAME = "root"

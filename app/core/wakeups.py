@@ -5,7 +5,7 @@ from uuid import UUID
 
 from app.database import Tx, after_commit
 from app.queue import Bell
-from app.ringer import Ringer
+from app.wakeup_batcher import Ringer
 
 
 def ring_lanes(tx: Tx, lanes: Iterable[tuple[UUID, UUID]]) -> None:

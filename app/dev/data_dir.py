@@ -8,8 +8,8 @@ from typing import Self
 
 from app.dev import env_file, locks
 from app.dev.refusal import CannotStart
-from app.lib import api_keys
-from app.lib.sealing import MasterKeys
+from app.lib.crypto import api_keys
+from app.lib.crypto.sealing import MasterKeys
 
 # How long what is left of a killed run may take to go.
 _DYING_SECONDS = 2.0

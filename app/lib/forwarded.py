@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from types import MappingProxyType
 
-from app.lib.addresses import Address, Network, is_within
+from app.lib.outbound.addresses import Address, Network, is_within
 
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"
 

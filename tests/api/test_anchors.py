@@ -15,7 +15,7 @@ from app.core.log.sequencer import Keeper
 from app.database import Database, database_now
 from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from tests.support.anchoring import anchor_heads, put_line, put_stamp
 from tests.support.api import Api, FreshTenant, serving

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 from app import ids
 from app.core.verification.result_cache import Question, seal
 from app.lib import canonical_json
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from jobs.run_job import work_on
 from jobs.runtime import Runtime

@@ -18,7 +18,7 @@ from app.core.jobs import job_rows
 from app.core.packs import building, choosing, store
 from app.core.packs import requests as pack_requests
 from app.evidence import pack
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.api import Answer, Api
 from tests.support.faults import until

@@ -16,7 +16,7 @@ from app.core import keys
 from app.core.callers import Caller, Role
 from app.database import Database
 from app.errors import Unauthenticated
-from app.lib import api_keys
+from app.lib.crypto import api_keys
 from tests.support.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]

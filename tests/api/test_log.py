@@ -19,7 +19,7 @@ from app.core.log.recovery import succession
 from app.core.log.sequencer import Keeper
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
-from app.lib.signing import PublicKey
+from app.lib.crypto.signing import PublicKey
 from app.settings import Settings
 from app.web import create_app
 from tests.support.api import Api

@@ -14,11 +14,11 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from app import manage
 from app.api.services import EXTENSION
 from app.core import tenants
 from app.errors import LogHalted
 from app.ledger.checkpoints import Checkpoint
+from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
 from tests.support.api import Answer, Api
@@ -91,7 +91,7 @@ class Site:
 
     def command(self, *arguments: str) -> tuple[int, str]:
         """Run `python -m app.manage log …`; return its exit status and all that was said."""
-        status = manage.main(["log", *arguments])
+        status = commands.main(["log", *arguments])
         said = self.capsys.readouterr()
         return status, said.out + said.err
 

@@ -21,8 +21,8 @@ from app.database import Database
 from app.errors import SessionCompleted
 from app.evidence import bundle
 from app.ids import parse
+from app.lib.crypto.signing import PublicKey
 from app.lib.gateway.gateway import REFUSED_BEFORE
-from app.lib.signing import PublicKey
 from app.settings import Settings
 from tests.support.api import Api, FreshTenant
 from tests.support.making import (

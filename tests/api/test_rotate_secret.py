@@ -13,8 +13,8 @@ from app import clock, ids
 from app.core.webhooks import webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
 from app.database import Database
-from app.lib.sealing import CannotOpen, MasterKeys
-from app.lib.webhook_signing import Signer
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.webhook_signing import Signer
 from app.settings import Settings
 from tests.support.api import Api, FreshTenant
 from tests.support.making import pointers, refused

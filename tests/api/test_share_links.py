@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from app.core.records import public_access, share_links
 from app.database import Database
 from app.ids import parse
-from app.lib import share_tokens
+from app.lib.crypto import share_tokens
 from app.settings import Settings
 from tests.api.test_bundle_access import expire, make_due, token_to
 from tests.support.api import Api, serving

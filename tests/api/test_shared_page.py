@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from app.api import room as room_module
 from app.api.services import EXTENSION
 from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS
-from app.lib.visible import visible
+from app.lib.text_sanitizer import visible
 from tests.api.test_bundle_access import expire, token_to
 from tests.support.api import Answer, Api, FreshTenant
 from tests.support.making import make_record, make_session, refused

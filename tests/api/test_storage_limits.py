@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app import ids, manage
+from app import ids
 from app.core.records import storage
 from app.core.records.storage import MIB, Stored
 from app.database import Database
+from app.manage import commands
 from app.settings import SettingError, Settings
 from tests.support.api import Api, ApiOf, FreshTenant, serving
 from tests.support.expiring import Expirer
@@ -175,7 +176,7 @@ def test_the_list_of_tenants_says_what_each_has_stored(
         make_record(api(), session["id"], content=HALF)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert manage.main(["tenant", "list"]) == 0
+    assert commands.main(["tenant", "list"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "  2 records  1.0 MiB  " in lines[ids.text("ten", tenant.id)]
     assert "  0 records  0.0 MiB  " in lines[ids.text("ten", other_tenant.id)]

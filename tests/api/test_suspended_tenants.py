@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import ids, manage
+from app import ids
+from app.manage import commands
 from tests.support.api import Api, FreshTenant
 from tests.support.making import (
     finding_of,
@@ -33,7 +34,7 @@ def operate(
 
     def run(command: str, *options: str) -> str:
         capsys.readouterr()
-        assert manage.main(["tenant", command, *options, ids.text("ten", tenant.id)]) == 0
+        assert commands.main(["tenant", command, *options, ids.text("ten", tenant.id)]) == 0
         return capsys.readouterr().out
 
     return run
@@ -141,7 +142,7 @@ def test_an_operators_key_has_the_role_and_time_that_were_asked_for(
 
 def test_the_list_says_who_is_suspended(operate: Operate, tenant: FreshTenant, capsys: Any) -> None:
     operate("suspend")
-    assert manage.main(["tenant", "list"]) == 0
+    assert commands.main(["tenant", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = [each for each in lines if ids.text("ten", tenant.id) in each]
     assert "suspended since" in line
@@ -165,7 +166,7 @@ def test_what_is_wrong_is_said_in_one_line(
     operate: Operate, capsys: Any, arguments: list[str], status: int, said: str
 ) -> None:
     try:
-        found = manage.main(["tenant", *arguments])
+        found = commands.main(["tenant", *arguments])
     except SystemExit as ended:
         found = int(str(ended.code))
     error = capsys.readouterr().err

@@ -17,7 +17,7 @@ from app import heartbeats
 from app.api import limits
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
-from app.lib import api_keys
+from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings
 from tests.support.api import ApiOf, FreshTenant, serving

@@ -13,8 +13,8 @@ from app.api import limits
 from app.core.digests import tokens
 from app.core.digests.tokens import Subscription
 from app.database import Database
+from app.lib.crypto.sealing import MasterKeys
 from app.lib.rates import Rate
-from app.lib.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.api import Api, FreshTenant
 

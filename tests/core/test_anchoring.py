@@ -22,7 +22,7 @@ from app.ledger import checkpoints, leaves, merkle
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT
 from jobs.runtime import Runtime
 from tests.support.anchoring import Place, new_place, put_stamp

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import structlog
 
-from app import manage
 from app.core import tenants
 from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM
@@ -21,7 +20,8 @@ from app.core.verification.checks import incremental
 from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken, Busy, LogDamaged, NotFound
 from app.ledger.hash_chain import Head
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
+from app.manage import commands
 from app.models import Job
 from jobs.run_job import work_on
 from jobs.runtime import Runtime
@@ -167,10 +167,10 @@ def test_an_operator_acknowledges_a_chain_by_its_name_alone(
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert manage.main(["audit", "acknowledge", "0" * 64]) == 1
+    assert commands.main(["audit", "acknowledge", "0" * 64]) == 1
     assert "No chain of this name is open" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        manage.main(["audit", "acknowledge", "0" * 63])
+        commands.main(["audit", "acknowledge", "0" * 63])
 
 
 def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) -> None:

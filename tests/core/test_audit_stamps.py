@@ -17,7 +17,7 @@ from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
-from app.lib import timestamps
+from app.lib.crypto import timestamps
 from tests.support.chains import Place, anchor, daily_run, standing
 from tests.support.logs import add_leaves
 from tests.support.secrets import MASTER_KEYS

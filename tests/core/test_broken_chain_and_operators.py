@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from app import ids, manage
+from app import ids
 from app.api.services import EXTENSION
 from app.core import tenants
 from app.core.verification import alerts
+from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
 from tests.support.api import Api, FreshTenant
@@ -90,7 +91,7 @@ def run(
         monkeypatch.setenv(name, value)
 
     def command(*arguments: str) -> tuple[int, str]:
-        status = manage.main(arguments)
+        status = commands.main(arguments)
         said = capsys.readouterr()
         return status, said.out + said.err
 

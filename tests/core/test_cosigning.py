@@ -18,7 +18,7 @@ from app.core.log import publication
 from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, Signature, VerifierKey, key_hash
 from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from jobs import stamp_checkpoint
 from jobs.runtime import Runtime
 from tests.support.anchoring import Place, new_place, put_stamp

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 from app import counters
 from app.counters import CounterWriter
 from app.database import Database
-from app.lib.tally import Counter, Tally
+from app.lib.metric_registry import Counter, Tally
 from app.models import NO_TENANT
 from app.settings import Settings
 from tests.support.api import FreshTenant

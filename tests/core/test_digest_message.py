@@ -17,7 +17,8 @@ from app import ids
 from app.core.digests import message
 from app.core.digests.content import Content, Group, Line, Part, Trouble
 from app.core.digests.links import Links
-from app.lib import mailbox, visible
+from app.lib import text_sanitizer
+from app.lib.mail import mailbox
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DIGEST, FINDING, WEBHOOK = (UUID(int=number) for number in (1, 2, 3))
@@ -37,9 +38,9 @@ HOSTILE = [
 
 
 def content_of(title: str = "A title", **changes: object) -> Content:
-    shown = visible.one_line(title, 200)
+    shown = text_sanitizer.one_line(title, 200)
     made = Content(
-        tenant=visible.one_line(title, 100),
+        tenant=text_sanitizer.one_line(title, 100),
         total=3,
         again=0,
         by_severity={"critical": 1, "low": 2},
@@ -116,9 +117,9 @@ def test_the_bytes_are_fit_for_any_server() -> None:
 
 def test_what_cannot_be_seen_is_shown_and_marks_do_not_pile_up() -> None:
     for hidden in "\u00ad\u034f\u115f\u1160\u180e\u2060\u2064\u206a\u206f\u3164\uffa0\ufff9\ufffb":
-        assert visible.one_line(f"a{hidden}b", 200) == f"a\\u{ord(hidden):04x}b"
-    assert visible.one_line("e" + "\u0301" * 150 + "f", 200) == "e" + "\u0301" * 4 + "f"
-    assert visible.one_line("שָּׁ e\u0302\u0301", 200) == "שָּׁ e\u0302\u0301"
+        assert text_sanitizer.one_line(f"a{hidden}b", 200) == f"a\\u{ord(hidden):04x}b"
+    assert text_sanitizer.one_line("e" + "\u0301" * 150 + "f", 200) == "e" + "\u0301" * 4 + "f"
+    assert text_sanitizer.one_line("שָּׁ e\u0302\u0301", 200) == "שָּׁ e\u0302\u0301"
 
 
 def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_counted() -> None:

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
-from app import manage
 from app.core.log import publication
 from app.core.log.head import head_store
 from app.core.log.sequencer import Keeper
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
+from app.manage import commands
 from app.settings import Settings
 from jobs import runtime
 from jobs.integrate import integrate
@@ -48,7 +48,7 @@ def log(
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> tuple[int, str]:
-        status = manage.main(["log", *arguments])
+        status = commands.main(["log", *arguments])
         said = capsys.readouterr()
         return status, said.out + said.err
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from app import clock, ids, manage, migrations
+from app import clock, ids, migrations
 from app.core import keys, partitions, tenants
 from app.core.audit import chain_identity
 from app.core.records import bundles
@@ -22,6 +22,7 @@ from app.core.verification import daily_state
 from app.database import Database, database_now
 from app.dev.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
+from app.manage import commands
 from app.models import Base
 from app.settings import Settings
 from tests.support.api import FreshTenant, serving
@@ -457,18 +458,18 @@ def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
         monkeypatch.setenv(name, value)
     database = Database(environ["DATABASE_URL"], application="tests")
 
-    assert manage.main(["migrate"]) == 0
+    assert commands.main(["migrate"]) == 0
     with database.across_tenants() as session:
         since = daily_state.unverified_since(session, MASTER_KEYS)
         assert since is not None
         assert database_now(session) - since < daily_state.MISSED
         assert daily_state.standing(session, MASTER_KEYS) is None
-    assert manage.main(["migrate"]) == 0
+    assert commands.main(["migrate"]) == 0
     with database.across_tenants() as session:
         assert daily_state.unverified_since(session, MASTER_KEYS) == since
     with engine.begin() as connection:
         assert connection.execute(text("DELETE FROM sealed_notes")).rowcount == 1
-    assert manage.main(["migrate"]) == 0
+    assert commands.main(["migrate"]) == 0
     with database.across_tenants() as session:
         assert daily_state.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
         assert daily_state.standing(session, MASTER_KEYS) is not None

@@ -13,7 +13,6 @@ import pytest
 import structlog
 from sqlalchemy import Engine, text
 
-from app import manage
 from app.core import gauges
 from app.core.anchoring import evidence, quorum
 from app.core.anchoring.gate import QuorumGate
@@ -22,7 +21,8 @@ from app.core.log.recovery import rebuild, succession
 from app.core.log.sequencer import Keeper
 from app.dev.tsa import TimestampAuthority
 from app.errors import Conflict, LogPending, NotFound
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
+from app.manage import commands
 from app.models import NO_TENANT
 from jobs import runtime
 from jobs.integrate import integrate
@@ -440,7 +440,7 @@ def manage_log(
         }
     ).items():
         monkeypatch.setenv(name, value)
-    return lambda *arguments: manage.main(["log", *arguments])
+    return lambda *arguments: commands.main(["log", *arguments])
 
 
 def test_commands_publish_nothing_uncosigned_and_tell_of_the_candidate(

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from app import manage
 from app.core import signing_keys
 from app.core.log.sequencer import Keeper
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.errors import Conflict, ServiceError
-from app.lib.sealing import MasterKeys
-from app.lib.signing import PublicKey
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing import PublicKey
+from app.manage import commands
 from app.settings import Settings
 from tests.support.api import Api, FreshTenant
 from tests.support.making import make_record, make_session
@@ -159,7 +159,7 @@ def manage_keys(
 
     def run(*arguments: str) -> tuple[int, str]:
         try:
-            status = manage.main(["signing-key", *arguments])
+            status = commands.main(["signing-key", *arguments])
         except SystemExit as ended:
             status = int(str(ended.code))
         said = capsys.readouterr()

@@ -26,8 +26,8 @@ from app.core.jobs.steps import Errand, Step
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import verify
 from app.ledger.notes import Note
-from app.lib import timestamps
-from app.lib.timestamps import NotStamped, Stamp, read_certificates
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import NotStamped, Stamp, read_certificates
 from app.models import NO_TENANT, Job
 from jobs.runtime import Runtime
 from tests.support.anchoring import Place, new_place, put_stamp

@@ -15,7 +15,7 @@ from app.core.verification import daily, daily_state
 from app.core.verification import jobs as verification
 from app.database import database_now
 from app.lib import canonical_json
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import Job
 from tests.support.chains import Place
 from tests.support.secrets import MASTER_KEYS

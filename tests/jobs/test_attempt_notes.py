@@ -18,7 +18,7 @@ from app.core.delivery.events import NewEvent
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.webhooks import webhooks
-from app.lib.tally import Counter, Histogram
+from app.lib.metric_registry import Counter, Histogram
 from app.settings import Settings
 from jobs.lane_run import LaneRun
 from jobs.runtime import Runtime

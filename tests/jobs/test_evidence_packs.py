@@ -24,7 +24,7 @@ from app.database import Database
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import pack
 from app.ledger.policy import Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
 from jobs import prune_history

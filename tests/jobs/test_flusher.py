@@ -9,7 +9,7 @@ from app.core.delivery import outcomes
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.database import Database
-from app.lib.tally import Tally
+from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings
 from jobs import flusher as flusher_module

@@ -14,7 +14,7 @@ from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.core.webhooks import webhooks
 from app.database import Database
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.settings import Settings
 from jobs import lane_run
 from jobs.lane_run import TURN_SECONDS, LaneRun

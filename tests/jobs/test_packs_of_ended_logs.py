@@ -15,7 +15,7 @@ from app.core.packs import choosing
 from app.core.signing_keys import Purpose
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from tests.support.anchoring import put_line, put_stamp
 from tests.support.api import FreshTenant, serving

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from structlog.testing import capture_logs
 
-from app import ids, manage
+from app import ids
 from app.clock import rfc3339
 from app.core import tenants
 from app.core.callers import Caller, Role
@@ -35,8 +35,9 @@ from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.webhooks import webhooks
 from app.database import Database, database_now
 from app.errors import Conflict
-from app.lib.sealing import MasterKeys
-from app.lib.tally import Tally
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.metric_registry import Tally
+from app.manage import commands
 from app.models import NO_TENANT, Job
 from app.settings import Settings
 from jobs import check_master_keys as tick
@@ -479,7 +480,7 @@ def command(
     def run(keys: tuple[str, ...], *arguments: str) -> tuple[int, str]:
         for name, value in site.environ(*keys).items():
             monkeypatch.setenv(name, value)
-        done = manage.main(["master-key", *arguments])
+        done = commands.main(["master-key", *arguments])
         said = capsys.readouterr()
         assert not any(key in said.out + said.err for key in (A, B))
         return done, said.out + said.err
@@ -664,7 +665,7 @@ def test_a_release_without_a_key_that_is_in_use_warns(
     for keys in ((A,), (B,), (B, A)):
         for name, value in site.environ(*keys).items():
             monkeypatch.setenv(name, value)
-        assert manage.main(["migrate"]) == 0
+        assert commands.main(["migrate"]) == 0
         warned = f"warning: {key_registry.say_missing([A_ID])}\n" in capsys.readouterr().out
         assert warned is (keys == (B,))
 

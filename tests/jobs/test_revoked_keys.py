@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from app.core import signing_keys, tenants
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
-from app.lib.timestamps import read_certificates
+from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from tests.support.anchoring import put_line, put_stamp
 from tests.support.api import FreshTenant, serving

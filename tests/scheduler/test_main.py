@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dramatiq import Message
 
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.queue import ACTORS, Bell
 from scheduler.timetable import TIMETABLE
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until

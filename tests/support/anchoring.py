@@ -19,8 +19,8 @@ from app.database import Database
 from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
-from app.lib import timestamps
-from app.lib.timestamps import read_certificates
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
 from jobs import anchor_audit, stamp_checkpoint
 from jobs.run_job import work_on

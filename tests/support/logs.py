@@ -20,7 +20,7 @@ from app.errors import LogHeadUnavailable
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.databases import empty
 

@@ -13,7 +13,7 @@ from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
 from app.lib import canonical_json
-from app.lib.signing import SigningKey
+from app.lib.crypto.signing import SigningKey
 
 BASE_URL = "https://records.example"
 ORIGIN = "log.example/records"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lib.addresses import (
+from app.lib.outbound.addresses import (
     BadURL,
     RefusedAddress,
     Target,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.evidence import bundle
 from app.evidence.bundle import NotABundle
-from app.lib.signing import PublicKey, SigningKey
+from app.lib.crypto.signing import PublicKey, SigningKey
 from tests.unit import records
 from tests.unit.records import RECORD, made_of, step
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.lib import timestamps
-from app.lib.timestamps import NotStamped
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import NotStamped
 from tests.unit.authorities import authority
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)

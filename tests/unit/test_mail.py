@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app.lib import deadline
-from app.lib.mail import AnswerLost, Busy, Letter, NotAccepted, Outbox, Withdrawn
-from app.lib.smtp import Smtp
-from app.lib.smtp_url import MailServer, Tls
+from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Outbox, Withdrawn
+from app.lib.mail.smtp import Smtp
+from app.lib.mail.smtp_url import MailServer, Tls
+from app.lib.outbound import deadline_sockets
 from tests.support.certificates import ServerAuthority
 from tests.support.faults import until
 from tests.support.mail import REFUSED, Mood, Postbox, serving
@@ -213,7 +213,7 @@ def server_side(authority: ServerAuthority) -> ssl.SSLContext:
 def test_starttls_with_a_password(authority: ServerAuthority, server_side: ssl.SSLContext) -> None:
     with serving(starttls=server_side, password="s3cret") as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
-        trusting = deadline.tls_context(authority.ca_file)
+        trusting = deadline_sockets.tls_context(authority.ca_file)
         Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
         assert postbox.signed_in == ["me"]
         wrong = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "wr0ng")
@@ -226,7 +226,7 @@ def test_starttls_with_a_password(authority: ServerAuthority, server_side: ssl.S
 def test_tls_from_the_beginning(authority: ServerAuthority, server_side: ssl.SSLContext) -> None:
     with serving(at_once=server_side) as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.AT_ONCE)
-        trusting = deadline.tls_context(authority.ca_file)
+        trusting = deadline_sockets.tls_context(authority.ca_file)
         Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
 

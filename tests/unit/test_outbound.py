@@ -17,13 +17,13 @@ import urllib3.util.connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.lib import dialing, resolver, transport
-from app.lib.addresses import Address, RefusedAddress
-from app.lib.attempt import Attempt, begin
-from app.lib.dialing import Dialer
-from app.lib.failures import Failure
-from app.lib.outbound import Answer, Outbound
-from app.lib.resolver import Resolver
+from app.lib.outbound import dialing, resolver, transport
+from app.lib.outbound.addresses import Address, RefusedAddress
+from app.lib.outbound.attempt import Attempt, begin
+from app.lib.outbound.client import Answer, Outbound
+from app.lib.outbound.dialing import Dialer
+from app.lib.outbound.failures import Failure
+from app.lib.outbound.resolver import Resolver
 from tests.support.certificates import ServerAuthority
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
@@ -325,7 +325,7 @@ def test_a_ca_file_replaces_the_public_authorities(
 ) -> None:
     (tmp_path / "public").mkdir()
     public = ServerAuthority(tmp_path / "public")
-    monkeypatch.setattr("app.lib.leash.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
+    monkeypatch.setattr("app.lib.outbound.attempt_sockets.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
     pinned = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
     usual = Outbound(LOOPBACK, lookup=Names([HERE]))
     for client, trusted, refused in ((pinned, authority, public), (usual, public, authority)):

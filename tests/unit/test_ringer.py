@@ -7,7 +7,7 @@ import pytest
 
 from app import queue
 from app.queue import Bell, queue_key
-from app.ringer import Ringer
+from app.wakeup_batcher import Ringer
 from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, until
 
 

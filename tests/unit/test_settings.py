@@ -6,8 +6,8 @@ import pytest
 
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.notes import COSIGNATURE, VerifierKey
-from app.lib import api_keys
-from app.lib.sealing import MasterKeys
+from app.lib.crypto import api_keys
+from app.lib.crypto.sealing import MasterKeys
 from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
 from tests.unit import packs
 from tests.unit.authorities import authority

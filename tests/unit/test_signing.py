@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from app.lib.signing import SIGNATURE_BYTES, PublicKey, SigningKey
+from app.lib.crypto.signing import SIGNATURE_BYTES, PublicKey, SigningKey
 
 # RFC 8032 section 7.1, test 3.
 SEED = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")

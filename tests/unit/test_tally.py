@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from app import metrics
-from app.lib.tally import Counter, Histogram, Tally
+from app.lib.metric_registry import Counter, Histogram, Tally
 
 CLICKS = Counter("clicks", "Clicks.", labels=("where",))
 SECONDS = Histogram("seconds", "Seconds.", bounds=(0.1, 1, 5), labels=("what",))

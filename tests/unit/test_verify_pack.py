@@ -27,7 +27,7 @@ from app.evidence.pack.archive import Archive, of_bytes
 from app.ledger import leaves
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib import canonical_json
-from app.lib.signing import SigningKey
+from app.lib.crypto.signing import SigningKey
 from tests.support.verifying import Answer, answer
 from tests.unit import packs
 from tests.unit.authorities import authority, gen_time

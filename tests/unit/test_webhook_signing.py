@@ -11,7 +11,7 @@ import svix
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lib.webhook_signing import Signer, new_secret
+from app.lib.crypto.webhook_signing import Signer, new_secret
 
 LIBRARIES: list[Any] = [standardwebhooks.Webhook, svix.Webhook]
 BODY = b'{"id":"evt_1","type":"finding.created","data":{"title":"\xc3\xa9"}}'

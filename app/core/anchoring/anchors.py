@@ -20,7 +20,7 @@ from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger.hash_chain import START
 from app.ledger.policy import Policy
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import AuditAnchor, Tenant
 
 

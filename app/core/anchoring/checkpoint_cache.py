@@ -14,8 +14,8 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor
 from app.ledger.checkpoints import Checkpoint
-from app.lib import timestamps
-from app.lib.timestamps import NotStamped
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import NotStamped
 
 _READ = """
 SELECT c.size, c.root, c.note, t.response, t.tsa_chain,

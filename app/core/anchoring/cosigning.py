@@ -28,7 +28,7 @@ from app.core.log.publication import Published
 from app.database import after_commit, cursor
 from app.ledger.notes import Signature, VerifierKey
 from app.ledger.policy import Policy, Witness
-from app.lib.outbound import Outbound
+from app.lib.outbound.client import Outbound
 from app.models import Job
 
 KIND = "cosign_checkpoint"

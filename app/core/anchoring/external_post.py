@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.lib.attempt import MAX_BODY_BYTES
-from app.lib.outbound import Outbound
+from app.lib.outbound.attempt import MAX_BODY_BYTES
+from app.lib.outbound.client import Outbound
 from app.models import Job
 
 DEADLINE_SECONDS = 15.0

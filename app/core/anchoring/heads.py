@@ -21,7 +21,7 @@ from app.core.jobs.steps import Step
 from app.database import cursor
 from app.ledger import leaves, merkle
 from app.ledger.leaves import AuditHead
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import Job
 
 KIND = "anchor_audit"

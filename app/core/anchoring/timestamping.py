@@ -21,9 +21,9 @@ from app.core.anchoring.checkpoint_cache import Shelf
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
-from app.lib import timestamps
-from app.lib.outbound import Outbound
-from app.lib.timestamps import NotStamped, Stamp
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import NotStamped, Stamp
+from app.lib.outbound.client import Outbound
 from app.models import Job
 
 KIND = "stamp_checkpoint"

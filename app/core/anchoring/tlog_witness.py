@@ -16,7 +16,7 @@ from app.ledger.notes import (
     VerifierKey,
     encode_base64,
 )
-from app.lib.outbound import Outbound
+from app.lib.outbound.client import Outbound
 
 _SIZE = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
 _MOST_SECONDS = 253_402_300_799  # the last that a calendar of four-digit years has

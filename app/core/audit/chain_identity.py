@@ -18,7 +18,7 @@ from app.core.audit import view
 from app.database import Database, cursor
 from app.ledger import leaves
 from app.ledger.leaves import SALT_BYTES
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Tenant
 
 _log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE
 from app.core.findings import Severity
 from app.database import cursor
-from app.lib.visible import one_line
+from app.lib.text_sanitizer import one_line
 
 MOST_FINDINGS = 50
 MOST_GROUPS = 50

@@ -1,8 +1,8 @@
 """The mail: what a digest lists as plain text and as HTML, and the headers around it.
 
 Nothing that a stranger wrote stands in a header, and addresses are of a grammar without line breaks
-(`app.lib.mailbox`); in the HTML everything is escaped, in the text every word of a stranger is on a
-line of ours. Addresses and headers are ASCII, so no server needs SMTPUTF8; bodies are
+(`app.lib.mail.mailbox`); in the HTML everything is escaped, in the text every word of a stranger is
+on a line of ours. Addresses and headers are ASCII, so no server needs SMTPUTF8; bodies are
 quoted-printable, so none needs 8BITMIME.
 """
 
@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from app import ids
 from app.core.digests.content import Content
 from app.core.digests.links import Links
-from app.lib.mail import Letter
+from app.lib.mail.mailer import Letter
 
 _SENDER_NAME = "record-service"
 

@@ -16,7 +16,7 @@ from app import ids
 from app.core.jobs import job_queue
 from app.core.jobs.steps import Name
 from app.database import cursor
-from app.lib.mail import DATA_SECONDS
+from app.lib.mail.mailer import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"

@@ -31,8 +31,8 @@ from app.core.digests.tokens import Subscription
 from app.core.jobs import job_rows, leases
 from app.core.jobs.steps import Errand, Name, Step
 from app.database import after_commit, cursor
-from app.lib.mail import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.mail.mailer import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.models import Digest, Job, Tenant
 
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.

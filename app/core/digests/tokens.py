@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
 
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 _IDENTITY = "digests/unsubscribe"
 _ID_BYTES, _HASH_BYTES = 16, 16

@@ -20,7 +20,7 @@ from app.database import Database, Tx, cursor
 from app.errors import LogDamaged
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 FIRST = 1
 

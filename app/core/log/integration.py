@@ -18,7 +18,7 @@ from app.errors import LogDamaged
 from app.ledger import entry_bundles, merkle, tiles
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 BATCH = 16_384
 """How many leaves one transaction takes at most: about half a second of work."""

@@ -22,8 +22,8 @@ from app.errors import LogDamaged
 from app.ledger import checkpoints
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note, Signer, VerifierKey
-from app.lib.sealing import MasterKeys
-from app.lib.signing import PublicKey
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing import PublicKey
 from app.models import SigningKey
 
 MENDED_BY = "`python -m app.manage log rebuild` mends what can be mended."

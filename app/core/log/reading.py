@@ -16,7 +16,7 @@ from app.ledger import entry_bundles, tile_proofs, tiles
 from app.ledger.notes import VerifierKey
 from app.ledger.tile_proofs import Unproven
 from app.ledger.tiles import ENTRIES, Tile
-from app.lib.signing import PublicKey
+from app.lib.crypto.signing import PublicKey
 from app.models import LogGeneration
 
 

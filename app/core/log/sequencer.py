@@ -30,7 +30,7 @@ from app.core.log.head.head_store import HeadStore
 from app.core.log.publication import Gate, Prepared, Published
 from app.database import Database
 from app.errors import LogDamaged, LogHalted
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 _CHECK_SECONDS = 10.0
 

@@ -12,7 +12,7 @@ import structlog
 
 from app.core.master_keys import key_registry
 from app.database import Database
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 _log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from app.database import cursor
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 LATELY = timedelta(minutes=3)
 _SAY_AGAIN = timedelta(minutes=1)

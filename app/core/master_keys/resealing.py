@@ -28,7 +28,7 @@ from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Pla
 from app.core.verification import alerts
 from app.database import after_commit, cursor
 from app.errors import AuditChainBroken, Conflict
-from app.lib.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
+from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
 from app.models import Job
 
 _log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from app.core.jobs import job_queue, job_rows
 from app.core.master_keys import key_registry, resealing
 from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Place
 from app.database import Database, cursor, database_now
-from app.lib.sealing import KEY_NAMED_IN, MasterKeys, key_of
+from app.lib.crypto.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
 
 @dataclass(frozen=True)

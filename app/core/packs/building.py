@@ -31,7 +31,7 @@ from app.database import Database
 from app.errors import LogPending, NotFound
 from app.evidence import pack
 from app.evidence.pack import Evidence
-from app.lib.sealing import KeyMissing
+from app.lib.crypto.sealing import KeyMissing
 from app.models import Job, Record
 from app.settings import Settings
 

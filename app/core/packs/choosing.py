@@ -113,7 +113,8 @@ def evidence_of(
 ) -> Evidence | None:
     """Return all that goes into the pack; None when the bundle is due or gone.
 
-    Raises `app.lib.sealing.CannotOpen` when the bundle or the key that signs packs does not open.
+    Raises `app.lib.crypto.sealing.CannotOpen` when the bundle or the key that signs packs does not
+    open.
     """
     raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
     if raw is None:

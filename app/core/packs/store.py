@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.records import bundles
 from app.database import Tx, cursor
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 PART_BYTES = 256 * 1024
 # Left-overs of one run: deleting costs what storing did, and may not hold anybody up.
@@ -162,7 +162,7 @@ def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size
 
 
 def read_part(tx: Tx, master_keys: MasterKeys, pack: Stored, number: int) -> bytes:
-    """Return one part's bytes. Raises `Vanished`, `app.lib.sealing.CannotOpen` and `KeyMissing`."""
+    """Return one part's bytes. Raises `Vanished`, `sealing.CannotOpen` and `KeyMissing`."""
     wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
     if row is None:

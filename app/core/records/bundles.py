@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.core.records import retention
 from app.database import Tx, cursor
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 _STORE = """
 INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
@@ -57,7 +57,7 @@ def read(
 ) -> bytes | None:
     """Return a bundle's exact bytes; None when it is due or gone.
 
-    Raises `app.lib.sealing.CannotOpen` when what is stored is not what was.
+    Raises `app.lib.crypto.sealing.CannotOpen` when what is stored is not what was.
     """
     row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
     return None if row is None else master_keys.open(row[0], identity(tenant_id, record_id))

@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from app.core.records import bundles, records
 from app.errors import BundleExpired
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import Record
 
 

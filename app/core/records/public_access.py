@@ -16,7 +16,7 @@ from app import ids
 from app.core.audit import chain
 from app.core.callers import Actor
 from app.database import Database, Tx, cursor
-from app.lib import share_tokens
+from app.lib.crypto import share_tokens
 
 _FIND_LINK = "SELECT tenant_id, id, record_id FROM find_share_link(%s)"
 _FIND_PUBLIC = "SELECT tenant_id FROM find_public_record(%s)"

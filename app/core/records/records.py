@@ -32,8 +32,8 @@ from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
 from app.ledger import leaves, merkle
-from app.lib.sealing import MasterKeys
-from app.lib.signing import SigningKey
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing import SigningKey
 from app.models import Bundle, Record
 from app.settings import Settings
 

@@ -19,7 +19,7 @@ from app.core import feeds
 from app.core.callers import Caller
 from app.core.records import facets, retention, search_keys
 from app.errors import FieldError, Invalid
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
 
 _RANK_BITS = 128

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from app.core.records.tokenizer import Lexemes
 from app.database import Tx, cursor
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 _FIND = "SELECT sealed_search_key FROM tenants WHERE id = %s"
 _MAKE = "UPDATE tenants SET sealed_search_key = %s WHERE id = %s AND sealed_search_key IS NULL"

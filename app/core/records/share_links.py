@@ -19,7 +19,7 @@ from app.core.callers import Caller
 from app.core.records import records
 from app.database import database_now
 from app.errors import NotFound, TooManyShareLinks
-from app.lib import share_tokens
+from app.lib.crypto import share_tokens
 from app.models import Record, ShareLink
 
 MAX_ACTIVE = 100

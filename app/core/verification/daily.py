@@ -27,7 +27,7 @@ from app.core.verification.time_budget import Deadline
 from app.core.verification.verifier import Verifier
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT, Job, Tenant
 
 _log = structlog.get_logger(__name__)

@@ -24,7 +24,7 @@ from app.core.jobs import job_queue
 from app.core.jobs.steps import Failed, Step
 from app.database import cursor, database_now
 from app.lib import canonical_json
-from app.lib.sealing import CannotOpen, KeyMissing, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job
 
 _log = structlog.get_logger(__name__)

@@ -20,7 +20,7 @@ from app.core.callers import Caller
 from app.ledger.hash_chain import Head
 from app.ledger.policy import Policy
 from app.lib import canonical_json
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import AuditEntry
 
 PART = 500

@@ -19,7 +19,7 @@ from app.database import database_now
 from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT, Job
 
 KIND = "verify_audit"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from app.clock import rfc3339
 from app.lib import canonical_json
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 _MEMBER = "sealed"
 

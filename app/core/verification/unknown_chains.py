@@ -19,7 +19,7 @@ from app.core.verification import result_cache
 from app.core.verification.result_cache import Question
 from app.database import cursor
 from app.errors import NotFound
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import NO_TENANT, Job
 
 _log = structlog.get_logger(__name__)

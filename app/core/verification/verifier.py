@@ -27,7 +27,7 @@ from app.core.verification.time_budget import Deadline
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
 from app.ledger.hash_chain import Head
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.clock import rfc3339
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ def open_sealed(
 ) -> list[Secret]:
     """Return the secrets that sign at the moment `at` (aware), newest first.
 
-    Raises `app.lib.sealing.CannotOpen` when the bytes are not this webhook's or the key is unknown.
+    Raises `app.lib.crypto.sealing.CannotOpen` when the bytes are not this webhook's or the key is
+    unknown.
     """
     opened = json.loads(master_keys.open(sealed, identity(tenant_id, webhook_id)))
     secrets = [
@@ -53,7 +54,7 @@ def open_secrets(
 ) -> list[str]:
     """Return the texts of the secrets that sign at the moment `at`, newest first, for the sender.
 
-    Raises `app.lib.sealing.CannotOpen` as `open_sealed` does.
+    Raises `app.lib.crypto.sealing.CannotOpen` as `open_sealed` does.
     """
     return [secret.text for secret in open_sealed(master_keys, sealed, tenant_id, webhook_id, at)]
 

@@ -27,8 +27,8 @@ from app.core.webhooks import webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
 from app.database import cursor, database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
-from app.lib import webhook_signing
-from app.lib.addresses import BadURL, check_url
+from app.lib.crypto import webhook_signing
+from app.lib.outbound.addresses import BadURL, check_url
 from app.models import Lane, LaneSlot, Tenant, Webhook
 from app.settings import Settings
 

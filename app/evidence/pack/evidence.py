@@ -11,7 +11,7 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.leaves import Record
 from app.ledger.notes import Note, Signature, VerifierKey
 from app.ledger.tlog_proof import TlogProof
-from app.lib.signing import PublicKey, SigningKey
+from app.lib.crypto.signing import PublicKey, SigningKey
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20

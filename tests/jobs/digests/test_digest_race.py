@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.digests import schedule
-from app.lib.mail import DATA_SECONDS
+from app.lib.mail.mailer import DATA_SECONDS
 from app.settings import Settings
 from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed

@@ -9,8 +9,8 @@ from sqlalchemy import text
 
 from app import metrics
 from app.core import gauges
-from app.lib.smtp import Smtp
-from app.lib.smtp_url import MailServer, Tls
+from app.lib.mail.smtp import Smtp
+from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.mail import REFUSED, Mood

@@ -28,7 +28,7 @@ from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogRol
 from app.ledger import entry_bundles, leaves, merkle, tiles
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 from app.models import LogGeneration
 
 _COUNTED = re.compile(r"(.+)/([1-9][0-9]{0,8})")

@@ -16,7 +16,7 @@ from app.core.verification.checks.stamps import Stamps
 from app.core.verification.time_budget import Deadline, TakesLonger
 from app.errors import AuditChainBroken, LogDamaged, LogHalted
 from app.ledger.hash_chain import Head
-from app.lib.sealing import MasterKeys
+from app.lib.crypto.sealing import MasterKeys
 
 
 @dataclass(frozen=True)

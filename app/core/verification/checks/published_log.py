@@ -19,7 +19,7 @@ from app.ledger import checkpoints, leaves
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed, Unverified, VerifierKey
 from app.ledger.tiles import ENTRIES
-from app.lib.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from app.database import cursor
 from app.errors import LogDamaged, OlderStampDamaged
 from app.ledger.notes import Malformed, Note, Signature, Unverified
 from app.ledger.policy import Policy
-from app.lib import timestamps
-from app.lib.sealing import MasterKeys
-from app.lib.timestamps import NotStamped
+from app.lib.crypto import timestamps
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.timestamps import NotStamped
 
 # What a witness said of a candidate is about nothing that was published.
 _PLACES = """

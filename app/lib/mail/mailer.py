@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.lib.deadline import Deadline
+from app.lib.outbound.deadline_sockets import Deadline
 
 # From the go-ahead on, the content of a letter is on its way for so long, and then given up. RFC
 # 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from app.lib.addresses import Address
-from app.lib.attempt import Attempt, Stage, current, milliseconds_since
+from app.lib.outbound.addresses import Address
+from app.lib.outbound.attempt import Attempt, Stage, current, milliseconds_since
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

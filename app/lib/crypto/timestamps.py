@@ -23,7 +23,7 @@ from rfc3161_client import (
 )
 from rfc3161_client.tsp import PKIStatus
 
-from app.lib import timestamp_forms
+from app.lib.crypto import timestamp_forms
 
 CONTENT_TYPE = "application/timestamp-query"
 

@@ -14,13 +14,19 @@ from dataclasses import dataclass, field, replace
 
 from urllib3.response import HTTPResponse
 
-from app.lib.addresses import BadURL, Network, Target, parse_url
-from app.lib.attempt import MAX_BODY_BYTES, AnswerTooLong, Attempt, begin, milliseconds_since
-from app.lib.dialing import Dialer
-from app.lib.failures import Failure, explain
-from app.lib.resolver import Lookup, Resolver, system_lookup
-from app.lib.transport import Adapter, Post
-from app.lib.watchdog import Watchdog
+from app.lib.outbound.addresses import BadURL, Network, Target, parse_url
+from app.lib.outbound.attempt import (
+    MAX_BODY_BYTES,
+    AnswerTooLong,
+    Attempt,
+    begin,
+    milliseconds_since,
+)
+from app.lib.outbound.dialing import Dialer
+from app.lib.outbound.failures import Failure, explain
+from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
+from app.lib.outbound.transport import Adapter, Post
+from app.lib.outbound.watchdog import Watchdog
 
 DEADLINE_SECONDS = 15.0
 SLOW_SECONDS = 1.0

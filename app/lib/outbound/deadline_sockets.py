@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.lib.addresses import Address
+from app.lib.outbound.addresses import Address
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

@@ -18,11 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from app.lib import deadline
-from app.lib.addresses import Address
 from app.lib.breaker import Breaker
-from app.lib.deadline import Deadline
-from app.lib.mail import (
+from app.lib.mail.mailer import (
     DATA_SECONDS,
     AnswerLost,
     Busy,
@@ -32,8 +29,11 @@ from app.lib.mail import (
     Withdrawn,
     Write,
 )
-from app.lib.resolver import Resolver, TooManyLookups
-from app.lib.smtp_url import MailServer, Tls
+from app.lib.mail.smtp_url import MailServer, Tls
+from app.lib.outbound import deadline_sockets
+from app.lib.outbound.addresses import Address
+from app.lib.outbound.deadline_sockets import Deadline
+from app.lib.outbound.resolver import Resolver, TooManyLookups
 
 OPENING_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
@@ -64,7 +64,7 @@ class Smtp:
         # A mail server on this machine has a certificate that nobody vouches for, as a rule, and
         # whoever could stand in between sees everything anyway.
         verify = server.tls is not Tls.IF_OFFERED
-        self._context = context or deadline.tls_context(verify=verify)
+        self._context = context or deadline_sockets.tls_context(verify=verify)
         self._resolver = Resolver()
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
@@ -72,7 +72,7 @@ class Smtp:
         self._breaker = Breaker(break_seconds)
 
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
-        """Hand over one letter (`app.lib.mail.Mailer`); `Busy` while another is on its way."""
+        """Hand over one letter (`mailer.Mailer`); `Busy` while another is on its way."""
         if not self._place.acquire(blocking=False):
             raise Busy
         try:
@@ -138,8 +138,8 @@ class Smtp:
         if server.user is not None and server.password is not None:
             _sign_in(talk, server.user, server.password)
 
-    def _connected(self, until: Deadline) -> deadline.BoundSocket:
-        return deadline.connect(self._addresses(until), self._server.port, until)
+    def _connected(self, until: Deadline) -> deadline_sockets.BoundSocket:
+        return deadline_sockets.connect(self._addresses(until), self._server.port, until)
 
     def _addresses(self, until: Deadline) -> Sequence[Address]:
         try:
@@ -162,16 +162,16 @@ class _Conversation(smtplib.SMTP):
         # Without a name smtplib asks the name server, with no limit of time.
         super().__init__(local_hostname=helo, timeout=until.left())
 
-    def begin(self, sock: deadline.BoundSocket, host: str) -> None:
+    def begin(self, sock: deadline_sockets.BoundSocket, host: str) -> None:
         """Talk over this socket to the server of this name."""
         self.sock: socket.socket | None = sock
         self._host = host
 
     def encrypt(self, context: ssl.SSLContext) -> None:
         """Begin TLS on the connection as it is."""
-        if not isinstance(self.sock, deadline.BoundSocket):
+        if not isinstance(self.sock, deadline_sockets.BoundSocket):
             raise smtplib.SMTPServerDisconnected("not connected")
-        self.sock = deadline.encrypt(self.sock, context, self._host)
+        self.sock = deadline_sockets.encrypt(self.sock, context, self._host)
         self.file = None
 
     def greeting(self) -> tuple[int, bytes]:

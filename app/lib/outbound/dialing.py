@@ -8,10 +8,10 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 
-from app.lib.addresses import Address, Network, vet
-from app.lib.attempt import CONNECT_SECONDS, Stage, current, milliseconds_since
-from app.lib.leash import connect
-from app.lib.resolver import Resolver
+from app.lib.outbound.addresses import Address, Network, vet
+from app.lib.outbound.attempt import CONNECT_SECONDS, Stage, current, milliseconds_since
+from app.lib.outbound.attempt_sockets import connect
+from app.lib.outbound.resolver import Resolver
 
 
 class Dialer:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from app.lib.addresses import Address
+from app.lib.outbound.addresses import Address
 
 # Enough for every lane of a process to meet several dead name servers in a row.
 MAX_LOOKUPS = 128

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
-from app import ids, logs, manage_tenants, migrations
+from app import ids, logs, migrations
 from app.core import signing_keys, tenants
 from app.core.anchoring import gate
 from app.core.audit import chain_identity
@@ -21,9 +21,10 @@ from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.verification import jobs as verification_jobs
 from app.database import Database
 from app.errors import Conflict, ServiceError
-from app.lib import api_keys
-from app.lib.sealing import MasterKeys
-from app.manage_tenants import tell_untold
+from app.lib.crypto import api_keys
+from app.lib.crypto.sealing import MasterKeys
+from app.manage import tenants as tenant_commands
+from app.manage.tenants import tell_untold
 from app.settings import SettingError, Settings, load
 
 _GENERATORS: Mapping[str, Callable[[], str]] = {
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("what", choices=sorted(_GENERATORS))
     generate.set_defaults(run=_generate)
 
-    manage_tenants.add(commands.add_parser("tenant", help="look after tenants"), _service)
+    tenant_commands.add(commands.add_parser("tenant", help="look after tenants"), _service)
     signing = commands.add_parser(
         "signing-key", help="look after the keys that sign bundles"
     ).add_subparsers(required=True, metavar="COMMAND")
@@ -299,7 +300,3 @@ def _service() -> Iterator[tuple[Settings, Database]]:
         yield settings, database
     finally:
         database.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from urllib3.exceptions import HTTPError
 
-from app.lib.addresses import RefusedAddress
-from app.lib.attempt import CONNECT_SECONDS, AnswerTooLong, Attempt, Stage
-from app.lib.resolver import TooManyLookups
+from app.lib.outbound.addresses import RefusedAddress
+from app.lib.outbound.attempt import CONNECT_SECONDS, AnswerTooLong, Attempt, Stage
+from app.lib.outbound.resolver import TooManyLookups
 
 _log = logging.getLogger(__name__)
 

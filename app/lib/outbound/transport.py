@@ -20,10 +20,10 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import BaseHTTPResponse, HTTPResponse
 from urllib3.util.retry import Retry
 
-from app.lib.addresses import Target
-from app.lib.attempt import MAX_BODY_BYTES, Stage, current
-from app.lib.dialing import Dialer
-from app.lib.leash import tls_context
+from app.lib.outbound.addresses import Target
+from app.lib.outbound.attempt import MAX_BODY_BYTES, Stage, current
+from app.lib.outbound.attempt_sockets import tls_context
+from app.lib.outbound.dialing import Dialer
 
 # A connection stays with the address that was vetted; an older one is not used again, so that a
 # change in DNS is followed within a minute.

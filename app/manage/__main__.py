@@ -1,0 +1,8 @@
+"""`python -m app.manage`."""
+
+import sys
+
+from app.manage.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())
