@@ -5,8 +5,8 @@ of Redis's troubles: a ring that fails is counted and forgotten, and the sweep r
 rows. A lost Redis may cost latency, never an answer of 500 and never more than half a second.
 
 Messages are written in Dramatiq's wire format (`dramatiq/brokers/redis/dispatch.lua`, "enqueue"),
-many in one MULTI or script. The PUBLISH in the same one wakes the workers (`jobs/consumer.py`), so
-there is no message that nobody was told of.
+many in one MULTI or script. The PUBLISH in the same one wakes the workers
+(`jobs/process/consumer.py`), so there is no message that nobody was told of.
 """
 
 import time

@@ -11,9 +11,10 @@ import dramatiq
 from app import logs
 from app.lib.metric_registry import Tally
 from app.settings import SettingError, load
-from jobs import actors, runtime
-from jobs.broker import BellBroker
-from jobs.middleware import Lifetime, MessageCount
+from jobs.actors import registry
+from jobs.process import runtime
+from jobs.process.broker import BellBroker
+from jobs.process.middleware import Lifetime, MessageCount
 
 try:
     _settings = load()
@@ -42,4 +43,4 @@ broker = BellBroker(
     ],
 )
 dramatiq.set_broker(broker)
-actors.declare(broker)
+registry.declare(broker)

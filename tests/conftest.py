@@ -23,7 +23,7 @@ from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.settings import Settings
 from app.web import create_app
-from jobs.runtime import Runtime
+from jobs.process.runtime import Runtime
 from tests.support import leftovers
 from tests.support.api import Api, FreshTenant
 from tests.support.databases import (

@@ -15,8 +15,8 @@ from app.core.anchoring.checkpoint_round import order
 from app.core.jobs.job_queue import enqueue, recur
 from app.dev import uv_requirement
 from app.queue import ACTORS, QUEUES
-from jobs import actors
-from jobs.kinds import KINDS
+from jobs.actors import registry
+from jobs.durable.handlers import KINDS
 from scheduler.timetable import TIMETABLE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ ONE_DOOR = [
 
 
 def test_every_name_rung_has_an_actor_and_every_actor_is_rung() -> None:
-    assert set(actors.FUNCTIONS) == set(ACTORS)
+    assert set(registry.FUNCTIONS) == set(ACTORS)
 
 
 def test_every_queue_is_consumed_by_the_procfile_s_worker() -> None:

@@ -29,7 +29,7 @@ from bench.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab, owner_url
 from bench.scale import Scale
-from jobs import sweep
+from jobs.actors import sweep
 
 _CLAIM = 50
 _PAGE = 50

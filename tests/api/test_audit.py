@@ -16,8 +16,8 @@ from app.api import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.errors import LogDamaged
 from app.settings import Settings
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.api.test_sessions import shifted
 from tests.support.api import Api, FreshTenant
 from tests.support.making import make_session, pin_of, pointers, refused

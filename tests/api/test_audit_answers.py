@@ -18,8 +18,8 @@ from app.core.verification.result_cache import Question, seal
 from app.lib import canonical_json
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.api import Answer, Api, FreshTenant
 from tests.support.making import refused
 from tests.support.secrets import MASTER_KEYS

@@ -24,7 +24,7 @@ from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT
-from jobs.runtime import Runtime
+from jobs.process.runtime import Runtime
 from tests.support.anchoring import Place, new_place, put_stamp
 from tests.support.logs import Killed
 from tests.support.secrets import MASTER_KEYS

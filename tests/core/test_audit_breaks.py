@@ -23,8 +23,8 @@ from app.ledger.hash_chain import Head
 from app.lib.crypto.sealing import MasterKeys
 from app.manage import commands
 from app.models import Job
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.chains import Place, daily_run, done, standing
 from tests.support.secrets import MASTER_KEYS
 

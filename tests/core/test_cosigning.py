@@ -19,8 +19,8 @@ from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, Signature, VerifierKey, key_hash
 from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
 from app.lib.crypto.timestamps import read_certificates
-from jobs import stamp_checkpoint
-from jobs.runtime import Runtime
+from jobs.actors import stamp_checkpoint
+from jobs.process.runtime import Runtime
 from tests.support.anchoring import Place, new_place, put_stamp
 from tests.support.receivers import Receiver, Request, http_answer
 from tests.support.witnessed import Witnessed

@@ -16,7 +16,8 @@ from app.core.jobs import stuck_jobs
 from app.database import Database, cursor
 from app.models import NO_TENANT, Job
 from app.settings import Settings
-from jobs import prune_history, runtime
+from jobs.actors import prune_history
+from jobs.process import runtime
 from tests.support.databases import made_database
 from tests.support.plans import rows_of, rows_read
 from tests.support.secrets import MASTER_KEYS

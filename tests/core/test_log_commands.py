@@ -14,8 +14,8 @@ from app.core.log.sequencer import Keeper
 from app.lib.metric_registry import Tally
 from app.manage import commands
 from app.settings import Settings
-from jobs import runtime
-from jobs.integrate import integrate
+from jobs.actors.integrate import integrate
+from jobs.process import runtime
 from tests.support.logs import FLIP, World, add_leaves, new_world
 
 Manage = Callable[..., tuple[int, str]]

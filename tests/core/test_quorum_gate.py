@@ -24,10 +24,10 @@ from app.errors import Conflict, LogPending, NotFound
 from app.lib.metric_registry import Tally
 from app.manage import commands
 from app.models import NO_TENANT
-from jobs import runtime
-from jobs.integrate import integrate
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.actors.integrate import integrate
+from jobs.durable.run_job import work_on
+from jobs.process import runtime
+from jobs.process.runtime import Runtime
 from tests.support.anchoring import Place, new_place
 from tests.support.logs import FailingDatabase, FailingHead, Killed, add_leaves, killed
 from tests.support.receivers import http_answer

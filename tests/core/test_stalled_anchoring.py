@@ -9,8 +9,8 @@ import structlog
 from sqlalchemy import Engine
 
 from app.dev.tsa import KeyType, TimestampAuthority
-from jobs import anchor_audit, stamp_checkpoint
-from jobs.runtime import Runtime
+from jobs.actors import anchor_audit, stamp_checkpoint
+from jobs.process.runtime import Runtime
 from tests.support.anchoring import Place, new_place
 
 # What somebody with the database can do to every job in one statement.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.settings import Settings
-from jobs.runtime import Runtime
+from jobs.process.runtime import Runtime
 from tests.support.api import FreshTenant
 from tests.support.worlds import World
 

@@ -15,9 +15,9 @@ from app.errors import Unavailable
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs import send_digests
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.actors import send_digests
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 
 # Two share the one conversation of a process: one sends, one finds it taken.
 _WORKER_THREADS = 2

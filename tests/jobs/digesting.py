@@ -22,9 +22,9 @@ from app.lib.mail.mailer import DATA_SECONDS, GoAhead, Mailer, Write
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs import free_stuck_jobs, send_digests
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.actors import free_stuck_jobs, send_digests
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.mail import Mail, Postbox
 from tests.support.secrets import MASTER_KEYS
 

@@ -5,7 +5,7 @@ import threading
 
 from app.core.jobs.steps import Errand, Step
 from app.queue import connect
-from jobs import kinds
+from jobs.durable import handlers
 from jobs.worker import broker
 
 __all__ = ["broker"]
@@ -20,4 +20,4 @@ def _hang() -> None:
     threading.Event().wait()
 
 
-kinds.KINDS[KIND] = lambda _: lambda *_: Errand(_hang, lambda *_: Step(None, {}))  # type: ignore[index]
+handlers.KINDS[KIND] = lambda _: lambda *_: Errand(_hang, lambda *_: Step(None, {}))  # type: ignore[index]

@@ -18,8 +18,8 @@ from app.core.records import bundles
 from app.evidence import bundle
 from app.models import Record
 from app.web import create_app
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 
 
 def download(record: str, key: str) -> None:

@@ -9,8 +9,8 @@ from uuid import UUID
 from app import settings
 from app.core.master_keys import resealing
 from app.models import NO_TENANT
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 
 if __name__ == "__main__":
     resealing.MOST_ROWS, resealing.MOST_PIECES = 2, 1

@@ -6,8 +6,8 @@ import time
 import dramatiq
 
 from app.queue import connect
-from jobs.broker import BellBroker
-from jobs.shutdown import shutting_down
+from jobs.process.broker import BellBroker
+from jobs.process.shutdown import shutting_down
 
 _client = connect(os.environ["REDIS_URL"], 5.0)
 # A guard: it is told long before.

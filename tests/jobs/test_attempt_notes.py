@@ -20,8 +20,8 @@ from app.core.delivery.retries import Blame, Verdict
 from app.core.webhooks import webhooks
 from app.lib.metric_registry import Counter, Histogram
 from app.settings import Settings
-from jobs.lane_run import LaneRun
-from jobs.runtime import Runtime
+from jobs.delivery.lane_run import LaneRun
+from jobs.process.runtime import Runtime
 from tests.support.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.lanes import fill, has_answered

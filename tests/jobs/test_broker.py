@@ -17,8 +17,8 @@ from dramatiq import Actor, Worker
 from app import heartbeats
 from app.errors import Unavailable
 from app.queue import ACTORS, Bell
-from jobs.broker import PRIORITIES, BellBroker
-from jobs.middleware import Lifetime
+from jobs.process.broker import PRIORITIES, BellBroker
+from jobs.process.middleware import Lifetime
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 TENANT = str(uuid4())

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.core import tenants
-from jobs import lane_run
+from jobs.delivery import lane_run
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.receivers import OK, Receiver, Request, http_answer
 from tests.support.secrets import MASTER_KEYS

@@ -16,7 +16,7 @@ from app.core.delivery import cancelling, sweeping
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
 from app.database import Database
-from jobs import lane_run
+from jobs.delivery import lane_run
 from tests.support.receivers import OK, Receiver, Request, http_answer
 from tests.support.worlds import World
 

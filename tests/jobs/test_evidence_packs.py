@@ -27,7 +27,7 @@ from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
-from jobs import prune_history
+from jobs.actors import prune_history
 from tests.support.anchoring import put_line, put_stamp
 from tests.support.expiring import Expirer
 from tests.support.making import refused

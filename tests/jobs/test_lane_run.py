@@ -16,9 +16,9 @@ from app.core.webhooks import webhooks
 from app.database import Database
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.settings import Settings
-from jobs import lane_run
-from jobs.lane_run import TURN_SECONDS, LaneRun
-from jobs.runtime import Runtime
+from jobs.delivery import lane_run
+from jobs.delivery.lane_run import TURN_SECONDS, LaneRun
+from jobs.process.runtime import Runtime
 from tests.support.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.lanes import fill, has_answered

@@ -40,11 +40,11 @@ from app.lib.metric_registry import Tally
 from app.manage import commands
 from app.models import NO_TENANT, Job
 from app.settings import Settings
-from jobs import check_master_keys as tick
-from jobs import runtime as process
-from jobs.lane_run import LaneRun
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.actors import check_master_keys as tick
+from jobs.delivery.lane_run import LaneRun
+from jobs.durable.run_job import work_on
+from jobs.process import runtime as process
+from jobs.process.runtime import Runtime
 from tests.support.api import Api, FreshTenant, serving
 from tests.support.chains import BROKEN_HEADS
 from tests.support.databases import made_database

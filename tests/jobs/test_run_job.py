@@ -17,9 +17,9 @@ from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
 from app.settings import Settings
-from jobs import kinds, lease
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable import handlers, lease_renewal
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.api import FreshTenant
 
 KIND = "errand_of_a_test"
@@ -35,11 +35,11 @@ def runtime(settings: Settings) -> Iterator[Runtime]:
 @pytest.fixture
 def run(
     runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[kinds.Work], Job]:
+) -> Callable[[handlers.Work], Job]:
     """Run one job whose step is `work` until it waits or ends; return it as it is then."""
 
-    def run(work: kinds.Work) -> Job:
-        monkeypatch.setitem(kinds.KINDS, KIND, lambda _: work)
+    def run(work: handlers.Work) -> Job:
+        monkeypatch.setitem(handlers.KINDS, KIND, lambda _: work)
         with database.transaction(tenant.id) as session:
             job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
         work_on(runtime, tenant.id, job.id)
@@ -59,7 +59,7 @@ def open_transactions(owner: Engine) -> int:
 
 
 def test_an_errand_runs_between_two_transactions(
-    run: Callable[[kinds.Work], Job], admin_engine: Engine
+    run: Callable[[handlers.Work], Job], admin_engine: Engine
 ) -> None:
     def talk() -> str:
         # The process's other threads have short ones of their own; none may last until this ends.
@@ -75,7 +75,7 @@ def test_an_errand_runs_between_two_transactions(
 
 
 def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
-    run: Callable[[kinds.Work], Job],
+    run: Callable[[handlers.Work], Job],
 ) -> None:
     def talk() -> None:
         raise JobFailed("Nobody will ever answer.")
@@ -99,7 +99,7 @@ def take_over(owner: Engine, tenant: FreshTenant) -> None:
 
 
 def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
-    run: Callable[[kinds.Work], Job], admin_engine: Engine, tenant: FreshTenant
+    run: Callable[[handlers.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     def talk() -> None:
         take_over(admin_engine, tenant)
@@ -136,7 +136,7 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
             return Step("waits", {}, timedelta(hours=1), then)
         return Step(None, {})
 
-    monkeypatch.setitem(kinds.KINDS, KIND, lambda _: step)
+    monkeypatch.setitem(handlers.KINDS, KIND, lambda _: step)
     work_on(runtime, tenant.id, first.id)
     with database.transaction(tenant.id) as session:
         assert job_rows.get(session, tenant.id, second.id).status == "succeeded"
@@ -144,7 +144,7 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
 
 
 def test_what_was_taken_over_makes_way_for_nobody(
-    run: Callable[[kinds.Work], Job], admin_engine: Engine, tenant: FreshTenant
+    run: Callable[[handlers.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     asked: list[None] = []
 
@@ -174,7 +174,7 @@ def test_the_lease_is_renewed_while_an_errand_runs(
             query = text("SELECT locked_until FROM jobs WHERE id = :id")
             return connection.scalar(query, {"id": job.id})
 
-    with lease.renewed(database, job, every=0.01):
+    with lease_renewal.renewed(database, job, every=0.01):
         while lease_now() <= ends_at + timedelta(seconds=0.05):
             pass
 
@@ -185,7 +185,7 @@ def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
     def away(*_: Any) -> Step:
         raise Unavailable("The database does not answer.")
 
-    monkeypatch.setitem(kinds.KINDS, KIND, lambda _: away)
+    monkeypatch.setitem(handlers.KINDS, KIND, lambda _: away)
     with database.transaction(tenant.id) as session:
         job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
     for _ in range(3):
@@ -221,7 +221,7 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
         runtime.held.let_go()
         assert status(before) == "queued"
     assert status(ended) == "running"
-    monkeypatch.setattr("jobs.held.shutting_down", lambda: True)
+    monkeypatch.setattr("jobs.durable.active_leases.shutting_down", lambda: True)
     behind = claimed()
     with runtime.held.holding(behind):
         assert status(behind) == "queued"
@@ -230,7 +230,7 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
 @pytest.mark.parametrize("error", [RuntimeError, Unavailable, JobFailed])
 @pytest.mark.parametrize("cursor", ["on", None])
 def test_who_finds_no_next_job_leaves_what_the_step_did(
-    run: Callable[[kinds.Work], Job], error: type[Exception], cursor: str | None
+    run: Callable[[handlers.Work], Job], error: type[Exception], cursor: str | None
 ) -> None:
     def then() -> None:
         raise error("The other's row cannot be read.")

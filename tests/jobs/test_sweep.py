@@ -20,7 +20,7 @@ from app.ledger.leaves import Record
 from app.ledger.merkle import leaf_hash
 from app.queue import Bell, connect, queue_key
 from app.settings import Settings
-from jobs import sweep
+from jobs.actors import sweep
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS
 

@@ -22,9 +22,9 @@ from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
-from jobs import anchor_audit, stamp_checkpoint
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.actors import anchor_audit, stamp_checkpoint
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.logs import World, add_leaves, new_world
 from tests.support.secrets import MASTER_KEYS
 from tests.support.witnesses import Witness

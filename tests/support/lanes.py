@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from jobs.bulkhead import Bulkhead, Place
+from jobs.delivery.bulkhead import Bulkhead, Place
 
 
 def has_answered(

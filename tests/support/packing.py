@@ -17,8 +17,8 @@ from app.core.log.sequencer import Keeper
 from app.database import Database
 from app.models import Job
 from app.settings import Settings
-from jobs.run_job import work_on
-from jobs.runtime import Runtime
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.api import Answer, Api, FreshTenant, serving
 from tests.support.making import make_record, make_session
 

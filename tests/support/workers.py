@@ -8,9 +8,9 @@ import dramatiq
 
 from app.errors import Unavailable
 from app.queue import ACTORS
-from jobs.broker import BellBroker
-from jobs.lane_run import LaneRun
-from jobs.runtime import Runtime
+from jobs.delivery.lane_run import LaneRun
+from jobs.process.broker import BellBroker
+from jobs.process.runtime import Runtime
 
 
 def take_turn(runtime: Runtime, tenant_id: UUID, webhook_id: UUID, passed_on: int = 0) -> None:

@@ -10,8 +10,8 @@ from app.core.callers import Caller, Role
 from app.core.delivery import accounting, events
 from app.core.delivery.events import NewEvent
 from app.core.webhooks import webhooks
-from jobs.lane_run import LaneRun
-from jobs.runtime import Runtime
+from jobs.delivery.lane_run import LaneRun
+from jobs.process.runtime import Runtime
 from tests.support.lanes import has_answered
 
 

@@ -11,7 +11,7 @@ from app import metrics
 from app.core import gauges
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
-from jobs.run_job import work_on
+from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.mail import REFUSED, Mood
 

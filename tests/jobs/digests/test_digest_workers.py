@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.core.digests import content, taking
-from jobs import run_job
-from jobs.run_job import work_on
+from jobs.durable import run_job
+from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
 from tests.support.mail import Mood
 
@@ -144,7 +144,7 @@ def test_nothing_is_begun_while_the_process_is_to_end(
     desk.wait(1)
     desk.tick()
     with monkeypatch.context() as ending:
-        ending.setattr("jobs.kinds.shutting_down", lambda: True)
+        ending.setattr("jobs.durable.handlers.shutting_down", lambda: True)
         desk.work()
     assert desk.postbox.mails == []
     assert tenant.statuses() == ["pending"]

@@ -6,7 +6,7 @@ for a delay is an error instead of a message that lives in a worker's memory.
 
 Ticks go before jobs and jobs before deliveries, so that a backlog of deliveries never keeps the
 sweep waiting. Priority decides which fetched message a free thread takes next; it interrupts
-nothing, so whoever can fill all threads must leave some free (`jobs/deliver.py` does).
+nothing, so whoever can fill all threads must leave some free (`jobs/actors/deliver.py` does).
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import AgeLimit, TimeLimit
 
 from app.queue import ACTORS, connect
-from jobs.consumer import BellConsumer
-from jobs.middleware import MessageLog, SignOfLife
-from jobs.shutdown import GracefulStop
-from jobs.wake import WakeListener
+from jobs.process.consumer import BellConsumer
+from jobs.process.middleware import MessageLog, SignOfLife
+from jobs.process.shutdown import GracefulStop
+from jobs.process.wakeup_listener import WakeListener
 
 # Smaller goes first.
 PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}

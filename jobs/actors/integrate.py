@@ -5,7 +5,7 @@ import time
 import structlog
 
 from app.errors import LogHalted
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 _log = structlog.get_logger(__name__)
 

@@ -22,8 +22,8 @@ from app.core.records import expiry
 from app.core.replay import bulk_replay
 from app.core.verification import jobs as verification
 from app.models import Job
-from jobs.runtime import Runtime
-from jobs.shutdown import shutting_down
+from jobs.process.runtime import Runtime
+from jobs.process.shutdown import shutting_down
 
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 

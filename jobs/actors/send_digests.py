@@ -8,7 +8,7 @@ import structlog
 
 from app.core.digests import schedule
 from app.errors import Unavailable
-from jobs.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime, runtime
 
 # The next minute's tick goes on; ticks share two threads with the sweep and the jobs.
 SECONDS = 10.0

@@ -10,7 +10,7 @@ from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
 from app.lib.metric_registry import Tally
 from app.lib.outbound.client import Answer
-from jobs.turn import Turn
+from jobs.delivery.turn import Turn
 
 _log = structlog.get_logger("attempt")
 

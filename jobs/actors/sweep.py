@@ -16,7 +16,7 @@ from app.core.delivery.lanes import lanes
 from app.core.log import generations
 from app.database import Database
 from app.queue import Bell
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 # The next sweep rings it again.
 _INTEGRATE_MS = 5_000

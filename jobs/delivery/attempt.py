@@ -13,9 +13,9 @@ from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import Answer
 from app.settings import VERSION
-from jobs import attempt_notes
-from jobs.runtime import Runtime
-from jobs.turn import Turn
+from jobs.delivery import attempt_log
+from jobs.delivery.turn import Turn
+from jobs.process.runtime import Runtime
 
 _USER_AGENT = f"record-service/{VERSION}"
 _LOST = {
@@ -44,8 +44,8 @@ class Sender:
             url = self.turn.lane.url
             answer = self.runtime.outbound.send(url, claimed.payload, headers, on_slow=on_slow)
         outcome = self._outcome(claimed, answer, started)
-        attempt_notes.count(self.runtime.tally, claimed, answer, outcome)
-        attempt_notes.write(self.turn, claimed, answer, outcome)
+        attempt_log.count(self.runtime.tally, claimed, answer, outcome)
+        attempt_log.write(self.turn, claimed, answer, outcome)
         return outcome
 
     def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:

@@ -14,7 +14,7 @@ from app.core.partitions import Partition
 from app.core.records import public_access
 from app.database import Database
 from app.errors import Unavailable
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The daily tick that has every audit chain verified, by a durable job."""
 
 from app.core.verification import jobs as verification_jobs
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 
 def verify_audit() -> None:

@@ -4,7 +4,7 @@ It comes a minute after the one that has heads anchored, and looks whether they 
 """
 
 from app.core.anchoring import checkpoint_round, cosigning, incidents, monitor, timestamping
-from jobs.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime, runtime
 
 
 def stamp_checkpoint() -> None:

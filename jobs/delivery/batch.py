@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
-from jobs.attempt import Sender
+from jobs.delivery.attempt import Sender
 
 # A POST that is out for so long, and for twice as long as usual, keeps nothing waiting behind it.
 _STALLED_SECONDS = 0.1

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from jobs.lane_run import LaneRun
-from jobs.runtime import runtime
+from jobs.delivery.lane_run import LaneRun
+from jobs.process.runtime import runtime
 
 
 def deliver(tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:

@@ -1,9 +1,9 @@
 """How a worker takes messages off a queue: Dramatiq's consumer, woken instead of polling.
 
-Three things differ from Dramatiq's own. It waits for the bell (`jobs/wake.py`) and asks Redis
-unbidden only now and then. A lost or frozen Redis is waited out here: neither the threads that work
-nor the consumer itself end or hang because of it. And a failed message is never kept as a dead
-letter: the row it named is due again, and a log line says what happened.
+Three things differ from Dramatiq's own. It waits for the bell (`jobs/process/wakeup_listener.py`)
+and asks Redis unbidden only now and then. A lost or frozen Redis is waited out here: neither the
+threads that work nor the consumer itself end or hang because of it. And a failed message is never
+kept as a dead letter: the row it named is due again, and a log line says what happened.
 
 The keys are Dramatiq's, which names them in `dramatiq/brokers/redis/dispatch.lua`. Its script also
 gives a sign of life and looks for dead workers each time; here that is done now and then, and what
@@ -24,7 +24,7 @@ from dramatiq.errors import DecodeError
 from app.queue import WAKE_CHANNEL, messages_key, queue_key
 
 if TYPE_CHECKING:
-    from jobs.broker import BellBroker
+    from jobs.process.broker import BellBroker
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 import structlog
 
 from app.core.master_keys import key_registry
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ It also makes up for a daily verification that was missed, or came to nothing.
 from app.core.anchoring import heads, monitor
 from app.core.verification import daily_state
 from app.core.verification import jobs as verification
-from jobs.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime, runtime
 
 
 def anchor_audit() -> None:

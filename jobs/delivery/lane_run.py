@@ -23,12 +23,12 @@ from app.database import Tx
 from app.errors import Unavailable
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
-from jobs.attempt import Sender
-from jobs.batch import Batch
-from jobs.bulkhead import Place
-from jobs.runtime import Runtime
-from jobs.shutdown import shutting_down
-from jobs.turn import Turn
+from jobs.delivery.attempt import Sender
+from jobs.delivery.batch import Batch
+from jobs.delivery.bulkhead import Place
+from jobs.delivery.turn import Turn
+from jobs.process.runtime import Runtime
+from jobs.process.shutdown import shutting_down
 
 _T = TypeVar("_T")
 

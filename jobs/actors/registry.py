@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.anchor_audit import anchor_audit
-from jobs.broker import TIME_LIMIT_MS, BellBroker
-from jobs.check_master_keys import check_master_keys
-from jobs.deliver import deliver
-from jobs.expire_bundles import expire_bundles
-from jobs.free_stuck_jobs import free_stuck_jobs
-from jobs.integrate import integrate
-from jobs.prune_history import prune_history
-from jobs.run_job import run_job
-from jobs.send_digests import send_digests
-from jobs.stamp_checkpoint import stamp_checkpoint
-from jobs.sweep import sweep
-from jobs.verify_audit import verify_audit
+from jobs.actors.anchor_audit import anchor_audit
+from jobs.actors.check_master_keys import check_master_keys
+from jobs.actors.deliver import deliver
+from jobs.actors.expire_bundles import expire_bundles
+from jobs.actors.free_stuck_jobs import free_stuck_jobs
+from jobs.actors.integrate import integrate
+from jobs.actors.prune_history import prune_history
+from jobs.actors.send_digests import send_digests
+from jobs.actors.stamp_checkpoint import stamp_checkpoint
+from jobs.actors.sweep import sweep
+from jobs.actors.verify_audit import verify_audit
+from jobs.durable.run_job import run_job
+from jobs.process.broker import TIME_LIMIT_MS, BellBroker
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,

@@ -15,7 +15,7 @@ from app.core.jobs import leases
 from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
-from jobs.shutdown import shutting_down
+from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
 

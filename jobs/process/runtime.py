@@ -1,7 +1,7 @@
 """What one worker process holds: database, bell, flusher, bulkhead, jobs, log keeper, mailer.
 
 And its counters, and what says which master key it seals under. Made after the fork and before the
-first message (`jobs/middleware.py`, Lifetime).
+first message (`jobs/process/middleware.py`, Lifetime).
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from app.lib.outbound.client import Outbound
 from app.lib.outbound.watchdog import Watchdog
 from app.queue import Bell
 from app.settings import Settings
-from jobs.bulkhead import Bulkhead
-from jobs.flusher import Flusher
-from jobs.held import Held
+from jobs.delivery.bulkhead import Bulkhead
+from jobs.delivery.flusher import Flusher
+from jobs.durable.active_leases import Held
 
 _FLUSH_AT_STOP_SECONDS = 5.0
 

@@ -1,7 +1,7 @@
 """The tick that lets jobs go on which somebody, or a clock that was set back, has put off."""
 
 from app.core.jobs import stuck_jobs
-from jobs.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime, runtime
 
 
 def free_stuck_jobs() -> None:

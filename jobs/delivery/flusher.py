@@ -26,7 +26,7 @@ from app.errors import Unavailable
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings
-from jobs.middleware import kind
+from jobs.process.middleware import kind
 
 _log = structlog.get_logger(__name__)
 

@@ -13,11 +13,11 @@ from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Name, Step
 from app.errors import Unavailable
 from app.models import NO_TENANT, Job
-from jobs.kinds import KINDS
-from jobs.lease import renewed
-from jobs.middleware import kind, where
-from jobs.runtime import Runtime, runtime
-from jobs.shutdown import shutting_down
+from jobs.durable.handlers import KINDS
+from jobs.durable.lease_renewal import renewed
+from jobs.process.middleware import kind, where
+from jobs.process.runtime import Runtime, runtime
+from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The tick that looks whose bundles are due, and leaves each such tenant a durable job."""
 
 from app.core.records import expiry
-from jobs.runtime import runtime
+from jobs.process.runtime import runtime
 
 
 def expire_bundles() -> None:
