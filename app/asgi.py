@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from app import metrics
-from app.api.services import EXTENSION, Services
+from app.api.http.services import EXTENSION, Services
 from app.lib import forwarded
 from app.lib.gateway.answers import Answer
 from app.lib.gateway.bodies import Pace

@@ -9,39 +9,30 @@ from typing import Any
 from flask import Flask
 
 from app import logs
-from app.api import (
+from app.api.http import documentation, request_hooks
+from app.api.http.access import rate_limit
+from app.api.http.access.bulkhead import Room
+from app.api.http.responses import problems
+from app.api.http.responses.renderings import Renderings
+from app.api.http.routing import SegmentConverter
+from app.api.http.services import EXTENSION, Services
+from app.api.pages import shared_page, site, unsubscribe
+from app.api.resources import (
     agents,
-    anchors,
-    audit,
-    bundles,
     deliveries,
     digests,
-    documentation,
-    edge,
     events,
-    evidence_packs,
-    exports,
     findings,
+    health,
     jobs,
     keys,
-    limits,
-    log,
-    log_proofs,
-    problems,
-    records,
     sessions,
-    share_links,
-    shared_page,
-    site,
-    system,
     tenant,
-    unsubscribe,
     webhooks,
 )
-from app.api.renderings import Renderings
-from app.api.room import Room
-from app.api.routing import SegmentConverter
-from app.api.services import EXTENSION, Services
+from app.api.resources.audit import anchors, audit
+from app.api.resources.log import log, log_proofs
+from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.core.keys import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys.key_heartbeat import Announcer
@@ -81,7 +72,7 @@ RESOURCES = (
     jobs,
     audit,
     anchors,
-    system,
+    health,
 )
 
 
@@ -99,8 +90,8 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.url_map.converters["default"] = SegmentConverter
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
-    app.extensions[limits.EXTENSION] = limits.Limits.of(settings)
-    edge.register(app, settings)
+    app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
+    request_hooks.register(app, settings)
     problems.register(app)
     documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
     documentation.complete(documented)

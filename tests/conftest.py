@@ -16,7 +16,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, create_engine
 
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.sequencer import Keeper
 from app.database import Database

@@ -18,7 +18,7 @@ import pytest
 from werkzeug.exceptions import MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.dev.stack import ROOT
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.webhook_signing import Signer, new_secret

@@ -12,7 +12,7 @@ import rfc8785
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.api import audit as audit_routes
+from app.api.resources.audit import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.errors import LogDamaged
 from app.settings import Settings
@@ -311,7 +311,7 @@ def test_a_chain_that_is_not_anchored_says_since_when(api: Apis) -> None:
 def test_a_verification_that_takes_long_is_a_job(
     api: Apis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.audit._SECONDS", 0.0)
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
     answers = [api().get("/v1/audit/verify?full=1") for _ in range(2)]
     assert [answer.status_code for answer in answers] == [202, 202]
     (place,) = {answer.headers["Location"] for answer in answers}
@@ -339,7 +339,7 @@ def test_a_third_verification_at_once_is_a_job(api: Apis) -> None:
 def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
     api: Apis, tenant: FreshTenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.audit._SECONDS", 0.0)
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
     head = entries(api())[0]
     good = "/v1/audit/verify"
     bad = f"/v1/audit/verify?seq=1&hash={head['hash']}"

@@ -103,7 +103,7 @@ def attacked(
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no verification be done while somebody waits."""
-    monkeypatch.setattr("app.api.audit._SECONDS", 0.0)
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
 
 
 def quoted(progress: Any) -> str:

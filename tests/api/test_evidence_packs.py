@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
 from app import ids
-from app.api import waiting
+from app.api.http.responses import long_poll
 from app.core.jobs import job_rows
 from app.core.packs import building, choosing, store
 from app.core.packs import requests as pack_requests
@@ -131,14 +131,14 @@ def test_ten_at_once_begin_one_job(packer: Packer) -> None:
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
     """Let a worker build while somebody waits for it: at the first look of each."""
     looks: list[Callable[[], bool]] = []
-    look = waiting._look  # what is done while a thread is held
+    look = long_poll._look  # what is done while a thread is held
 
     def looking(settled: Callable[[], bool], until: float) -> None:
         looks.append(settled)
         packer.work()
         look(settled, until)
 
-    monkeypatch.setattr(waiting, "_look", looking)
+    monkeypatch.setattr(long_poll, "_look", looking)
     return looks
 
 
@@ -164,7 +164,7 @@ def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.M
         assert not settled()
         return True
 
-    monkeypatch.setattr(waiting, "wait_until", wait_until)
+    monkeypatch.setattr(long_poll, "wait_until", wait_until)
     record = packer.record()
     for said, waited, applied in (
         (None, [10.0], None),
@@ -193,8 +193,8 @@ def test_more_than_a_few_are_not_made_to_wait_and_not_told_that_they_were(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
-    monkeypatch.setattr(waiting, "_room", BoundedSemaphore(1))
-    assert waiting._room.acquire(blocking=False)  # by somebody else's request
+    monkeypatch.setattr(long_poll, "_room", BoundedSemaphore(1))
+    assert long_poll._room.acquire(blocking=False)  # by somebody else's request
     answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
     assert "Preference-Applied" not in answer.headers
@@ -220,14 +220,14 @@ def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
     done = threading.Event()
     settled = done.is_set
 
-    with ThreadPoolExecutor(waiting.AT_ONCE) as pool:
-        waits = [pool.submit(waiting.wait_until, settled, 600) for _ in range(waiting.AT_ONCE)]
-        until(lambda: not waiting._room._value)
+    with ThreadPoolExecutor(long_poll.AT_ONCE) as pool:
+        waits = [pool.submit(long_poll.wait_until, settled, 600) for _ in range(long_poll.AT_ONCE)]
+        until(lambda: not long_poll._room._value)
         # No room: at once, and not after ten minutes.
-        assert waiting.wait_until(settled, 600) is False
+        assert long_poll.wait_until(settled, 600) is False
         done.set()
         assert all(wait.result() for wait in waits)
-    assert waiting.wait_until(settled, 30) is True
+    assert long_poll.wait_until(settled, 30) is True
 
 
 def test_a_link_gets_its_pack_and_is_not_made_to_wait(
@@ -236,7 +236,7 @@ def test_a_link_gets_its_pack_and_is_not_made_to_wait(
     record = packer.record()
     token = token_to(packer, record)
     path = f"{path_of(record)}?share_token={token}"
-    monkeypatch.setattr(waiting, "wait_until", lambda *_: pytest.fail("a link waits"))
+    monkeypatch.setattr(long_poll, "wait_until", lambda *_: pytest.fail("a link waits"))
     answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
     assert answer.status_code == 202
     assert answer.headers["Location"] == f"https://records.test{path}"

@@ -11,7 +11,7 @@ from flask import Flask
 from sqlalchemy import Engine, event, text
 
 from app import clock
-from app.api.limits import REFUSALS
+from app.api.http.access.rate_limit import REFUSALS
 from app.core import keys
 from app.core.callers import Caller, Role
 from app.database import Database

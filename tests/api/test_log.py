@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
 
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.recovery import succession
 from app.core.log.sequencer import Keeper

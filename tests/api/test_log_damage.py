@@ -14,7 +14,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.errors import LogHalted
 from app.ledger.checkpoints import Checkpoint

@@ -12,8 +12,8 @@ from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats, metrics
-from app.api import exposition
-from app.api.services import EXTENSION, Services
+from app.api.http.responses import prometheus
+from app.api.http.services import EXTENSION, Services
 from app.core import tenants
 from app.core.gauges import Gauges
 from app.database import Database
@@ -149,7 +149,7 @@ def test_a_database_behind_this_release_is_not_up(
 def test_figures_of_another_release_are_left_out() -> None:
     claims = metrics.CLAIMS.total
     turns, seconds = metrics.TURNS.total, metrics.ATTEMPT_SECONDS
-    written = exposition.text(
+    written = prometheus.text(
         {"database": True},
         [
             ("of_a_later_release_total", "[]", 1),
@@ -182,7 +182,7 @@ def test_every_family_is_described_once() -> None:
         (counter.total, json.dumps(["x"] * len(counter.labels)), 1.0)
         for counter in metrics.COUNTERS
     ]
-    written = exposition.text({"database": True}, figures, NOTHING, 0.0).decode()
+    written = prometheus.text({"database": True}, figures, NOTHING, 0.0).decode()
     described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
     assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 17

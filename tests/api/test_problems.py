@@ -11,9 +11,9 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from app import errors
-from app.api.auth import public
-from app.api.problems import KINDS
-from app.api.services import EXTENSION, services
+from app.api.http.access.auth import public
+from app.api.http.responses.problems import KINDS
+from app.api.http.services import EXTENSION, services
 from app.database import cursor
 from app.settings import Settings
 from app.web import create_app

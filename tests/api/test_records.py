@@ -10,9 +10,9 @@ import pytest
 from flask import Flask
 
 from app import ids, metrics
-from app.api import heavy
-from app.api import room as room_module
-from app.api.services import EXTENSION
+from app.api.http.access import bulkhead
+from app.api.http.requests import large_bodies
+from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role
 from app.core.records import bundles, records
 from app.core.records.records import NewRecord
@@ -342,8 +342,8 @@ def test_a_record_comes_in_while_another_is_signed(
 def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
     app: Flask, api: Callers, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room_module, "_WAIT_SECONDS", 0.01)
-    large = heavy.LARGE + 1
+    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
+    large = large_bodies.LARGE + 1
     here = app.extensions[EXTENSION]
     refusals = here.tally.value(metrics.WEB_REFUSED, "large_work")
     others = ["another tenant", "and another"]

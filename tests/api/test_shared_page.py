@@ -13,9 +13,9 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.api import room as room_module
-from app.api.services import EXTENSION
-from app.api.shared_view import CONTENT_CHARACTERS, MOST_STEPS
+from app.api.http.access import bulkhead
+from app.api.http.services import EXTENSION
+from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.text_sanitizer import visible
 from tests.api.test_bundle_access import expire, token_to
 from tests.support.api import Answer, Api, FreshTenant
@@ -197,7 +197,7 @@ def test_robots_are_kept_out(api: Callers) -> None:
 def test_a_reader_who_is_refused_has_opened_nothing(
     app: Flask, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room_module, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
     large = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100
     record = make_record(api(), make_session(api())["id"], steps=large)
     token, _ = token_to(api(), record)

@@ -14,7 +14,7 @@ from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats
-from app.api import limits
+from app.api.http.access import rate_limit
 from app.database import Database
 from app.dev.postgres import EmbeddedPostgres
 from app.lib.crypto import api_keys
@@ -431,8 +431,8 @@ def test_a_limit_that_cannot_be_read_names_the_variable(
 def test_addresses_of_one_ipv6_network_count_as_one(app: Flask) -> None:
     def spent(address: str) -> int:
         with app.test_request_context(environ_base={"REMOTE_ADDR": address}):
-            limits.count_address()
-            answer = limits.add_headers(app.response_class())
+            rate_limit.count_address()
+            answer = rate_limit.add_headers(app.response_class())
             return int(answer.headers["RateLimit-Remaining"])
 
     first, second = spent("2001:db8:1:2::1"), spent("2001:db8:1:2:ffff::2%eth0")

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import text
 
-from app.api import limits
+from app.api.http.access import rate_limit
 from app.core.digests import tokens
 from app.core.digests.tokens import Subscription
 from app.database import Database
@@ -191,7 +191,7 @@ def test_it_is_limited_by_address_as_whatever_needs_no_key(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few = limits.Limits.of(replace(settings, address_rate_limit=Rate(2, 60)))
-    monkeypatch.setitem(app.extensions, limits.EXTENSION, few)
+    few = rate_limit.Limits.of(replace(settings, address_rate_limit=Rate(2, 60)))
+    monkeypatch.setitem(app.extensions, rate_limit.EXTENSION, few)
     said = [client.post(link).status_code for _ in range(3)]
     assert said == [200, 200, 429]

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from app import ids
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.verification import alerts
 from app.manage import commands

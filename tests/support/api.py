@@ -9,7 +9,7 @@ from uuid import UUID
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.api.services import EXTENSION
+from app.api.http.services import EXTENSION
 from app.settings import Settings
 from app.web import create_app
 

@@ -14,8 +14,8 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app import ids
-from app.api import fields
-from app.api.findings import NewFindingSchema, NewFindingsSchema
+from app.api.http.requests import fields
+from app.api.resources.findings import NewFindingSchema, NewFindingsSchema
 from app.lib.canonical_json import MAX_INTEGER
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from app.api import room as room_module
-from app.api.room import Room
+from app.api.http.access import bulkhead
+from app.api.http.access.bulkhead import Room
 from app.errors import Busy
 from tests.support.faults import until
 
@@ -84,7 +84,7 @@ def test_a_room_for_one_takes_one_after_the_other() -> None:
 
 def test_full_garbage_collections_are_seldom_while_large_work_is_done() -> None:
     # Not what holds now: rooms of other tests may still be full.
-    usual = room_module._USUAL_GARBAGE
+    usual = bulkhead._USUAL_GARBAGE
     room = Room(at_once=2, waiting=6)
     room.enter("a")
     room.enter("b")
@@ -96,7 +96,7 @@ def test_full_garbage_collections_are_seldom_while_large_work_is_done() -> None:
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_module, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
     room = Room(at_once=2, waiting=6)
     room.enter("a")
 

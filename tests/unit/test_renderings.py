@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api import renderings as renderings_module
-from app.api.renderings import Renderings
+from app.api.http.responses import renderings as renderings_module
+from app.api.http.responses.renderings import Renderings
 
 TEXT = b'{"activity":{}}' * 10_000
 

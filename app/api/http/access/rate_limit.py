@@ -1,0 +1,114 @@
+"""How much one caller may ask, counted in this process's memory.
+
+Counting in Redis would make its loss an outage; so each web process counts for itself, and a
+deployment's limit is this one times its processes. A key is counted by its id and with all others
+of its tenant, a caller without one by its address (IPv6 by /64, since one host owns that many).
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Self, cast
+
+from flask import Response, current_app, g, request
+
+from app.api.http.services import services
+from app.core.callers import Caller
+from app.lib import forwarded
+from app.lib.gateway.gateway import AGAIN
+from app.lib.rates import Counter, Rate, Spent
+from app.settings import Settings
+
+EXTENSION = "record-service-limits"
+
+# Nobody guesses 238 random bits; this spares the database the lookups of a client gone wrong.
+REFUSALS = Rate(1000, 60)
+
+
+class RateLimited(Exception):
+    """The caller asked too often; `spent` says when to come back."""
+
+    def __init__(self, spent: Spent) -> None:
+        super().__init__("rate limited")
+        self.spent = spent
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The counters of one application."""
+
+    keys: Counter
+    tenants: Counter
+    addresses: Counter
+    refusals: Counter
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return fresh counters with the rates of the settings."""
+        return cls(
+            Counter(settings.rate_limit, "by this API key"),
+            Counter(settings.tenant_rate_limit, "by the keys of this tenant"),
+            Counter(settings.address_rate_limit, "without a key from this address"),
+            Counter(REFUSALS, "with keys that are not good from this address"),
+        )
+
+
+def count_key(caller: Caller) -> None:
+    """Count a request of an authenticated key; raises `RateLimited`."""
+    counters = _limits()
+    times = _times()
+    _spend(
+        counters.keys.hit(caller.key_id.bytes, times),
+        counters.tenants.hit(caller.tenant_id.bytes, times),
+    )
+
+
+def count_address() -> None:
+    """Count a request that needs no key; raises `RateLimited`."""
+    _spend(_limits().addresses.hit(network().encode(), _times()))
+
+
+def count_refusal() -> None:
+    """Count a key that was not good; raises `RateLimited` once an address has had too many.
+
+    A good key from the same address is never held back by it.
+    """
+    _spend(_limits().refusals.hit(network().encode()))
+
+
+def address() -> str:
+    """Return the address that the request comes from, past the proxies that are trusted."""
+    settings = services().settings
+    name = settings.proxy_header
+    sent = request.headers.get(name, "")
+    peer = request.remote_addr or ""
+    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+
+
+def network() -> str:
+    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 /64."""
+    text = address()
+    return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text
+
+
+def add_headers(response: Response) -> Response:
+    """Tell the caller what is left of its rate."""
+    spent: Spent | None = g.get("spent")
+    if spent is not None:
+        response.headers.update(spent.headers())
+    return response
+
+
+def _spend(*spent: Spent) -> None:
+    """Raise where a rate is exceeded; the response's headers tell of the one nearest to its end."""
+    g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
+    if nearest.exceeded:
+        raise RateLimited(nearest)
+
+
+def _times() -> int:
+    """Return 0 for a request that passes here again, now with its body (`app/lib/gateway`)."""
+    return 0 if AGAIN in request.environ else 1
+
+
+def _limits() -> Limits:
+    return cast(Limits, current_app.extensions[EXTENSION])

@@ -1,0 +1,247 @@
+"""What the OpenAPI document says beyond what flask-smorest can see: fields, refusals, ids, repeats.
+
+Every refusal that a route can answer is listed with it, so a client can be generated from the
+document, and a test can hold real answers to it.
+"""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import marshmallow
+from apispec import APISpec, BasePlugin
+from flask_smorest import Api
+from flask_smorest.utils import prepare_response
+from marshmallow import fields as plain
+
+from app import ids
+from app.api.http.requests.fields import Items, Strict
+from app.evidence import pack
+from app.lib.crypto import share_tokens
+from app.settings import VERSION, Settings
+
+MEDIA_TYPE = "application/problem+json"
+
+_TITLE = "record-service"
+_INTRODUCTION = """\
+A signed, provable record of what AI agents did for people.
+
+**Callers.** Send an API key as `Authorization: Bearer <key>` (or `x-api-key`). A key has one role,
+`read` < `write` < `admin`, and may be pinned to one agent and principal; what lies outside its pin,
+or belongs to another tenant, is answered like what does not exist.
+
+**Share links.** A link opens one record without a key: its page, and what is in its bundle with
+`share_token` in the query or `x-share-token`.
+
+**Evidence packs.** `evidence.zip` holds all that proves a record. `/verify.py` checks it offline,
+with Python alone; the SHA-256 of this release's is `{verifier}`.
+
+**Errors** are problem details (RFC 9457); `type` leads to a page that explains it. Bodies are JSON
+in UTF-8, read strictly: unknown fields, duplicate names and wrong types are refused.
+
+**Lists** are newest first, in pages: follow `next_cursor`, or the `Link` header.
+
+**Repeats.** A POST that creates accepts `Idempotency-Key`: the same key and body get the first
+answer again, for 24 hours.
+"""
+
+_SECURITY_SCHEMES: dict[str, dict[str, str]] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer svc_…`"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+
+# Path parameters by their name in a route.
+_ID_PREFIXES = {
+    "key_id": "key",
+    "agent_id": "agt",
+    "session_id": "ses",
+    "record_id": "rec",
+    "share_link_id": "shr",
+    "finding_id": "fnd",
+    "webhook_id": "whk",
+    "delivery_id": "dlv",
+    "event_id": "evt",
+    "job_id": "job",
+}
+
+_TOKEN = f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"
+
+# Of other path parameters that have a form.
+_FORMS: dict[str, dict[str, str]] = {
+    "tile": {
+        "type": "string",
+        "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
+    }
+}
+
+_IDEMPOTENCY_KEY = {
+    "in": "header",
+    "name": "Idempotency-Key",
+    "required": False,
+    "description": "Makes a repeat of this request safe for 24 hours.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    "example": "5d3a1c9e-finding-1",
+}
+
+_PROBLEM_PAGES = "Explained at its `type`."
+
+
+class ProblemSchema(marshmallow.Schema):
+    """Problem details (RFC 9457)."""
+
+    class Meta:
+        """Some kinds of problem say more than this."""
+
+        unknown = marshmallow.INCLUDE
+
+    type = plain.Url(required=True, metadata={"description": _PROBLEM_PAGES})
+    title = plain.String(required=True)
+    status = plain.Integer(required=True)
+    detail = plain.String(required=True)
+    request_id = plain.String(required=True)
+    errors = plain.List(
+        plain.Nested(
+            marshmallow.Schema.from_dict(
+                {
+                    "pointer": plain.String(required=True),
+                    "detail": plain.String(required=True),
+                },
+                name="FieldErrorSchema",
+            )
+        ),
+        metadata={"description": "The fields that were refused (422)."},
+    )
+
+
+class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
+    """flask-smorest's Api, with problem details as its errors and no default answer."""
+
+    ERROR_SCHEMA = ProblemSchema
+    # A catch-all would hide an answer that nobody documented.
+    DEFAULT_ERROR_RESPONSE_NAME = None
+
+    def _register_error_handlers(self) -> None:
+        """Leave errors to app/api/http/responses/problems.py."""
+
+    def _register_responses(self) -> None:
+        """Offer one response a status, by the name of its HTTPStatus."""
+        for status, words in _REFUSALS.items():
+            response: dict[str, Any] = {"description": words, "schema": self.ERROR_SCHEMA}
+            prepare_response(response, self.spec, MEDIA_TYPE)
+            self.spec.components.response(_NAMES[status], response, lazy=True)
+
+
+_REFUSALS = {
+    400: "The body is not JSON in UTF-8.",
+    401: "No key, or one that is unknown, revoked or expired.",
+    403: "The key's role is too low, or the key is pinned.",
+    404: "There is no such thing that this key may see.",
+    409: "Not in the state that things are in.",
+    410: "Older than what is kept.",
+    412: "If-Match names another version.",
+    413: "The body is over 1 MiB.",
+    415: "The body is not declared as JSON.",
+    416: "The range begins behind the end.",
+    422: "Fields were refused; `errors` names each.",
+    429: "Too many requests; `Retry-After` says when to come back.",
+    503: "The database does not answer; repeat the request.",
+}
+_NAMES = {
+    400: "BAD_REQUEST",
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    409: "CONFLICT",
+    410: "GONE",
+    412: "PRECONDITION_FAILED",
+    413: "REQUEST_ENTITY_TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    416: "REQUESTED_RANGE_NOT_SATISFIABLE",
+    422: "UNPROCESSABLE_ENTITY",
+    429: "TOO_MANY_REQUESTS",
+    503: "SERVICE_UNAVAILABLE",
+}
+
+
+class Refusals(BasePlugin):
+    """Completes each operation with the refusals that follow from its own description."""
+
+    def path_helper(  # type: ignore[override]  # apispec passes keywords it does not name
+        self, *, parameters: list[dict[str, Any]], **_: Any
+    ) -> None:
+        """Give ids in the path their form."""
+        for parameter in parameters:
+            prefix = _ID_PREFIXES.get(parameter.get("name", ""))
+            if prefix is not None:
+                parameter["schema"] = ids.json_schema(prefix)
+            elif parameter.get("name") in _FORMS:
+                parameter["schema"] = _FORMS[parameter["name"]]
+            elif parameter.get("name") == "token":
+                parameter["schema"] = {"type": "string", "pattern": _TOKEN}
+
+    def operation_helper(  # type: ignore[override]  # as above
+        self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any
+    ) -> None:
+        """Add refusals, and the Idempotency-Key where something is created."""
+        for method, operation in operations.items():
+            responses = operation.setdefault("responses", {})
+            if method == "post" and {"201", "202", 201, 202} & set(responses):
+                operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
+                responses.setdefault(409, _NAMES[409])
+            for status in _refusals(path, method, operation):
+                responses.setdefault(status, _NAMES[status])
+
+
+def open_spec(app_settings: Settings) -> dict[str, Any]:
+    """Return the constructor's arguments for the document."""
+    return {
+        "title": _TITLE,
+        "version": VERSION,
+        "openapi_version": "3.1.0",
+        "extra_plugins": [Refusals()],
+        "info": {"description": _introduction(), "license": {"name": "Apache-2.0"}},
+        "servers": [{"url": app_settings.base_url}],
+        "security": [{name: []} for name in _SECURITY_SCHEMES],
+    }
+
+
+def _introduction() -> str:
+    return _INTRODUCTION.replace("{verifier}", sha256(pack.verifier_source()).hexdigest())
+
+
+def complete(api: DocumentedApi) -> None:
+    """Teach the document our fields and the ways a key is sent; call it before any blueprint."""
+    api.ma_plugin.converter.add_attribute_function(_strict_field)
+    spec: APISpec = api.spec
+    for name, scheme in _SECURITY_SCHEMES.items():
+        spec.components.security_scheme(name, scheme)
+
+
+def write(api: DocumentedApi) -> bytes:
+    """Return the finished document as JSON; call it after the last blueprint."""
+    # A default may be a set, whose order is no part of it.
+    return json.dumps(api.spec.to_dict(), ensure_ascii=False, default=sorted).encode()
+
+
+def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> dict[str, Any]:
+    if isinstance(field, Items):
+        return {"minItems": field.min_items, "maxItems": field.max_items}
+    if not isinstance(field, Strict):
+        return {}
+    described = dict(field.json_schema)
+    described |= {name: field.metadata[name] for name in described.keys() & field.metadata.keys()}
+    if field.allow_none and "type" in described:
+        described["type"] = [described["type"], "null"]
+        if "enum" in described:
+            described["enum"] = [*described["enum"], None]
+    return described
+
+
+def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:
+    public = operation.get("security") == []
+    found = [429, 503] if public else [401, 403, 422, 429, 503]
+    if "{" in path:
+        found.append(404)
+    if not public and method not in ("get", "head"):
+        found += [400, 413, 415]
+    return found

@@ -1,0 +1,94 @@
+"""What happens around every request: size limits, headers, its line in the log, its metrics."""
+
+import time
+from typing import Any
+
+import structlog
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
+
+from app import ids, metrics
+from app.api.http.access import rate_limit
+from app.api.http.requests import large_bodies
+from app.api.http.requests.request_ids import HEADER, request_id
+from app.api.http.services import services
+from app.settings import Settings
+
+MAX_HEADERS = 16 * 1024
+MAX_URL = 8 * 1024
+
+_log = structlog.get_logger("access")
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_TWO_YEARS = 63_072_000
+
+# A method outside this list is somebody's invention, and each would be a time series.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
+
+
+def register(app: Flask, settings: Settings) -> None:
+    """Put the edge around every request of this application."""
+    fixed = {**_HEADERS, "Cache-Control": "no-store"}
+    if settings.base_url.startswith("https:"):
+        fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"
+
+    def leave(response: Response) -> Response:
+        own = {name.lower() for name, _ in response.headers}
+        response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
+        response.headers[HEADER] = request_id()
+        _record(response)
+        return rate_limit.add_headers(response)
+
+    app.before_request(_enter)
+    app.after_request(leave)
+
+
+def _enter() -> None:
+    g.began = time.perf_counter()
+    large_bodies.require_patience()
+    # The router matches a path whatever number of slashes it begins with.
+    if request.environ.get("PATH_INFO", "").startswith("//"):
+        raise NotFound
+    if sum(len(name) + len(value) for name, value in _header_items()) > MAX_HEADERS:
+        raise RequestHeaderFieldsTooLarge
+    if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
+        raise RequestURITooLarge
+
+
+def _header_items() -> list[tuple[str, str]]:
+    environ: dict[str, Any] = request.environ
+    return [(name, value) for name, value in environ.items() if name.startswith("HTTP_")]
+
+
+def _record(response: Response) -> None:
+    """Count the request and log one line: the route and never the URL, which may hold a token."""
+    seconds = time.perf_counter() - g.began
+    route = request.url_rule.rule if request.url_rule else "(none)"
+    _count(route, response.status_code, seconds)
+    caller = g.get("caller")
+    _log.info(
+        "request",
+        request_id=request_id(),
+        method=request.method,
+        route=route,
+        status=response.status_code,
+        problem=g.get("problem"),
+        address=rate_limit.address(),
+        duration_ms=round(seconds * 1000, 2),
+        key_id=ids.text("key", caller.key_id) if caller else None,
+    )
+
+
+def _count(route: str, status: int, seconds: float) -> None:
+    here = services()
+    method = request.method if request.method in _METHODS else "other"
+    here.tally.add(metrics.HTTP_REQUESTS, method, route, str(status))
+    here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
+    here.counters.begin()
+    here.announcer.begin()
+    here.renderings.drop_old()

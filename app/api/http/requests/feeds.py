@@ -1,0 +1,21 @@
+"""The query parameters that the feeds of sessions, records and findings share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.api.http.requests import fields
+from app.api.http.responses.paging import PageArgs
+
+
+class FeedArgs(PageArgs):
+    """Filters of a feed; all that are given must hold."""
+
+    agent_id = fields.QueryId("agt")
+    principal = fields.Text(200)
+    since = fields.Time(metadata={"description": "Created at this moment or later."})
+    until = fields.Time(metadata={"description": "Created before this moment."})
+
+
+def filters(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a feed is filtered by, without what only says which page is asked for."""
+    return {name: value for name, value in args.items() if name not in ("limit", "cursor")}

@@ -1,0 +1,64 @@
+"""`Idempotency-Key`: a POST that is sent twice happens once, and both get the same answer."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flask import Response, request
+
+from app.api.http.access.auth import caller
+from app.api.http.requests import parsing
+from app.api.http.responses.json_responses import answer, encode
+from app.api.http.services import services
+from app.core import idempotency
+from app.database import Tx
+from app.errors import FieldError, Invalid
+
+HEADER = "Idempotency-Key"
+
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+
+
+def may_be_repeated() -> bool:
+    """Say whether this request carries an Idempotency-Key."""
+    return HEADER in request.headers
+
+
+def once(
+    session: Tx,
+    status: int,
+    make: Callable[[], dict[str, Any]],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Answer with what `make` does, or with what it did when this request came before.
+
+    Runs in the route's own transaction; `make` returns the JSON-ready body and may raise, and then
+    nothing is kept. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
+    """
+    key = request.headers.get(HEADER)
+    if key is None:
+        return answer(make(), status, headers)
+    _check(key)
+    master_keys = services().settings.master_keys
+    repeat = idempotency.Request.of(caller(), key, request.method, request.path, parsing.body())
+    kept = repeat.find(session, master_keys)
+    if kept is not None:
+        return _again(*kept)
+    made = {"body": make(), "headers": dict(headers or {})}
+    repeat.keep(session, master_keys, status, encode(made))
+    return answer(made["body"], status, headers)
+
+
+def _check(key: str) -> None:
+    if _KEY.fullmatch(key) is None:
+        raise Invalid(
+            FieldError(
+                parsing.pointer(HEADER), "Request header: send 1 to 255 printable ASCII characters."
+            )
+        )
+
+
+def _again(status: int, kept: bytes) -> Response:
+    first = json.loads(kept)
+    return answer(first["body"], status, {**first["headers"], "Idempotent-Replayed": "true"})

@@ -1,0 +1,281 @@
+"""Reading requests strictly: a body that is exactly one JSON object, and no unknown parameter.
+
+Nothing that a caller sends is ignored: a field, a query parameter or a body that the route does not
+know is refused, with a pointer to it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
+
+import flask
+import flask_smorest
+import marshmallow
+from flask import current_app, g, request
+from webargs.flaskparser import FlaskParser
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+
+from app.api.http.access import rate_limit
+from app.api.http.requests import large_bodies
+from app.errors import FieldError, Invalid, ServiceError
+from app.lib import canonical_json
+from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.gateway.streams import BodyWanted, Pending
+
+MAX_BODY = 1024 * 1024
+MAX_RECORD = 8 * MAX_BODY
+MEDIA_TYPE = "application/json"
+
+_NOT_AN_OBJECT = "Send a JSON object."
+_View = TypeVar("_View", bound=Callable[..., Any])
+_Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
+
+# A thousand findings can be wrong in many places each; a reader stops long before this.
+_MOST_ERRORS = 100
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body is not declared as JSON in UTF-8."""
+
+    slug = "unsupported-media-type"
+
+
+class UnsupportedCoding(UnsupportedMediaType):
+    """The body is compressed, or encoded in another way (RFC 9110 section 8.4)."""
+
+
+class MalformedBody(ServiceError):
+    """The body is not JSON, or not UTF-8."""
+
+    slug = "malformed-body"
+
+
+class StrictParser(FlaskParser):
+    """Reads arguments from the JSON body and from the query string."""
+
+    DEFAULT_UNKNOWN_BY_LOCATION = {"json": None, "query": marshmallow.RAISE}  # noqa: RUF012
+
+    def use_args(
+        self, argmap: Any, req: Any = None, *, location: str | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Decorate a view with webargs' reading; for a body, with what of it is needed here."""
+        if location != "json":
+            return cast(
+                Callable[[_View], _View],
+                super().use_args(argmap, req, location=location, **options),
+            )
+        schema = argmap() if isinstance(argmap, type) else argmap
+
+        def decorate(view: _View) -> _View:
+            @wraps(view)
+            def reading(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    loaded = schema.load(self.load_json(request, schema))
+                except marshmallow.ValidationError as error:
+                    raise Invalid(*_fields(error.messages)) from None
+                return view(*args, loaded, **kwargs)
+
+            return cast(_View, reading)
+
+        return decorate
+
+    def load_json(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
+        """Return the body; an absent one counts as `{}` where no field is required."""
+        if not body() and not _is_required(schema):
+            return {}
+        return json_object()
+
+    def load_querystring(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
+        """Return the query string; only a list may be given more than once."""
+        lists = {
+            field.data_key or name
+            for name, field in schema.fields.items()
+            if isinstance(field, marshmallow.fields.List)
+        }
+        return _query(req.args, lists)
+
+    def handle_error(
+        self,
+        error: marshmallow.ValidationError,
+        req: flask.Request,
+        schema: marshmallow.Schema,
+        *,
+        error_status_code: int | None,
+        error_headers: Mapping[str, str] | None,
+    ) -> NoReturn:
+        """Name what is wrong with a query string."""
+        ((_, messages),) = error.messages_dict.items()
+        raise Invalid(*map(_in_query, _fields(messages)))
+
+
+if TYPE_CHECKING:
+
+    class _Untyped(flask.Blueprint):
+        """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
+
+        def __init__(
+            self,
+            name: str,
+            import_name: str,
+            *,
+            url_prefix: str = "",
+            template_folder: str | None = None,
+            description: str,
+        ) -> None: ...
+        def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
+        def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]: ...
+        def response(
+            self, status_code: int, schema: _Schema | None = None, **options: Any
+        ) -> Callable[[_View], _View]: ...
+        def alt_response(
+            self, status_code: int, response: str | None = None, **options: Any
+        ) -> Callable[[_View], _View]: ...
+        @staticmethod
+        def doc(**members: Any) -> Callable[[_View], _View]: ...
+else:
+    _Untyped = flask_smorest.Blueprint
+
+
+class Blueprint(_Untyped):
+    """A flask-smorest blueprint that reads strictly."""
+
+    ARGUMENTS_PARSER = StrictParser()
+
+    def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]:
+        """Read a view's arguments; a body is required, and documented so, if a field of it is."""
+        if not isinstance(schema, dict):
+            made = schema() if isinstance(schema, type) else schema
+            options.setdefault("required", _is_required(made))
+        return super().arguments(schema, **options)
+
+
+def _is_required(schema: marshmallow.Schema) -> bool:
+    return any(field.required for field in schema.fields.values())
+
+
+def takes_a_record(view: _View) -> _View:
+    """Let the view's body be as large as a record may be; any other takes 1 MiB.
+
+    A large one is read, checked and worked on while there is room for it (`heavy`).
+    """
+
+    @wraps(view)
+    def with_room(*args: Any, **kwargs: Any) -> Any:
+        with large_bodies.room_for(len(body()), g.caller.tenant_id):
+            return view(*args, **kwargs)
+
+    with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
+    return cast(_View, with_room)
+
+
+def body() -> bytes:
+    """Return the raw body; raises werkzeug's 413 when it is larger than the view takes."""
+    view = current_app.view_functions.get(request.endpoint or "")
+    limit: int = getattr(view, "max_body", MAX_BODY)
+    # A body without a length (chunked) is cut at the limit by werkzeug and not refused: so one
+    # byte more is let in, to be seen.
+    request.max_content_length = limit + 1
+    if isinstance(request.environ["wsgi.input"], Pending):
+        if (request.content_length or 0) > limit:
+            raise RequestEntityTooLarge
+        raise BodyWanted(limit, g.caller.tenant_id if "caller" in g else rate_limit.network())
+    try:
+        raw = request.get_data(cache=True)
+    except ClientDisconnected as error:
+        # A server that reads in the thread: its socket's deadline passed, or the sender has gone.
+        late = isinstance(error.__context__, TimeoutError)
+        raise (BodyTooSlow if late else BodyCutShort) from None
+    if len(raw) > limit:
+        raise RequestEntityTooLarge
+    return raw
+
+
+def json_object() -> dict[str, Any]:
+    """Read the body as one JSON object; raises what is wrong with it."""
+    if not body():
+        raise MalformedBody("The body is empty; send a JSON object.")
+    _check_media_type()
+    try:
+        value = canonical_json.parse(body())
+    except canonical_json.NotJSON as error:
+        raise MalformedBody(f"The body cannot be read as JSON. {error.detail}") from None
+    except canonical_json.NotIJSON as error:
+        raise Invalid(FieldError(error.pointer, error.detail)) from None
+    if not isinstance(value, dict):
+        raise Invalid(FieldError("", _NOT_AN_OBJECT))
+    return value
+
+
+def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
+    """Return a check for what the view does not read: its body, its query, or both."""
+    arguments = getattr(view, "_apidoc", {}).get("arguments", {}).get("parameters", ())
+    locations = {argument["in"] for argument in arguments}
+
+    def refuse() -> None:
+        if "query" not in locations and request.args:
+            raise Invalid(*map(_unknown_in_query, sorted(request.args)))
+        if "json" not in locations and request.method not in ("GET", "HEAD") and body():
+            _refuse_members(json_object())
+
+    return refuse
+
+
+def pointer(*steps: object) -> str:
+    """Join steps into a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _check_media_type() -> None:
+    coding = request.headers.get("Content-Encoding", "identity").strip()
+    if coding.lower() != "identity":
+        raise UnsupportedCoding(
+            f"Send the body as it is, without Content-Encoding; it came with {coding}."
+        )
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
+        raise UnsupportedMediaType(
+            f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
+            f"it came as {request.content_type or 'no type at all'}."
+        )
+
+
+def _refuse_members(found: dict[str, Any]) -> None:
+    if found:
+        raise Invalid(
+            *(FieldError(pointer(name), "This request takes no fields.") for name in found)
+        )
+
+
+def _query(given: MultiDict[str, str], lists: set[str]) -> dict[str, Any]:
+    repeated = [name for name, values in given.lists() if len(values) > 1 and name not in lists]
+    if repeated:
+        raise Invalid(
+            *(_in_query(FieldError(pointer(name), "Given more than once.")) for name in repeated)
+        )
+    return {name: values if name in lists else values[0] for name, values in given.lists()}
+
+
+def _unknown_in_query(name: str) -> FieldError:
+    return _in_query(FieldError(pointer(name), "Unknown field."))
+
+
+def _in_query(field: FieldError) -> FieldError:
+    return FieldError(field.pointer, f"Query parameter: {field.detail}")
+
+
+def _fields(messages: Any) -> list[FieldError]:
+    """Turn marshmallow's tree of messages into pointers, the first hundred."""
+    return sorted(_flatten(messages, ""), key=attrgetter("pointer"))[:_MOST_ERRORS]
+
+
+def _flatten(messages: Any, path: str) -> Iterator[FieldError]:
+    """Walk marshmallow's messages: dicts by name or index, with lists of texts at the ends."""
+    if isinstance(messages, Mapping):
+        for step, inner in messages.items():
+            here = path if step == marshmallow.exceptions.SCHEMA else path + pointer(step)
+            yield from _flatten(inner, here)
+    else:
+        for text in [messages] if isinstance(messages, str) else messages:
+            yield FieldError(path, text)

@@ -1,0 +1,95 @@
+"""Lists: newest first, in pages that stay right while rows are inserted.
+
+A cursor is the place of the last row given out, sealed for this tenant, path and filters. So it is
+opaque, cannot be made up, and is refused where it does not belong.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+from uuid import UUID
+
+from flask import Response, request
+
+from app.api.http.access.auth import caller
+from app.api.http.requests.fields import QueryInteger, Schema, Text
+from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
+from app.errors import FieldError, Invalid
+from app.lib.crypto.sealing import CannotOpen
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+
+_Row = TypeVar("_Row")
+
+_FOREIGN = "Query parameter: This cursor is not from this list; leave it out to begin anew."
+
+
+class PageArgs(Schema):
+    """The query parameters of every list; a list with filters derives from it."""
+
+    limit = QueryInteger(
+        1,
+        MAX_LIMIT,
+        load_default=DEFAULT_LIMIT,
+        metadata={"description": "How many at most.", "default": DEFAULT_LIMIT},
+    )
+    cursor = Text(
+        1000, metadata={"description": "`next_cursor` of the page before; absent: the first page."}
+    )
+
+
+def page(
+    args: Mapping[str, Any],
+    fetch: Callable[[Any, int], Sequence[_Row]],
+    represent: Callable[[_Row], dict[str, Any]],
+    position: Callable[[_Row], UUID | int] = attrgetter("id"),
+    beside: Mapping[str, Any] = MappingProxyType({}),
+) -> Response:
+    """Answer one page of a list.
+
+    `fetch(after, limit)` returns at most `limit` rows that come after the row at `after` (a
+    `position`, or None for the first page) in the list's own order. `beside` are further members of
+    the answer. Raises `Invalid` for a cursor that was not given out for this list.
+    """
+    limit = int(args["limit"])
+    rows = fetch(_read_cursor(args), limit + 1)
+    cursor = None if len(rows) <= limit else _write_cursor(args, position(rows[limit - 1]))
+    return answer(
+        {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor, **beside},
+        headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
+    )
+
+
+def _write_cursor(args: Mapping[str, Any], position: UUID | int) -> str:
+    text = f"u{position.hex}" if isinstance(position, UUID) else f"i{position}"
+    sealed = services().settings.master_keys.seal(text.encode(), _identity(args))
+    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _read_cursor(args: Mapping[str, Any]) -> UUID | int | None:
+    cursor = args.get("cursor")
+    if cursor is None:
+        return None
+    try:
+        sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        text = services().settings.master_keys.open(sealed, _identity(args)).decode()
+    except (ValueError, CannotOpen):
+        raise Invalid(FieldError("/cursor", _FOREIGN)) from None
+    return UUID(hex=text[1:]) if text.startswith("u") else int(text[1:])
+
+
+def _identity(args: Mapping[str, Any]) -> str:
+    """Name the list: whose, which, and filtered how (the limit may change from page to page)."""
+    filters = {name: str(args[name]) for name in sorted(args.keys() - {"limit", "cursor"})}
+    return f"cursor/{caller().tenant_id}{request.path}?{urlencode(filters)}"
+
+
+def _next_url(cursor: str) -> str:
+    kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
+    query = urlencode([*kept, ("cursor", cursor)])
+    return f"{services().settings.base_url}{request.path}?{query}"

@@ -1,0 +1,55 @@
+"""What every route works with: the parts that this application opened."""
+
+from dataclasses import dataclass
+
+from flask import current_app
+
+from app.api.http.access.bulkhead import Room
+from app.api.http.responses.renderings import Renderings
+from app.core.keys import Keyring
+from app.core.master_keys.key_heartbeat import Announcer
+from app.core.verification.verifier import Verifier
+from app.counters import CounterWriter
+from app.database import Database
+from app.lib.breaker import Breaker
+from app.lib.metric_registry import Tally
+from app.lib.shares import Shares
+from app.queue import Bell
+from app.settings import Settings
+
+EXTENSION = "record-service"
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts that `create_app` opened, shared by all requests of the process.
+
+    `damage` says when damage of the log that requests met is to be written down again.
+    """
+
+    settings: Settings
+    database: Database
+    bell: Bell
+    tally: Tally
+    counters: CounterWriter
+    announcer: Announcer
+    keyring: Keyring
+    verifier: Verifier
+    damage: Breaker
+    large: Room
+    answers: Shares
+    renderings: Renderings
+
+    def close(self) -> None:
+        """Write the last counts and close every connection to PostgreSQL and Redis."""
+        self.counters.close()
+        self.announcer.close()
+        self.database.close()
+        self.bell.close()
+
+
+def services() -> Services:
+    """Return the parts of the application that serves this request."""
+    found = current_app.extensions[EXTENSION]
+    assert isinstance(found, Services)  # noqa: S101  # narrows Flask's untyped dict
+    return found

@@ -1,0 +1,172 @@
+"""The page that a share link opens: one record for people, without a key, or its metadata as JSON.
+
+Its token is the key, so it leaves the page only in links back to this service: no referrer, no
+script, nothing from elsewhere, kept by no cache, shown to no search engine. A link that was
+revoked, has expired or never was is answered alike.
+"""
+
+import base64
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlencode
+
+from flask import Response, after_this_request, g, render_template, request
+
+from app.api.http.access import rate_limit
+from app.api.http.access.auth import public
+from app.api.http.requests import fields, large_bodies
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.request_ids import request_id
+from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
+from app.api.pages.shared_view import ShownBundle, shown
+from app.api.resources.records.bundle_access import QUERY
+from app.api.resources.records.record_schemas import RecordSchema
+from app.core import signing_keys
+from app.core.records import bundles, public_access, records
+from app.core.records.public_access import Link
+from app.errors import NotFound
+from app.evidence import bundle, pack
+from app.lib.text_sanitizer import visible
+from app.models import Record
+
+blp = Blueprint(
+    "shared_page",
+    __name__,
+    template_folder="templates",
+    description="What a share link opens, for people and for programs.",
+)
+
+_HTML, _JSON = "text/html", "application/json"
+_CONTENT_TYPE = f"{_HTML}; charset=utf-8"
+_STYLE = (Path(__file__).parent / "templates" / "shared" / "page.css").read_text("utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'"
+)
+_EXPORTS = {
+    "bundle": "bundle",
+    "prov": "prov.json",
+    "otlp_logs": "otlp-logs.json",
+    "otlp_traces": "otlp-traces.json",
+    "evidence": "evidence.zip",
+}
+_DEAD = "This link opens nothing: it has expired, was revoked, or is not complete."
+
+
+class LinksSchema(fields.Schema):
+    """Where the record's exports are; each URL holds the link's token."""
+
+    bundle = fields.Text(3000, required=True)
+    prov = fields.Text(3000, required=True)
+    otlp_logs = fields.Text(3000, required=True)
+    otlp_traces = fields.Text(3000, required=True)
+    evidence = fields.Text(3000, required=True)
+
+
+class SharedRecordSchema(RecordSchema):
+    """A record's metadata as its GET answers it, with links to its exports."""
+
+    links = fields.Object(LinksSchema, required=True)
+
+
+@blp.app_template_filter()
+def in_words(time: datetime) -> str:
+    """Write a time for people: `31 January 2026, 12:00:00 UTC`."""
+    return f"{time.astimezone(UTC):%-d %B %Y, %H:%M:%S} UTC"
+
+
+blp.app_template_filter("visible")(visible)
+
+
+@blp.route("/s/<token>", methods=["GET"])
+@public
+@blp.response(200, SharedRecordSchema)
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
+@blp.doc(responses={200: {"content": {_HTML: {"schema": {"type": "string"}}}}})
+def read(token: str) -> Response:
+    """Open a share link
+
+    The record as a page, or with `Accept: application/json` its metadata and links to its exports.
+    After the bundle's expiry the metadata is still there, and says so.
+    """
+    after_this_request(_add_headers)
+    link = public_access.find_link(services().database, token)
+    if link is None:
+        return _dead()
+    with services().database.transaction(link.tenant_id) as session:
+        size = records.shared(session, link.tenant_id, link.record_id).bundle_size
+    # A reader who is refused has opened nothing: room comes before the count and its audit entry.
+    with large_bodies.room_for(0 if _wants_json() else size, link.tenant_id):
+        return _opened(link)
+
+
+def _opened(link: Link) -> Response:
+    """Count the opening, and answer what it opens."""
+    ends_at = _open(link)
+    if ends_at is None:
+        return _dead()
+    with services().database.transaction(link.tenant_id) as session:
+        record = records.shared(session, link.tenant_id, link.record_id)
+        (told,) = records.represent(session, [record])
+        links = _links(told["id"], link.token)
+        if _wants_json():
+            return answer({**told, "links": links})
+        pem = signing_keys.public_key(session, record.key_id).pem.decode()
+    inside = _inside(record)
+    page = render_template(
+        "shared/record.html",
+        style=_STYLE,
+        record=told,
+        occurred_at=record.occurred_at,
+        created_at=record.created_at,
+        inside=inside,
+        links=links,
+        ends_at=ends_at,
+        pem=pem,
+        verifier=f"{services().settings.base_url}/verify.py",
+        verifier_sha256=hashlib.sha256(pack.verifier_source()).hexdigest(),
+    )
+    return Response(page, content_type=_CONTENT_TYPE)
+
+
+def _inside(record: Record) -> ShownBundle | None:
+    """Return what is to be shown of the bundle; None once it has expired."""
+    here = services()
+    with here.database.transaction(record.tenant_id) as session:
+        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
+    return None if raw is None else shown(bundle.read(raw))
+
+
+def _open(link: Link) -> datetime | None:
+    with services().database.transaction(link.tenant_id) as session:
+        return public_access.open_link(session, link, rate_limit.network(), request_id())
+
+
+def _dead() -> Response:
+    if _wants_json():
+        raise NotFound(_DEAD)
+    g.problem = NotFound.slug
+    page = render_template("shared/dead.html", style=_STYLE)
+    return Response(page, 404, content_type=_CONTENT_TYPE)
+
+
+def _wants_json() -> bool:
+    return request.accept_mimetypes.best_match([_HTML, _JSON]) == _JSON
+
+
+def _links(record_id: str, token: str) -> dict[str, str]:
+    record = f"{services().settings.base_url}/v1/records/{record_id}"
+    query = urlencode({QUERY: token})
+    return {name: f"{record}/{path}?{query}" for name, path in _EXPORTS.items()}
+
+
+def _add_headers(response: Response) -> Response:
+    response.headers["Cache-Control"] = "private, no-store"
+    response.headers["Vary"] = "Accept"
+    response.headers["X-Robots-Tag"] = "noindex, nofollow"
+    if response.mimetype == _HTML:
+        response.headers["Content-Security-Policy"] = _POLICY
+    return response

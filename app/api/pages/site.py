@@ -1,0 +1,190 @@
+"""The pages for people: the API's documentation and what each kind of problem means.
+
+No script or style comes from elsewhere or stands inside a page, so they work offline and under a
+strict Content-Security-Policy.
+"""
+
+import html
+from copy import deepcopy
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import flask_swagger_ui
+from apispec import APISpec
+from flask import Blueprint, Flask, Response, abort, current_app, redirect, send_from_directory
+from werkzeug.wrappers import Response as AnyResponse
+
+from app.api.http.access.auth import public
+from app.api.http.responses.conditional import conditional
+from app.api.http.responses.problems import KINDS
+from app.evidence import pack
+
+DOCUMENT = "record-service-openapi"
+
+blp = Blueprint("site", __name__)
+
+_DIST = Path(flask_swagger_ui.__file__).parent / "dist"
+_ASSETS = frozenset(("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"))
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+_DOCS = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>record-service: API</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" href="docs/favicon-32x32.png">
+<script src="docs/swagger-ui-bundle.js" defer></script>
+<script src="docs/start.js" defer></script>
+</head>
+<body><main id="api">The API's documentation needs JavaScript; without it, read
+<a href="openapi.json">openapi.json</a>.</main></body>
+</html>
+"""
+_START = """\
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#api",
+  deepLinking: true,
+  validatorUrl: null,
+});
+"""
+_ROBOTS = """\
+User-agent: *
+Disallow: /s/
+Disallow: /unsubscribe/
+Disallow: /v1/
+"""
+# As the document has it.
+_VERIFIER: dict[str, Any] = {
+    "summary": "Read the program that checks evidence packs",
+    "description": "`verify.py`: the bytes that are in each pack of this release. It needs Python "
+    "3.8 or newer, and nothing else.",
+    "security": [],
+    "responses": {
+        200: {
+            "description": "The program.",
+            "content": {"text/x-python": {"schema": {"type": "string"}}},
+            "headers": {"ETag": {"description": "Its SHA-256.", "schema": {"type": "string"}}},
+        },
+        206: {
+            "description": "The range that was asked for.",
+            "content": {"text/x-python": {"schema": {"type": "string"}}},
+        },
+        304: {"description": "The caller has these bytes."},
+        412: "PRECONDITION_FAILED",
+        416: "REQUESTED_RANGE_NOT_SATISFIABLE",
+    },
+}
+_PROBLEM = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+</head>
+<body><main>
+<h1>{title}</h1>
+<p><code>{slug}</code>, HTTP status {status}</p>
+<p>{advice}</p>
+<p><a href="../docs">The API's documentation</a></p>
+</main></body>
+</html>
+"""
+
+
+@blp.get("/")
+@public
+def home() -> AnyResponse:
+    """Lead to the documentation."""
+    return redirect("/docs")
+
+
+@blp.get("/robots.txt")
+@public
+def robots() -> Response:
+    """Keep search engines from what is opened by a link, and from the API."""
+    return Response(_ROBOTS, content_type="text/plain; charset=utf-8")
+
+
+@blp.get("/verify.py")
+@public
+def verifier() -> Response:
+    """Serve the program that checks evidence packs: the bytes that are in each of this release."""
+    source = pack.verifier_source()
+    answered = conditional(
+        sha256(source).hexdigest(),
+        len(source),
+        lambda start, stop: source[start:stop],
+        "text/x-python; charset=utf-8",
+    )
+    answered.headers["Cache-Control"] = "no-cache"
+    return answered
+
+
+def describe(app: Flask, spec: APISpec) -> None:
+    """Put into the document what of these pages programs read: the verifier."""
+    (rule,) = app.url_map.iter_rules(f"{blp.name}.{verifier.__name__}")
+    spec.path(rule=rule, operations={"get": deepcopy(_VERIFIER)})
+
+
+@blp.get("/openapi.json")
+@public
+def openapi() -> Response:
+    """Serve the OpenAPI document."""
+    return Response(current_app.extensions[DOCUMENT], content_type="application/json")
+
+
+@blp.get("/docs")
+@public
+def docs() -> Response:
+    """Serve the page that shows the OpenAPI document."""
+    return _page(_DOCS)
+
+
+@blp.get("/docs/start.js")
+@public
+def start() -> Response:
+    """Serve the few lines that start the page."""
+    return Response(_START, content_type="text/javascript; charset=utf-8")
+
+
+@blp.get("/docs/<name>")
+@public
+def asset(name: str) -> Response:
+    """Serve one of the page's files."""
+    if name not in _ASSETS:
+        abort(404)
+    return send_from_directory(_DIST, name, max_age=3600)
+
+
+@blp.get("/problems/<slug>")
+@public
+def explain(slug: str) -> Response:
+    """Explain one kind of problem: the page that its `type` names."""
+    kind = KINDS.get(slug)
+    if kind is None:
+        abort(404)
+    return _page(
+        _PROBLEM.format(
+            slug=slug,
+            title=html.escape(kind.title),
+            status=kind.status,
+            advice=html.escape(kind.advice),
+        )
+    )
+
+
+def _page(text: str) -> Response:
+    return Response(
+        text,
+        content_type="text/html; charset=utf-8",
+        headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"},
+    )

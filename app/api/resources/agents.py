@@ -1,0 +1,115 @@
+"""Agents over HTTP."""
+
+from typing import Any
+
+from flask import Response
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.idempotency import once
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.transactions import transaction
+from app.core import agents
+from app.core.callers import Role
+
+blp = Blueprint(
+    "agents", __name__, url_prefix="/v1/agents", description="The AI agents that act for people."
+)
+
+MAX_METADATA = 64 * 1024
+
+_NAME: dict[str, Any] = {"example": "invoice-assistant"}
+_METADATA: dict[str, Any] = {
+    "description": "Anything of yours, at most 64 KiB.",
+    "example": {"model": "m-4", "team": "finance"},
+}
+
+
+class NewAgentSchema(fields.Schema):
+    """An agent to be made."""
+
+    name = fields.Text(200, required=True, metadata=_NAME)
+    description = fields.Text(2000, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
+
+
+class AgentChangeSchema(fields.Schema):
+    """The fields to change; those not sent stay, and null clears."""
+
+    name = fields.Text(200, metadata=_NAME)
+    description = fields.Text(2000, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
+
+
+class AgentSchema(fields.Schema):
+    """An agent."""
+
+    id = fields.Id("agt", required=True)
+    name = fields.Text(200, required=True, metadata=_NAME)
+    description = fields.Text(2000, required=True, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, required=True, allow_none=True, metadata=_METADATA)
+    created_at = fields.Time(required=True)
+    updated_at = fields.Time(required=True)
+
+
+class AgentPageSchema(fields.Schema):
+    """One page of agents."""
+
+    data = fields.Items(fields.Object(AgentSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(NewAgentSchema)
+@blp.response(201, AgentSchema)
+def create(body: dict[str, Any]) -> Response:
+    """Make an agent.
+
+    A new agent belongs to the whole tenant, so a pinned key makes none.
+    """
+    with transaction() as session:
+        return once(
+            session, 201, lambda: agents.represent(agents.create(session, caller(), **body))
+        )
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, AgentPageSchema)
+def list_agents(args: dict[str, Any]) -> Response:
+    """List agents, newest first.
+
+    A pinned key sees its own.
+    """
+    with transaction() as session:
+        return page(args, lambda *where: agents.rows(session, caller(), *where), agents.represent)
+
+
+@blp.route("/<agent_id>", methods=["GET"])
+@requires(Role.READ)
+@blp.response(200, AgentSchema)
+def read(agent_id: str) -> Response:
+    """Read an agent."""
+    with transaction() as session:
+        found = agents.find(session, caller(), ids.parse("agt", agent_id))
+        return answer(agents.represent(found))
+
+
+@blp.route("/<agent_id>", methods=["PATCH"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(AgentChangeSchema)
+@blp.response(200, AgentSchema)
+def change(body: dict[str, Any], agent_id: str) -> Response:
+    """Change an agent.
+
+    Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
+    tenant, so a pinned key changes none.
+    """
+    with transaction() as session:
+        changed = agents.change(session, caller(), ids.parse("agt", agent_id), body)
+        return answer(agents.represent(changed))

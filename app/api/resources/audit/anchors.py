@@ -1,0 +1,179 @@
+"""The anchors of the audit chain over HTTP: heads in the public log, and what proves them."""
+
+from datetime import datetime
+from typing import Any
+
+from flask import Response
+from sqlalchemy.orm import Session
+
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.log.log_schemas import Hash, LogProofSchema
+from app.clock import rfc3339
+from app.core.anchoring import anchors, incidents
+from app.core.anchoring import status as anchoring_status
+from app.core.anchoring.anchors import AnchorReader, Covered, Standing
+from app.core.anchoring.evidence import Voucher
+from app.core.callers import Role
+from app.lib.canonical_json import MAX_INTEGER
+from app.settings import Settings
+
+blp = Blueprint(
+    "anchors",
+    __name__,
+    url_prefix="/v1/audit",
+    description="What holds the audit chain from outside: its heads in the transparency log.",
+)
+
+_BASE64 = {"contentEncoding": "base64"}
+
+
+class AnchorSchema(fields.Schema):
+    """A head of the chain in the log. Proof, timestamp and cosignatures are of one checkpoint.
+
+    `chain` is what the log calls this tenant's chain. While `log_proof` is null it waits for its
+    place in the log.
+    """
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    hash = Hash(required=True)
+    at = fields.Time(required=True)
+    chain = Hash(required=True)
+    log_proof = fields.Object(LogProofSchema, required=True, allow_none=True)
+    vkey = fields.Text(
+        1000, required=True, allow_none=True, metadata={"description": "The log's verifier key."}
+    )
+    timestamp = fields.Text(
+        100_000,
+        required=True,
+        allow_none=True,
+        metadata={"description": "The RFC 3161 response over the checkpoint.", **_BASE64},
+    )
+    tsa_chain = fields.Text(
+        1_000_000,
+        required=True,
+        allow_none=True,
+        metadata={"description": "PEM: the certificates above the authority's, root included."},
+    )
+    cosignatures = fields.Items(fields.Text(20_000), required=True, max_items=1000)
+
+
+class TroubleSchema(fields.Schema):
+    """What keeps a part of anchoring from happening, for all tenants alike."""
+
+    part = fields.Text(
+        1000,
+        required=True,
+        metadata={"description": "`heads`, `log`, `timestamps`, `quorum`, or `witness …`."},
+    )
+    since = fields.Time(required=True)
+    alarm = fields.Boolean(
+        required=True,
+        metadata={"description": "This witness has cosigned another log of our name."},
+    )
+    detail = fields.Text(1000, required=True)
+
+
+class AnchoringSchema(fields.Schema):
+    """How far the chain is anchored, who vouches for that, and what fails at present."""
+
+    enabled = fields.Boolean(required=True)
+    disabled_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Null also if no entry of the chain says when."},
+    )
+    anchored_through = fields.Integer(
+        1,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={"description": "The newest entry whose head is in the published log."},
+    )
+    unanchored_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "When the first entry behind that was made; null without one."},
+    )
+    anchored_by = fields.Items(
+        fields.Choice(Voucher),
+        required=True,
+        max_items=len(Voucher),
+        metadata={"description": "Who vouches for that head, by the evidence that is there."},
+    )
+    troubles = fields.Items(fields.Object(TroubleSchema), required=True, max_items=1000)
+    detail = fields.Text(1000, required=True)
+
+
+class AnchorPageSchema(fields.Schema):
+    """One page of anchors, newest first."""
+
+    data = fields.Items(fields.Object(AnchorSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    anchoring = fields.Object(AnchoringSchema, required=True)
+
+
+@blp.route("/anchors", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, AnchorPageSchema)
+@blp.alt_response(409, "CONFLICT")
+def list_anchors(args: dict[str, Any]) -> Response:
+    """List the anchors of the audit chain
+
+    Newest first, each with the best evidence there is: a quorum of witnesses and a timestamp before
+    either, witnesses before a timestamp, that before the log alone, and of equals the earliest
+    checkpoint. `anchoring` says how far the chain is anchored, who vouches for its newest anchored
+    head by evidence that is there, and what fails at present.
+    """
+    settings = services().settings
+    tenant_id = caller().tenant_id
+    with transaction(snapshot=True) as session:
+        reader = AnchorReader(
+            session,
+            tenant_id,
+            settings.witness_policy,
+            settings.master_keys,
+            settings.tsa_ca_file,
+        )
+        standing = anchors.standing(session, tenant_id)
+        return page(
+            args,
+            reader.rows,
+            reader.represent,
+            position=lambda anchor: anchor.seq,
+            beside={"anchoring": _anchoring(session, settings, standing, reader.covered())},
+        )
+
+
+def _anchoring(
+    session: Session, settings: Settings, standing: Standing, covered: Covered
+) -> dict[str, Any]:
+    others = anchoring_status.asked(
+        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
+    )
+    return {
+        "enabled": standing.enabled,
+        "disabled_since": _time(standing.disabled_since),
+        "anchored_through": covered.through,
+        "unanchored_since": _time(covered.unanchored_since),
+        "anchored_by": list(covered.vouchers),
+        "troubles": [
+            {
+                "part": each.part,
+                "since": rfc3339(each.since),
+                "alarm": each.alarm,
+                "detail": anchoring_status.trouble(each),
+            }
+            for each in incidents.rows(session)
+        ],
+        "detail": anchoring_status.of_chain(standing, covered, others),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else rfc3339(moment)

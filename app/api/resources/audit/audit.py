@@ -1,0 +1,155 @@
+"""The audit chain over HTTP: in pages, as a whole, and verified."""
+
+from threading import BoundedSemaphore
+from typing import Any
+
+from flask import Response
+
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields, parsing
+from app.api.http.requests.feeds import filters
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.audit import audit_exports
+from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
+from app.api.resources.jobs import JobSchema
+from app.core.audit import view
+from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.verification import jobs as verification_jobs
+from app.core.verification.time_budget import TakesLonger
+from app.core.verification.verifier import Asked
+from app.lib.canonical_json import MAX_INTEGER
+from app.models import Job
+
+blp = Blueprint(
+    "audit",
+    __name__,
+    url_prefix="/v1/audit",
+    description="Who did what: a chain of entries, each holding the hash of the one before.",
+)
+
+_SECONDS = 10.0
+# A verification holds a connection and much of Python's one lock: others wait for both.
+_room = BoundedSemaphore(2)
+
+
+class AuditArgs(PageArgs):
+    """Filters of the audit chain; all that are given must hold."""
+
+    order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
+    action = fields.Text(100, metadata={"example": "webhook.create"})
+    since = fields.Time(metadata={"description": "Appended at this moment or later."})
+    until = fields.Time(metadata={"description": "Appended before this moment."})
+
+
+class ActorSchema(fields.Schema):
+    """Who did it."""
+
+    type = fields.Text(50, required=True)
+    id = fields.Text(200, required=True)
+    role = fields.Choice(Role)
+
+
+class TargetSchema(fields.Schema):
+    """What it was done to."""
+
+    type = fields.Text(50, required=True)
+    id = fields.Text(200, required=True)
+
+
+class EntrySchema(fields.Schema):
+    """One entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    at = fields.Time(required=True)
+    tenant_id = fields.Id("ten", required=True)
+    actor = fields.Object(ActorSchema, required=True)
+    action = fields.Text(100, required=True)
+    target = fields.Object(TargetSchema, required=True)
+    details = fields.JsonObject(parsing.MAX_BODY, required=True)
+    request_id = fields.Text(128, required=True, allow_none=True)
+    prev_hash = fields.Text(64, required=True, metadata=HASH)
+    hash = fields.Text(64, required=True, metadata=HASH)
+
+
+class EntryPageSchema(fields.Schema):
+    """One page of the chain."""
+
+    data = fields.Items(fields.Object(EntrySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(AuditArgs, location="query")
+@blp.response(200, EntryPageSchema)
+@blp.alt_response(409, "CONFLICT")
+@blp.doc(responses={200: {"content": {audit_exports.NDJSON: {"schema": {"type": "string"}}}}})
+def list_entries(args: dict[str, Any]) -> Response:
+    """List the audit chain, or export it.
+
+    Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
+    streams, oldest first, one entry a line; it ends with the entry that records this export and
+    then a line of `type` `trailer`. Without that line an export is incomplete. It takes
+    no parameters: 422 for any that is sent.
+    """
+    if audit_exports.is_asked_for():
+        return audit_exports.answer()
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: view.rows(session, caller(), filters(args), *where),
+            view.represent,
+            position=lambda entry: entry.seq,
+        )
+
+
+@blp.route("/verify", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(VerifyArgs, location="query")
+@blp.response(200, VerificationSchema)
+@blp.alt_response(202, schema=JobSchema)
+@blp.alt_response(409, "CONFLICT")
+def verify(args: dict[str, Any]) -> Response:
+    """Verify the audit chain.
+
+    Recomputes every hash and link in one snapshot, and holds the chain against every head of it
+    that the transparency log ever took in; the log against its signed checkpoint, its newest
+    timestamp and its head outside the database. With `seq` and `hash` of a head that you kept, the
+    chain must lead through it too; if it does not, you alone are told. `since=anchor` begins at the
+    newest anchor that the log proves, and costs what came after it. A broken chain is answered 409
+    with the first bad `seq`, what was expected and what was found; a database older than its log
+    409 `log-rolled-back`. What takes longer than some seconds, or finds two others at it, is done
+    by a job: 202, with its `Location`. The job shows only that it ran: ask the same again within a
+    minute of its end for what it found.
+    """
+    asked = verification_jobs.asked(args)
+    found = _verified(asked)
+    if found is None:
+        with transaction() as session:
+            keys, tenant_id = services().verifier.master_keys, caller().tenant_id
+            found = verification_jobs.answered(session, keys, tenant_id, asked)
+            if found is None:
+                return _accepted(verification_jobs.enqueue(session, tenant_id, asked))
+    return answer(found)
+
+
+def _verified(asked: Asked) -> dict[str, Any] | None:
+    """Verify at once; None if there is no room or no time for it."""
+    if not _room.acquire(blocking=False):
+        return None
+    try:
+        return services().verifier.verify(caller().tenant_id, asked, _SECONDS)
+    except TakesLonger:
+        return None
+    finally:
+        _room.release()
+
+
+def _accepted(job: Job) -> Response:
+    shown = job_control.represent(job)
+    return answer(shown, 202, {"Location": f"/v1/jobs/{shown['id']}", "Retry-After": "5"})

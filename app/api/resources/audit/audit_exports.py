@@ -1,0 +1,79 @@
+"""The whole audit chain as NDJSON: each line an entry, and a trailer without which it is cut."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from uuid import UUID
+
+from flask import Response, request
+
+from app import metrics
+from app.api.http.access.auth import caller
+from app.api.http.requests import parsing
+from app.api.http.requests.request_ids import request_id
+from app.api.http.responses import truncated_stream
+from app.api.http.services import Services, services
+from app.api.http.transactions import transaction
+from app.core.callers import Caller
+from app.core.verification import alerts, export
+from app.database import Database
+from app.errors import AuditChainBroken, FieldError, Invalid
+from app.ledger.hash_chain import Head
+from app.settings import Settings
+
+NDJSON = "application/x-ndjson"
+
+_WHOLE = (
+    "Query parameter: an export is the whole chain; leave this out, or ask for application/json."
+)
+
+
+def is_asked_for() -> bool:
+    """Say whether the request prefers the whole chain to a page of it."""
+    return request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON
+
+
+def answer() -> Response:
+    """Answer the caller's whole chain, which says from then on that they took it.
+
+    Raises `Invalid` for a query, and `AuditChainBroken` if not even its beginning can be read.
+    """
+    if request.args:
+        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
+    if request.method == "HEAD":
+        # Nobody gets an entry, so nothing was exported and the chain says nothing of it.
+        return Response(content_type=NDJSON)
+    # Its own entry is committed before the first byte leaves: no export without one.
+    with transaction() as session:
+        end = export.begin(session, caller())
+    here = services()
+    lines = _lines(here.database, caller(), end, here.settings)
+    # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
+    first = next(lines)
+    rest = truncated_stream.short(lines, request_id(), partial(_told, here, caller().tenant_id))
+    return Response(chain([first], rest), content_type=NDJSON)
+
+
+def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:
+    for after in range(0, end.seq, export.PART):
+        with database.transaction(reader.tenant_id) as session:
+            entries = export.part(session, reader, after, end)
+        yield b"".join(map(export.line, entries))
+    with database.transaction(reader.tenant_id, snapshot=True) as session:
+        trailer = export.trailer(
+            session,
+            reader.tenant_id,
+            end,
+            settings.witness_policy,
+            settings.master_keys,
+            settings.tsa_ca_file,
+        )
+    yield trailer
+
+
+def _told(here: Services, tenant_id: UUID, error: Exception) -> bool:
+    """Tell of a break that was found under way as of any other."""
+    if isinstance(error, AuditChainBroken):
+        here.tally.add(metrics.CHAINS_BROKEN)
+        alerts.found(here.database, tenant_id, error)
+    return isinstance(error, AuditChainBroken)

@@ -1,0 +1,165 @@
+"""What is asked of a verification of the audit chain, and what it answers."""
+
+import enum
+from typing import Any
+
+from marshmallow import ValidationError, validate, validates_schema
+from marshmallow import fields as plain
+
+from app.api.http.requests import fields
+from app.core.anchoring.evidence import Voucher
+from app.lib.canonical_json import MAX_INTEGER
+
+HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
+
+
+class Since(enum.StrEnum):
+    """Where a verification begins."""
+
+    ANCHOR = "anchor"
+
+
+class Full(enum.StrEnum):
+    """Whether to verify all that there is."""
+
+    NO = "0"
+    YES = "1"
+
+
+class Verdict(enum.StrEnum):
+    """How far a chain was found intact."""
+
+    INTACT = "intact"
+    INTACT_SINCE_ANCHOR = "intact-since-anchor"
+
+
+class VerifyArgs(fields.Schema):
+    """What to verify. Of a head that the caller kept, both `seq` and `hash` or none."""
+
+    seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
+    hash = fields.Text(
+        64,
+        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        metadata={"description": "`head.hash` of then.", **HASH},
+    )
+    chain = fields.Text(
+        64,
+        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        metadata={"description": "`chain` of then: the chain must still be called so.", **HASH},
+    )
+    since = fields.Choice(
+        Since, metadata={"description": "`anchor`: only what came after the newest anchor."}
+    )
+    full = fields.Choice(
+        Full, metadata={"description": "`1`: every timestamp and cosignature, not the newest."}
+    )
+
+    @validates_schema
+    def _both(self, data: dict[str, Any], **_: Any) -> None:
+        for given, missing in (("seq", "hash"), ("hash", "seq")):
+            if given in data and missing not in data:
+                raise ValidationError(f"Send it together with {given}.", missing)
+        if "since" in data and data.get("full") == Full.YES:
+            raise ValidationError("Either all that there is, or since the newest anchor.", "full")
+
+
+class HeadSchema(fields.Schema):
+    """The newest entry of a chain."""
+
+    seq = fields.Integer(1, MAX_INTEGER, required=True)
+    hash = fields.Text(64, required=True, metadata=HASH)
+
+
+class NewestTimestampSchema(fields.Schema):
+    """A timestamp by an authority (RFC 3161): of the log at which size, and when."""
+
+    size = fields.Integer(0, MAX_INTEGER, required=True)
+    at = fields.Time(required=True)
+
+
+class AnchorsSchema(fields.Schema):
+    """What the chain was held against outside itself."""
+
+    enabled = plain.Boolean(required=True)
+    disabled_since = fields.Time(required=True, allow_none=True)
+    checked = fields.Integer(
+        0, MAX_INTEGER, required=True, metadata={"description": "Heads that the log took in."}
+    )
+    pending = fields.Integer(
+        0, MAX_INTEGER, required=True, metadata={"description": "Heads that wait for the log."}
+    )
+    leaf_index = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    anchored_by = fields.Items(
+        fields.Choice(Voucher),
+        required=True,
+        allow_none=True,
+        max_items=3,
+        metadata={"description": "What vouches for the newest head; null with `since`."},
+    )
+    timestamps = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    timestamps_unverified = fields.Integer(
+        0,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Those whose authority is unknown here: they vouch for nothing."},
+    )
+    newest_timestamp = fields.Object(NewestTimestampSchema, required=True, allow_none=True)
+    cosignatures = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+
+
+class PredecessorSchema(fields.Schema):
+    """A log that ended, and how many of its leaves are still held and were verified."""
+
+    origin = fields.Text(1000, required=True)
+    size = fields.Integer(0, MAX_INTEGER, required=True)
+    held = fields.Integer(0, MAX_INTEGER, required=True)
+
+
+class VerifiedLogSchema(fields.Schema):
+    """The log as it was published last, whose signature was verified."""
+
+    origin = fields.Text(1000, required=True)
+    size = fields.Integer(0, MAX_INTEGER, required=True)
+    root = fields.Text(64, required=True, metadata=HASH)
+    predecessors = fields.Items(fields.Object(PredecessorSchema), required=True, max_items=10_000)
+
+
+class SinceSchema(HeadSchema):
+    """The anchor from which on the chain was verified."""
+
+    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
+
+
+class VerificationSchema(fields.Schema):
+    """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
+
+    status = fields.Choice(Verdict, required=True)
+    verified_at = fields.Time(
+        required=True, metadata={"description": "The moment whose rows were read."}
+    )
+    chain = fields.Text(
+        64, required=True, metadata={"description": "The chain's name in the log.", **HASH}
+    )
+    entries = fields.Integer(1, MAX_INTEGER, required=True)
+    head = fields.Object(HeadSchema, required=True)
+    anchored_through = fields.Integer(1, MAX_INTEGER, required=True, allow_none=True)
+    unanchored_entries = fields.Integer(0, MAX_INTEGER, required=True)
+    anchors = fields.Object(AnchorsSchema, required=True)
+    log = fields.Object(VerifiedLogSchema, required=True, allow_none=True)
+    head_store = fields.Text(200, required=True, metadata={"example": "kept"})
+    unknown_chains = fields.Integer(
+        0,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "Chains in the log that no tenant of this service has any more;"
+            " null where no daily run has looked."
+        },
+    )
+    unknown_chains_at = fields.Time(required=True, allow_none=True)
+    since = fields.Object(SinceSchema)
+    leaves_read_from = fields.Integer(
+        0, MAX_INTEGER, metadata={"description": "With `since`: the first leaf that was read."}
+    )

@@ -1,0 +1,97 @@
+"""Digests over HTTP: what was sent, when, and how many findings it listed."""
+
+import enum
+from typing import Any
+
+from flask import Response
+
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.transactions import transaction
+from app.core.callers import Role
+from app.core.digests import history
+from app.lib.canonical_json import MAX_INTEGER
+
+blp = Blueprint(
+    "digests",
+    __name__,
+    url_prefix="/v1/digests",
+    description="The mails that list what is new: at most one in 24 hours.",
+)
+
+
+class Status(enum.StrEnum):
+    """Where a digest stands."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    UNCERTAIN = "uncertain"
+    CANCELLED = "cancelled"
+
+
+class DigestSchema(fields.Schema):
+    """One digest; to which address, nobody is told."""
+
+    id = fields.Id("dig", required=True)
+    status = fields.Choice(
+        Status,
+        required=True,
+        metadata={
+            "description": "`uncertain`: the mail server's answer was lost, and the next digest "
+            "lists the same again. `cancelled`: the address was cleared before it was sent."
+        },
+    )
+    findings = fields.Integer(
+        0,
+        MAX_INTEGER,
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "How many are new in it; null while they are taken. "
+            "`GET /v1/findings?digest_id=` lists them."
+        },
+    )
+    repeats = fields.Id(
+        "dig",
+        required=True,
+        allow_none=True,
+        metadata={"description": "The uncertain one that it lists again."},
+    )
+    refusals = fields.Integer(
+        0,
+        MAX_INTEGER,
+        required=True,
+        metadata={"description": "How often the mail server was away or said no."},
+    )
+    error = fields.Text(1000, required=True, allow_none=True)
+    claimed_at = fields.Time(required=True)
+    data_at = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "From when on the mail may have been accepted."},
+    )
+    sent_at = fields.Time(required=True, allow_none=True)
+
+
+class DigestPageSchema(fields.Schema):
+    """One page of digests."""
+
+    data = fields.Items(fields.Object(DigestSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, DigestPageSchema)
+def list_digests(args: dict[str, Any]) -> Response:
+    """List digests, newest first"""
+    with transaction() as session:
+        return page(
+            args,
+            lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
+            history.represent,
+        )

@@ -1,0 +1,158 @@
+"""Findings over HTTP."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Response
+from marshmallow import ValidationError
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.feeds import FeedArgs, filters
+from app.api.http.requests.idempotency import once
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import page
+from app.api.http.transactions import statement, transaction
+from app.core import findings
+from app.core.callers import Role
+from app.core.delivery.events import MAX_PAYLOAD
+from app.core.findings import NewFinding
+
+blp = Blueprint(
+    "findings",
+    __name__,
+    url_prefix="/v1/findings",
+    description="What somebody must know about what an agent did.",
+)
+
+MAX_BATCH = 1000
+
+_RULE: dict[str, Any] = {"example": "pii.in-log"}
+_TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}
+_DATA: dict[str, Any] = {
+    "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
+    "example": {"file": "app.log", "line": 17},
+}
+
+
+class NewFindingSchema(fields.Schema):
+    """A finding to be added to a session: it names that, or a record of it, or both."""
+
+    session_id = fields.Id("ses")
+    record_id = fields.Id(
+        "rec", metadata={"description": "The record it is about; its session is the finding's."}
+    )
+    rule = fields.Text(200, required=True, metadata=_RULE)
+    severity = fields.Choice(findings.Severity, required=True)
+    title = fields.Text(500, required=True, metadata=_TITLE)
+    detail = fields.Text(10_000, allow_none=True)
+    data = fields.JsonValue(MAX_PAYLOAD, metadata=_DATA)
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Refuse a finding that is about nothing."""
+        if "session_id" not in sent and "record_id" not in sent:
+            raise ValidationError("Send session_id, or record_id.", "session_id")
+
+
+class NewFindingsSchema(fields.Schema):
+    """Findings to be added, all or none."""
+
+    findings = fields.Items(
+        fields.Object(NewFindingSchema), required=True, min_items=1, max_items=MAX_BATCH
+    )
+
+
+class FindingSchema(fields.Schema):
+    """A finding, with agent and principal of its session."""
+
+    id = fields.Id("fnd", required=True)
+    session_id = fields.Id("ses", required=True)
+    record_id = fields.Id("rec", required=True, allow_none=True)
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True)
+    rule = fields.Text(200, required=True, metadata=_RULE)
+    severity = fields.Choice(findings.Severity, required=True)
+    title = fields.Text(500, required=True, metadata=_TITLE)
+    detail = fields.Text(10_000, required=True, allow_none=True)
+    data = fields.JsonValue(MAX_PAYLOAD, required=True, allow_none=True, metadata=_DATA)
+    created_at = fields.Time(required=True)
+
+
+class FindingsSchema(fields.Schema):
+    """The findings added, in the order they were sent."""
+
+    data = fields.Items(fields.Object(FindingSchema), required=True, max_items=MAX_BATCH)
+
+
+class FindingPageSchema(fields.Schema):
+    """One page of findings."""
+
+    data = fields.Items(fields.Object(FindingSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+class FindingArgs(FeedArgs):
+    """Filters of the findings."""
+
+    session_id = fields.QueryId("ses")
+    record_id = fields.QueryId("rec")
+    severity = fields.Choice(findings.Severity)
+    rule = fields.Text(200)
+    digest_id = fields.QueryId("dig", metadata={"description": "Those of one digest."})
+
+
+# The two hot routes hand over schemas ready made: a class would be instantiated for each request.
+@blp.route("", methods=["POST"])
+@requires(Role.WRITE, confirmed_by_view=True)
+@blp.arguments(NewFindingSchema())
+@blp.response(201, FindingSchema)
+@blp.alt_response(404, "NOT_FOUND")
+def create(body: dict[str, Any]) -> Response:
+    """Add a finding.
+
+    Emits `finding.created`. The session may be open or completed.
+    """
+    new = [NewFinding(**{"session_id": None, **body})]
+    with statement() as tx:
+        return once(tx, 201, lambda: findings.add(tx, caller(), new)[0])
+
+
+@blp.route("/batch", methods=["POST"])
+@requires(Role.WRITE, confirmed_by_view=True)
+@blp.arguments(NewFindingsSchema())
+@blp.response(201, FindingsSchema)
+@blp.alt_response(404, "NOT_FOUND")
+def create_batch(body: dict[str, Any]) -> Response:
+    """Add up to 1000 findings, all or none.
+
+    Emits one `finding.created` each. They may belong to several sessions.
+    """
+    new = [NewFinding(**{"session_id": None, **finding}) for finding in body["findings"]]
+    with statement() as tx:
+        return once(tx, 201, lambda: {"data": findings.add(tx, caller(), new)})
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ)
+@blp.arguments(FindingArgs, location="query")
+@blp.response(200, FindingPageSchema)
+def list_findings(args: dict[str, Any]) -> Response:
+    """List findings, newest first."""
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: findings.rows(session, caller(), filters(args), *where),
+            findings.represent,
+        )
+
+
+@blp.route("/<finding_id>", methods=["GET"])
+@requires(Role.READ)
+@blp.response(200, FindingSchema)
+def read(finding_id: str) -> Response:
+    """Read a finding."""
+    with transaction() as session:
+        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        return answer(findings.represent(found))

@@ -1,0 +1,141 @@
+"""Durable jobs over HTTP: how far each has come, and trying, stopping or continuing it."""
+
+import enum
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from flask import Response
+from marshmallow import fields as plain
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.transactions import transaction
+from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
+from app.models import Job
+
+blp = Blueprint(
+    "jobs", __name__, url_prefix="/v1/jobs", description="Work that is done in the background."
+)
+
+
+class Status(enum.StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class JobArgs(PageArgs):
+    """Which jobs to list."""
+
+    kind = fields.Text(100)
+    status = fields.Choice(Status)
+
+
+class JobSchema(fields.Schema):
+    """One job, from queued to its end."""
+
+    id = fields.Id("job", required=True)
+    kind = fields.Text(100, required=True, metadata={"example": "bulk_replay"})
+    args = plain.Dict(required=True)
+    status = fields.Choice(Status, required=True)
+    attempts = fields.Integer(
+        0,
+        2**53 - 1,
+        required=True,
+        metadata={"description": "How often it has failed since it last made progress."},
+    )
+    run_at = fields.Time(required=True, metadata={"description": "When it goes on, or went on."})
+    progress = plain.Dict(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "How far it has come. Null of `verify_audit`, whose answer is given by"
+            " `GET /v1/audit/verify`."
+        },
+    )
+    error = fields.Text(10_000, required=True, allow_none=True)
+    created_at = fields.Time(required=True)
+    finished_at = fields.Time(required=True, allow_none=True)
+
+
+class JobPageSchema(fields.Schema):
+    """One page of jobs."""
+
+    data = fields.Items(fields.Object(JobSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(JobArgs, location="query")
+@blp.response(200, JobPageSchema)
+def list_jobs(args: dict[str, Any]) -> Response:
+    """List jobs, newest first"""
+    filters = {"kind": args.get("kind"), "status": args.get("status")}
+    with transaction() as session:
+        return page(
+            args,
+            lambda before, limit: job_control.find(
+                session, caller().tenant_id, before=before, limit=limit, **filters
+            ),
+            job_control.represent,
+        )
+
+
+@blp.route("/<job_id>", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, JobSchema)
+def read(job_id: str) -> Response:
+    """Read a job"""
+    with transaction() as session:
+        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        return answer(job_control.represent(found))
+
+
+@blp.route("/<job_id>/retry", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.response(200, JobSchema)
+@blp.alt_response(409, "CONFLICT")
+def retry(job_id: str) -> Response:
+    """Try a dead job again, from where it stopped"""
+    return _move(job_control.retry, job_id)
+
+
+@blp.route("/<job_id>/cancel", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.response(200, JobSchema)
+@blp.alt_response(409, "CONFLICT")
+def cancel(job_id: str) -> Response:
+    """Stop a job where it is
+
+    What it has done stays done.
+    """
+    return _move(job_control.cancel, job_id)
+
+
+@blp.route("/<job_id>/resume", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.response(200, JobSchema)
+@blp.alt_response(409, "CONFLICT")
+def resume(job_id: str) -> Response:
+    """Go on with a cancelled job, from where it stopped"""
+    return _move(job_control.resume, job_id)
+
+
+def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str) -> Response:
+    with transaction() as session:
+        job = verb(session, caller().tenant_id, ids.parse("job", job_id))
+        return answer(job_control.represent(job))

@@ -1,0 +1,135 @@
+"""API keys over HTTP."""
+
+from typing import Any
+
+from flask import Response
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.idempotency import once
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer, no_content
+from app.api.http.responses.paging import PageArgs, page
+from app.api.http.transactions import transaction
+from app.core import keys
+from app.core.callers import Pin, Role
+
+blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
+
+_EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
+
+
+class PinSchema(fields.Schema):
+    """The one agent and principal whose things a pinned key may touch."""
+
+    agent_id = fields.Id("agt", required=True, metadata={"example": _EXAMPLE_AGENT})
+    principal = fields.Text(200, required=True, metadata={"example": "alice@example.com"})
+
+
+class NewKeySchema(fields.Schema):
+    """A key to be minted."""
+
+    name = fields.Text(200, required=True, metadata={"example": "the auditor's"})
+    role = fields.Choice(Role, required=True)
+    pin = fields.Object(PinSchema, allow_none=True, load_default=None)
+    expires_at = fields.Time(
+        allow_none=True,
+        load_default=None,
+        metadata={
+            "description": "In the future, and no later than the minting key's own. Null: as that, "
+            "or never where that never expires."
+        },
+    )
+
+
+class KeySchema(fields.Schema):
+    """A key, without its text."""
+
+    id = fields.Id("key", required=True)
+    name = fields.Text(200, required=True)
+    role = fields.Choice(Role, required=True)
+    pin = fields.Object(PinSchema, required=True, allow_none=True)
+    expires_at = fields.Time(required=True, allow_none=True)
+    created_at = fields.Time(required=True)
+    created_by = fields.Id("key", required=True, allow_none=True)
+    revoked_at = fields.Time(required=True, allow_none=True)
+
+
+class MintedKeySchema(KeySchema):
+    """A key with its text, which is shown this once."""
+
+    key = fields.Text(50, required=True, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
+
+
+class KeyPageSchema(fields.Schema):
+    """One page of keys."""
+
+    data = fields.Items(fields.Object(KeySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.ADMIN)
+@blp.arguments(NewKeySchema)
+@blp.response(201, MintedKeySchema)
+def mint(body: dict[str, Any]) -> Response:
+    """Mint a key.
+
+    The text in `key` is shown this once. A key mints no role above its own, a pinned key only keys
+    with its own pin, and a key that expires none that outlives it.
+    """
+    pin = body["pin"] and Pin(**body["pin"])
+    wanted = keys.NewKey(body["name"], body["role"], pin, body["expires_at"])
+    with transaction() as session:
+        return once(session, 201, lambda: keys.mint(session, caller(), wanted))
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, KeyPageSchema)
+def list_keys(args: dict[str, Any]) -> Response:
+    """List keys, newest first.
+
+    A pinned key sees itself and the keys with its pin.
+    """
+    with transaction() as session:
+        return page(args, lambda *where: keys.rows(session, caller(), *where), keys.represent)
+
+
+@blp.route("/self", methods=["GET"], endpoint="self")
+@requires(Role.READ)
+@blp.response(200, KeySchema)
+def own() -> Response:
+    """Read the key in use."""
+    with transaction() as session:
+        return answer(keys.represent(keys.own(session, caller())))
+
+
+class RevokeArgs(fields.Schema):
+    """What else is to be revoked."""
+
+    descendants = fields.QueryBoolean(
+        load_default=False,
+        metadata={
+            "description": "Revoke also the keys that it minted, that those minted, and so on.",
+            "default": False,
+        },
+    )
+
+
+@blp.route("/<key_id>", methods=["DELETE"])
+@requires(Role.ADMIN)
+@blp.arguments(RevokeArgs, location="query")
+@blp.response(204)
+@blp.alt_response(409, "CONFLICT")
+def revoke(args: dict[str, Any], key_id: str) -> Response:
+    """Revoke a key, at once and for good.
+
+    Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
+    with `descendants` a key that it descends from.
+    """
+    with transaction() as session:
+        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+    return no_content()

@@ -1,0 +1,35 @@
+"""A record's proof that it is in the transparency log, over HTTP."""
+
+from typing import Any
+
+from flask import Response
+
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.resources.log.log_schemas import LogProofSchema
+from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content
+from app.core.log import proofs
+from app.core.records import records
+
+blp = Blueprint(
+    "log_proofs",
+    __name__,
+    url_prefix="/v1/records",
+    description="What proves that a record is in the transparency log.",
+)
+
+
+@blp.route("/<record_id>/log-proof", methods=["GET"])
+@bundle_content(public=False)
+@blp.arguments(ShareTokenArgs, location="query")
+@blp.response(200, LogProofSchema)
+@blp.alt_response(409, "CONFLICT")
+def read(args: dict[str, Any], record_id: str) -> Response:
+    """Prove that a record is in the log
+
+    409 `log-pending` with `Retry-After` until a published checkpoint covers it: seconds, or as long
+    as its witnesses take, where the service waits for them. It needs a key of the tenant or a share
+    link of the record, and outlives the bundle.
+    """
+    with admitted() as (session, found):
+        return answer(proofs.of_leaf(session, records.leaf_hash(found.bundle_sha256)))

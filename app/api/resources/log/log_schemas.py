@@ -1,0 +1,89 @@
+"""What the transparency log looks like over HTTP."""
+
+import re
+from typing import Any
+
+from marshmallow import ValidationError, validates_schema
+from marshmallow import fields as plain
+
+from app.api.http.requests import fields
+from app.ledger.merkle import MAX_SIZE
+from app.lib.canonical_json import MAX_INTEGER
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class Hash(fields.Strict):
+    """A SHA-256 in lower-case hex, as its 32 bytes."""
+
+    json_schema: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}  # noqa: RUF012  # never changed
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bytes:
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            raise ValidationError("Send 64 digits of hex in lower case.")
+        return bytes.fromhex(value)
+
+
+def _size(**options: Any) -> fields.QueryInteger:
+    return fields.QueryInteger(0, MAX_SIZE, **options)
+
+
+class InclusionArgs(fields.Schema):
+    """Which leaf is to be proved, and in a tree of which size."""
+
+    leaf_hash = Hash(metadata={"description": "The leaf's hash; or send `index`."})
+    index = _size(metadata={"description": "The leaf's place, from 0."})
+    size = _size(metadata={"description": "Absent: the published size."})
+
+    @validates_schema
+    def _check_one(self, args: dict[str, Any], **_: Any) -> None:
+        if ("leaf_hash" in args) == ("index" in args):
+            raise ValidationError("Send either leaf_hash or index.", "index")
+
+
+class ConsistencyArgs(fields.Schema):
+    """Between which two sizes."""
+
+    since = _size(data_key="from", required=True)
+    to = _size(metadata={"description": "Absent: the published size."})
+
+
+def _hashes() -> fields.Items:
+    return fields.Items(Hash(), required=True, max_items=130)
+
+
+class InclusionSchema(fields.Schema):
+    """A leaf's place and its path to the root (RFC 9162 section 2.1.3)."""
+
+    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
+    leaf_hash = Hash(required=True)
+    tree_size = fields.Integer(0, MAX_INTEGER, required=True)
+    root = Hash(required=True)
+    inclusion = _hashes()
+
+
+class ConsistencySchema(fields.Schema):
+    """That one tree begins with another (RFC 9162 section 2.1.4)."""
+
+    since = fields.Integer(0, MAX_INTEGER, data_key="from", required=True)
+    to = fields.Integer(0, MAX_INTEGER, required=True)
+    consistency = _hashes()
+
+
+class LogProofSchema(fields.Schema):
+    """All that is needed to check a record's commitment without us, but for the log's key."""
+
+    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
+    leaf_data = fields.Text(100_000, required=True, metadata={"description": "Base64."})
+    leaf_hash = Hash(required=True)
+    tree_size = fields.Integer(1, MAX_INTEGER, required=True)
+    inclusion = _hashes()
+    checkpoint = fields.Text(
+        100_000, required=True, metadata={"description": "The signed note (C2SP tlog-checkpoint)."}
+    )
+
+
+class JwksSchema(fields.Schema):
+    """A JSON Web Key Set (RFC 7517)."""
+
+    keys = plain.List(plain.Dict(keys=plain.String()), required=True)

@@ -1,0 +1,164 @@
+"""Who may read what is in a record's bundle: one rule for every path that leads to it.
+
+A key of the tenant (its pin respected) or a share link of this very record opens it; and where the
+route allows it and the tenant says `public`, anyone who has the record's id, whatever else is sent
+along. Otherwise nothing tells whether there is such a record: 401 to whoever sends nothing or a key
+that is not good, 404 to a good key or a link that opens something else or nothing.
+
+What may be kept of an answer is decided here too, before any 304.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TypeAlias, cast
+from uuid import UUID
+
+from flask import Response, after_this_request, g, request
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.api.http.access import auth, rate_limit
+from app.api.http.requests import fields, parsing
+from app.api.http.requests.request_ids import request_id
+from app.api.http.services import services
+from app.core.callers import Caller, Role
+from app.core.records import public_access, records
+from app.core.records.public_access import Link
+from app.errors import NotFound
+from app.models import Record
+
+_View: TypeAlias = Callable[..., Response]
+
+QUERY = "share_token"
+HEADER = "x-share-token"
+
+_VARY = "Authorization, x-api-key, x-share-token"
+_STORED_NOWHERE = "private, no-store"
+_ASKED_EACH_TIME = "no-cache"
+
+
+class ShareTokenArgs(fields.Schema):
+    """How a share link travels; `x-share-token` does as well."""
+
+    share_token = fields.AnyText(
+        metadata={"description": "The token of a share link of this record; no key is needed."}
+    )
+
+
+@dataclass(frozen=True)
+class Admission:
+    """How a request was let in.
+
+    `tenant_id` is None when what was sent opens nothing; `caller` is the key's, if a key did it,
+    and `link_id` the link's; `public` says that nothing was needed.
+    """
+
+    record_id: UUID | None
+    tenant_id: UUID | None
+    caller: Caller | None = None
+    public: bool = False
+    link_id: UUID | None = None
+
+
+def bundle_content(*, public: bool) -> Callable[[_View], _View]:
+    """Let whoever may read the bundle of the route's `record_id` reach the view.
+
+    With `public` a tenant may open it to anyone who has the id; without, a key or a link is needed.
+    """
+
+    def decorate(view: _View) -> _View:
+        refuse_undeclared = parsing.undeclared_input(view)
+
+        @wraps(view)
+        def checked(*args: object, record_id: str, **kwargs: object) -> Response:
+            after_this_request(_add_headers)
+            g.admission = _admit(ids.parse("rec", record_id), may_be_public=public)
+            refuse_undeclared()
+            return view(*args, record_id=record_id, **kwargs)
+
+        access = auth.Access(Role.READ, or_link=True, or_public=public)
+        return parsing.Blueprint.doc(parameters=[_HEADER_PARAMETER])(auth.mark(checked, access))
+
+    return decorate
+
+
+def admission() -> Admission:
+    """Return how this request was let in; only views behind `bundle_content` have one."""
+    return cast(Admission, g.admission)
+
+
+@contextmanager
+def admitted() -> Iterator[tuple[Session, Record]]:
+    """Open a transaction that sees the record's tenant, and find the record in it.
+
+    Raises `NotFound` when nothing that was sent opens it.
+    """
+    found = admission()
+    if found.tenant_id is None or found.record_id is None:
+        raise NotFound(records.NO_RECORD)
+    with services().database.transaction(found.tenant_id) as session:
+        if found.caller is None:
+            yield session, records.shared(session, found.tenant_id, found.record_id)
+        else:
+            yield session, records.find(session, found.caller, found.record_id)
+
+
+def holder() -> Caller | None:
+    """Return whose good key of the record's tenant was sent, also where none was needed."""
+    found = admission()
+    if found.caller is not None or not found.public:
+        return found.caller
+    sent = auth.key_holder()
+    return sent if sent is not None and sent.tenant_id == found.tenant_id else None
+
+
+def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
+    database = services().database
+    open_to_all = public_access.public_tenant(database, record_id) if may_be_public else None
+    link = _link_to(record_id)
+    if open_to_all is None and link is None and (auth.key_was_sent() or not _tokens()):
+        caller = auth.authenticate()
+        return Admission(record_id, caller.tenant_id, caller)
+    rate_limit.count_address()
+    tenant_id = None if link is None else _open(link)
+    link_id = None if link is None or tenant_id is None else link.id
+    if open_to_all is not None:
+        return Admission(record_id, open_to_all, public=True, link_id=link_id)
+    return Admission(record_id, tenant_id, link_id=link_id)
+
+
+def _link_to(record_id: UUID | None) -> Link | None:
+    found = (public_access.find_link(services().database, token) for token in _tokens())
+    return next((link for link in found if link and link.record_id == record_id), None)
+
+
+def _open(link: Link) -> UUID | None:
+    with services().database.transaction(link.tenant_id) as session:
+        ends_at = public_access.open_link(session, link, rate_limit.network(), request_id())
+    return None if ends_at is None else link.tenant_id
+
+
+def _tokens() -> list[str]:
+    sent = (request.args.get(QUERY), request.headers.get(HEADER))
+    return list(dict.fromkeys(token for token in sent if token))
+
+
+def _add_headers(response: Response) -> Response:
+    found: Admission | None = g.get("admission")
+    free = found is not None and found.public and not _tokens() and response.status_code < 400
+    response.headers["Cache-Control"] = _ASKED_EACH_TIME if free else _STORED_NOWHERE
+    response.headers["Vary"] = _VARY
+    if _tokens():
+        response.headers["X-Robots-Tag"] = "noindex, nofollow"
+    return response
+
+
+_HEADER_PARAMETER = {
+    "in": "header",
+    "name": HEADER,
+    "required": False,
+    "description": "The token of a share link, in place of `share_token`.",
+    "schema": {"type": "string"},
+}

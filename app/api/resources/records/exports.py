@@ -1,0 +1,144 @@
+"""A record's bundle in other people's formats, streamed: W3C PROV and OpenTelemetry."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from flask import Response, request
+
+from app import evidence
+from app.api.http.requests import large_bodies
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.conditional import IF_NONE_MATCH, is_current, not_modified
+from app.api.http.services import services
+from app.api.resources.records import in_flight
+from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content
+from app.core.records import contents
+from app.evidence import bundle, otlp, prov
+from app.evidence.bundle import Bundle
+from app.models import Record
+from app.settings import VERSION
+
+blp = Blueprint(
+    "exports",
+    __name__,
+    url_prefix="/v1/records/<record_id>",
+    description="What is in a record's bundle, for other programs: W3C PROV and OpenTelemetry.",
+)
+
+MEDIA_TYPE = "application/json"
+
+# The code that writes: two builds may call themselves one release.
+_WRITERS = sha256(
+    b"\0".join(
+        [
+            VERSION.encode(),
+            *(file.read_bytes() for file in sorted(Path(evidence.__file__).parent.glob("*.py"))),
+        ]
+    )
+).hexdigest()
+
+
+@blp.route("/prov.json", methods=["GET"], endpoint="prov")
+@bundle_content(public=True)
+@blp.arguments(ShareTokenArgs, location="query")
+@blp.response(200, {"type": "object"})
+@blp.alt_response(304, description="The caller has this version.")
+@blp.alt_response(410, "GONE")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
+@blp.doc(parameters=[IF_NONE_MATCH])
+def read_prov(args: dict[str, Any], record_id: str) -> Response:
+    """Read the record as W3C PROV-JSON"""
+    base_url = services().settings.base_url
+    return _made_from_bundle(
+        lambda record, read: prov.write(read, sha256=record.bundle_sha256.hex(), base_url=base_url)
+    )
+
+
+@blp.route("/otlp-logs.json", methods=["GET"], endpoint="otlp_logs")
+@bundle_content(public=False)
+@blp.arguments(ShareTokenArgs, location="query")
+@blp.response(200, {"type": "object"})
+@blp.alt_response(304, description="The caller has this version.")
+@blp.alt_response(410, "GONE")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
+@blp.doc(parameters=[IF_NONE_MATCH])
+def read_logs(args: dict[str, Any], record_id: str) -> Response:
+    """Read what happened during the steps, as OpenTelemetry logs
+
+    OTLP/JSON, `LogsData`. Needs a key of the tenant or a share link, whatever
+    `bundle_visibility` says.
+    """
+    return _made_from_bundle(lambda _, read: otlp.write_logs(read, version=VERSION))
+
+
+@blp.route("/otlp-traces.json", methods=["GET"], endpoint="otlp_traces")
+@bundle_content(public=False)
+@blp.arguments(ShareTokenArgs, location="query")
+@blp.response(200, {"type": "object"})
+@blp.alt_response(304, description="The caller has this version.")
+@blp.alt_response(410, "GONE")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(503, "SERVICE_UNAVAILABLE")
+@blp.doc(parameters=[IF_NONE_MATCH])
+def read_traces(args: dict[str, Any], record_id: str) -> Response:
+    """Read the record and its steps as OpenTelemetry spans
+
+    OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, whatever
+    `bundle_visibility` says.
+    """
+    return _made_from_bundle(lambda _, read: otlp.write_traces(read, version=VERSION))
+
+
+def _made_from_bundle(write: Callable[[Record, Bundle], Iterator[bytes]]) -> Response:
+    """Answer what `write` makes of the bundle, or was made of it a moment ago.
+
+    It depends on the bundle, this route, where the service is, and the code that writes it: so its
+    ETag is known without making anything.
+    """
+    with admitted() as (session, record):
+        contents.require_kept(session, record)
+    etag = _etag(record)
+    if is_current(etag):
+        return not_modified(etag)
+    # Of a length that is not known nothing is said: an iterator has none.
+    answered = Response(iter(()), content_type=MEDIA_TYPE)
+    if request.method != "HEAD":
+        _fill(answered, etag, record, write)
+    answered.set_etag(etag)
+    return answered
+
+
+def _fill(
+    answered: Response,
+    etag: str,
+    record: Record,
+    write: Callable[[Record, Bundle], Iterator[bytes]],
+) -> None:
+    """Give an answer its body. What is too large to be kept is written while it is sent."""
+    renderings = services().renderings
+    kept = renderings.get(etag)
+    if kept is not None:
+        answered.response = kept
+        return
+    with ExitStack() as held, large_bodies.room_for(record.bundle_size, record.tenant_id):
+        # Made by another while this one waited (single flight)?
+        kept = renderings.get(etag)
+        if kept is not None:
+            answered.response = kept
+            return
+        held.enter_context(in_flight.share(record.bundle_size))
+        with admitted() as (session, _):
+            raw = contents.read(session, services().settings.master_keys, record)
+        answered.response, whole = renderings.made(etag, write(record, bundle.read(raw)))
+        if not whole:
+            answered.call_on_close(held.pop_all().close)
+
+
+def _etag(record: Record) -> str:
+    of = (record.bundle_sha256.hex(), request.endpoint, _WRITERS, services().settings.base_url)
+    return sha256("\n".join(map(str, of)).encode()).hexdigest()

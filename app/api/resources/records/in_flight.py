@@ -1,0 +1,39 @@
+"""Large answers on their way: so many bytes at once in a process, and a share for each reader."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.api.http.requests import large_bodies
+from app.api.http.services import services
+from app.api.resources.records.bundle_access import admission
+from app.lib.shares import NoShare
+
+LARGE = 64 * 1024
+
+_FULL = (
+    "Too many large answers of this tenant, or of all, are on their way: read those that you have "
+    "begun, and try again in a moment."
+)
+
+
+@contextmanager
+def share(size: int) -> Iterator[None]:
+    """Hold memory for `size` bytes of an answer; raises `Busy`.
+
+    It is counted for the key or the share link that reads, or for the public record, and with all
+    others of the record's tenant.
+    """
+    if size <= LARGE:
+        yield
+        return
+    here = services()
+    found = admission()
+    reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
+    try:
+        here.answers.take(reader, size, found.tenant_id)
+    except NoShare:
+        raise large_bodies.refused("answer_memory", _FULL) from None
+    try:
+        yield
+    finally:
+        here.answers.give_back(reader, size, found.tenant_id)

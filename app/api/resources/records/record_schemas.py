@@ -1,0 +1,168 @@
+"""What a record looks like over HTTP: as it is posted, and as it is answered."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from marshmallow import ValidationError, validates_schema
+
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import MAX_RECORD
+from app.core.records.steps import StepStatus
+from app.lib import canonical_json
+
+MAX_STEPS = 50_000
+MAX_STEP_EVENTS = 10_000
+MAX_LABELS = 64
+
+_KIND: dict[str, Any] = {"example": "tool.call"}
+_TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
+_LABELS: dict[str, Any] = {
+    "description": f"At most {MAX_LABELS}; a record is found by each (`label=name:value`).",
+    "example": {"env": "production"},
+}
+_INPUTS: dict[str, Any] = {
+    "description": "What the step used or made, by name: an array of names, or an object of names "
+    "with their values.",
+    "example": ["order-4711.json"],
+}
+
+
+class Labels(fields.Strict):
+    """An object of strings: names without a colon, 1 to 100 characters; values up to 500."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {
+            "type": "object",
+            "maxProperties": MAX_LABELS,
+            "propertyNames": {"pattern": r"^[^:\u0000]{1,100}$"},
+            "additionalProperties": {
+                "type": "string",
+                "maxLength": 500,
+                "pattern": r"^[^\u0000]*$",
+            },
+        }
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
+        if not isinstance(value, dict):
+            raise ValidationError("Send an object of strings.")
+        if len(value) > MAX_LABELS:
+            raise ValidationError(f"At most {MAX_LABELS} labels; this has {len(value)}.")
+        wrong = {name: said for name, text in value.items() if (said := _refusal(name, text))}
+        if wrong:
+            raise ValidationError(wrong)
+        return value
+
+
+def _refusal(name: str, value: Any) -> list[str]:
+    if not 1 <= len(name) <= 100 or ":" in name or "\0" in name:
+        return ["A label's name has 1 to 100 characters, none of them a colon or U+0000."]
+    if not isinstance(value, str):
+        return ["Send a string."]
+    if len(value) > 500 or "\0" in value:
+        return ["At most 500 characters, without U+0000."]
+    return []
+
+
+class Names(fields.Strict):
+    """Names of things: an array of strings, or an object whose members are named so."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "object"}]}
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> list[str] | dict[str, Any]:
+        if isinstance(value, dict) or (
+            isinstance(value, list) and all(isinstance(name, str) for name in value)
+        ):
+            return value
+        raise ValidationError("Send an array of names, or an object of names with their values.")
+
+
+class StepEventSchema(fields.Schema):
+    """Something that happened during a step."""
+
+    name = fields.Text(500, required=True)
+    at = fields.Time(required=True)
+    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
+
+
+class StepSchema(fields.Schema):
+    """One step of what the agent did."""
+
+    name = fields.Text(500, required=True, metadata={"example": "look up the order"})
+    kind = fields.Text(200, required=True, metadata={"example": "tool"})
+    started_at = fields.Time(required=True)
+    ended_at = fields.Time(required=True)
+    status = fields.Choice(StepStatus, required=True)
+    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
+    inputs = Names(load_default=list, metadata=_INPUTS)
+    outputs = Names(load_default=list, metadata=_INPUTS)
+    events = fields.Items(
+        fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
+    )
+
+    @validates_schema
+    def _check_order(self, step: dict[str, Any], **_: Any) -> None:
+        if step["ended_at"] < step["started_at"]:
+            raise ValidationError("A step ends when it started, or later.", "ended_at")
+
+
+class NewRecordSchema(fields.Schema):
+    """A record to be signed."""
+
+    session_id = fields.Id("ses", required=True)
+    kind = fields.Text(200, required=True, metadata=_KIND)
+    title = fields.Text(500, required=True, metadata=_TITLE)
+    occurred_at = fields.Time(metadata={"description": "Absent: the moment it came in."})
+    labels = Labels(load_default=dict, metadata=_LABELS)
+    content = fields.JsonValue(
+        MAX_RECORD,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Any JSON: what was done.", "example": {"amount": "49.90 EUR"}},
+    )
+    steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
+
+
+class BundleSchema(fields.Schema):
+    """The commitment to a record's bundle, which outlives it."""
+
+    sha256 = fields.Text(64, required=True)
+    size = fields.Integer(0, canonical_json.MAX_INTEGER, required=True)
+    key_id = fields.Text(16, required=True)
+    signature = fields.Text(
+        88, required=True, metadata={"description": "Ed25519 over the exact bytes, base64."}
+    )
+    expired = fields.Boolean(required=True)
+
+
+class LogSchema(fields.Schema):
+    """Where the bundle's commitment stands in the transparency log."""
+
+    status = fields.Text(10, required=True, metadata={"enum": ["pending", "integrated"]})
+    index = fields.Integer(0, canonical_json.MAX_INTEGER, required=True, allow_none=True)
+
+
+class RecordSchema(fields.Schema):
+    """A record: its metadata and what proves its bundle, never its content."""
+
+    id = fields.Id("rec", required=True)
+    session_id = fields.Id("ses", required=True)
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True)
+    kind = fields.Text(200, required=True, metadata=_KIND)
+    title = fields.Text(500, required=True, metadata=_TITLE)
+    labels = Labels(required=True, metadata=_LABELS)
+    occurred_at = fields.Time(required=True)
+    created_at = fields.Time(required=True)
+    bundle = fields.Object(BundleSchema, required=True)
+    log = fields.Object(LogSchema, required=True)
+
+
+class RecordPageSchema(fields.Schema):
+    """One page of records."""
+
+    data = fields.Items(fields.Object(RecordSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)

@@ -1,0 +1,113 @@
+"""Records over HTTP: posted, found, read. Their bundles are in `bundles.py`."""
+
+from operator import itemgetter
+from typing import Any
+
+from flask import Response
+from marshmallow import ValidationError
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.feeds import FeedArgs, filters
+from app.api.http.requests.idempotency import once
+from app.api.http.requests.parsing import Blueprint, takes_a_record
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import page
+from app.api.http.services import services
+from app.api.http.transactions import raw_transaction, transaction
+from app.api.resources.records.record_schemas import NewRecordSchema, RecordPageSchema, RecordSchema
+from app.core.callers import Role
+from app.core.records import records, search, steps
+from app.core.records.records import NewRecord
+from app.core.records.search import Found, Search
+
+blp = Blueprint(
+    "records",
+    __name__,
+    url_prefix="/v1/records",
+    description="What agents did: signed, searchable, and committed to in a public log.",
+)
+
+
+class LabelPair(fields.Text):
+    """A label to find records by, as `name:value`."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> tuple[str, str]:  # type: ignore[override]  # a pair of texts, where the base has one
+        name, colon, rest = super()._deserialize(value, *arguments, **options).partition(":")
+        if not name or not colon:
+            raise ValidationError("Write name:value.")
+        return name, rest
+
+
+class RecordArgs(FeedArgs):
+    """What records are found by; all that is given must hold."""
+
+    q = fields.Text(
+        1000,
+        metadata={
+            "description": "Words, all of which must be there, compared without case; those in "
+            '"quotes" as a phrase. Records that have them in title, kind or labels come first, '
+            "then those that have them in their content (its texts and numbers, and what its "
+            "steps, their inputs and outputs are called; the first 5,000 words)."
+        },
+    )
+    session_id = fields.QueryId("ses")
+    kind = fields.Text(200)
+    label = fields.Items(
+        LabelPair(700),
+        max_items=16,
+        metadata={"description": "`name:value`; several must all be there."},
+    )
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.WRITE)
+@takes_a_record
+@blp.arguments(NewRecordSchema())
+@blp.response(201, RecordSchema)
+@blp.alt_response(404, "NOT_FOUND")
+@blp.alt_response(409, "CONFLICT")
+def create(body: dict[str, Any]) -> Response:
+    """Sign and keep a record of what an agent did.
+
+    The body may have 8 MiB. The answer has the commitment to the signed bundle; its place in the
+    transparency log follows (`log-proof`). A completed session takes no more records, and a
+    tenant that has stored all it may takes none (409 `storage-limit`).
+    """
+    new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
+    settings = services().settings
+    with raw_transaction() as tx:
+        draft = records.draft(tx, caller(), settings.master_keys, new.session_id)
+    signed = None if draft is None else records.sign(caller(), draft, new)
+    with raw_transaction() as tx:
+        return once(tx, 201, lambda: records.add(tx, caller(), settings, new.session_id, signed))
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ)
+@blp.arguments(RecordArgs, location="query")
+@blp.response(200, RecordPageSchema)
+def list_records(args: dict[str, Any]) -> Response:
+    """Search records, or list them newest first."""
+    others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
+    asked = Search(args.get("q"), args.get("label", ()), others)
+    with transaction() as session:
+
+        def found(after: int | None, limit: int) -> list[tuple[Found, dict[str, Any]]]:
+            master_keys = services().settings.master_keys
+            rows = search.rows(session, caller(), master_keys, asked, after, limit)
+            shown = records.represent(session, [row.record for row in rows])
+            return list(zip(rows, shown, strict=True))
+
+        return page(args, found, itemgetter(1), lambda row: row[0].place.number)
+
+
+@blp.route("/<record_id>", methods=["GET"])
+@requires(Role.READ)
+@blp.response(200, RecordSchema)
+def read(record_id: str) -> Response:
+    """Read a record's metadata, which outlives its bundle."""
+    with transaction() as session:
+        found = records.find(session, caller(), ids.parse("rec", record_id))
+        return answer(records.represent(session, [found])[0])

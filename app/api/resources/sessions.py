@@ -1,0 +1,131 @@
+"""Sessions over HTTP."""
+
+from typing import Any
+
+from flask import Response
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.feeds import FeedArgs, filters
+from app.api.http.requests.idempotency import once
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.responses.paging import page
+from app.api.http.transactions import transaction
+from app.api.resources.agents import MAX_METADATA
+from app.core import sessions
+from app.core.callers import Role
+
+blp = Blueprint(
+    "sessions",
+    __name__,
+    url_prefix="/v1/sessions",
+    description="Runs of an agent on behalf of a principal.",
+)
+
+_PRINCIPAL: dict[str, Any] = {
+    "description": "Whom the agent acts for, in your own words.",
+    "example": "alice@example.com",
+}
+
+
+class NewSessionSchema(fields.Schema):
+    """A session to be opened."""
+
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True, metadata=_PRINCIPAL)
+    title = fields.Text(500, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
+
+
+class CompletionSchema(fields.Schema):
+    """How a session ended."""
+
+    outcome = fields.Choice(sessions.Outcome, required=True)
+    summary = fields.Text(10_000, allow_none=True)
+
+
+class SessionSchema(fields.Schema):
+    """A session."""
+
+    id = fields.Id("ses", required=True)
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True, metadata=_PRINCIPAL)
+    title = fields.Text(500, required=True, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, required=True, allow_none=True)
+    status = fields.Choice(sessions.Status, required=True)
+    outcome = fields.Choice(sessions.Outcome, required=True, allow_none=True)
+    summary = fields.Text(10_000, required=True, allow_none=True)
+    created_at = fields.Time(required=True)
+    completed_at = fields.Time(required=True, allow_none=True)
+
+
+class SessionPageSchema(fields.Schema):
+    """One page of sessions."""
+
+    data = fields.Items(fields.Object(SessionSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+class SessionArgs(FeedArgs):
+    """Filters of the sessions."""
+
+    status = fields.Choice(sessions.Status)
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.WRITE)
+@blp.arguments(NewSessionSchema)
+@blp.response(201, SessionSchema)
+@blp.alt_response(404, "NOT_FOUND")
+def create(body: dict[str, Any]) -> Response:
+    """Open a session.
+
+    An agent that does not exist is answered 404, and so are an agent and a principal outside the
+    key's pin.
+    """
+    with transaction() as session:
+        return once(
+            session, 201, lambda: sessions.represent(sessions.create(session, caller(), **body))
+        )
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ)
+@blp.arguments(SessionArgs, location="query")
+@blp.response(200, SessionPageSchema)
+def list_sessions(args: dict[str, Any]) -> Response:
+    """List sessions, newest first."""
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: sessions.rows(session, caller(), filters(args), *where),
+            sessions.represent,
+        )
+
+
+@blp.route("/<session_id>", methods=["GET"])
+@requires(Role.READ)
+@blp.response(200, SessionSchema)
+def read(session_id: str) -> Response:
+    """Read a session."""
+    with transaction() as session:
+        found = sessions.find(session, caller(), ids.parse("ses", session_id))
+        return answer(sessions.represent(found))
+
+
+@blp.route("/<session_id>/complete", methods=["POST"])
+@requires(Role.WRITE)
+@blp.arguments(CompletionSchema)
+@blp.response(200, SessionSchema)
+@blp.alt_response(409, "CONFLICT")
+def complete(body: dict[str, Any], session_id: str) -> Response:
+    """Complete a session, once.
+
+    Emits `session.completed`. A second time is answered 409. Findings may still be added: analysis
+    often ends after the agent did.
+    """
+    with transaction() as session:
+        completed = sessions.complete(session, caller(), ids.parse("ses", session_id), **body)
+        return answer(sessions.represent(completed))

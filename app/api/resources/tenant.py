@@ -1,0 +1,90 @@
+"""The tenant's settings over HTTP."""
+
+import enum
+from typing import Any
+
+from flask import Response
+from marshmallow import ValidationError
+
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.transactions import transaction
+from app.core import tenant_settings
+from app.core.callers import Role
+from app.lib.mail import mailbox
+
+blp = Blueprint(
+    "tenant", __name__, url_prefix="/v1/tenant", description="What a tenant's owner decides."
+)
+
+_EMAIL = "Where the digest goes: one plain ASCII address. Null: nobody gets it."
+
+
+class Visibility(enum.StrEnum):
+    """Who may read the content of a record's bundle."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+
+
+def _mailbox(text: str) -> None:
+    try:
+        mailbox.check(text)
+    except mailbox.NotAMailbox as error:
+        raise ValidationError(str(error)) from None
+
+
+class SettingsChangeSchema(fields.Schema):
+    """The settings to change; those not sent stay."""
+
+    bundle_visibility = fields.Choice(Visibility)
+    bundle_retention_days = fields.Integer(
+        1, 3650, allow_none=True, metadata={"description": "Null: bundles are kept for ever."}
+    )
+    anchoring_enabled = fields.Boolean(
+        metadata={"description": "Whether the audit chain's head goes into the transparency log."}
+    )
+    notification_email = fields.Text(
+        mailbox.MAX_LENGTH,
+        allow_none=True,
+        validate=_mailbox,
+        metadata={"description": _EMAIL, "example": "security@example.com"},
+    )
+
+
+class SettingsSchema(fields.Schema):
+    """All settings of a tenant."""
+
+    bundle_visibility = fields.Choice(Visibility, required=True)
+    bundle_retention_days = fields.Integer(1, 3650, required=True, allow_none=True)
+    anchoring_enabled = fields.Boolean(required=True)
+    notification_email = fields.Text(
+        mailbox.MAX_LENGTH, required=True, allow_none=True, metadata={"description": _EMAIL}
+    )
+
+
+@blp.route("/settings", methods=["GET"], endpoint="settings")
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, SettingsSchema)
+def read() -> Response:
+    """Read the settings."""
+    with transaction() as session:
+        tenant = tenant_settings.read(session, caller().tenant_id)
+        return answer(tenant_settings.represent(tenant))
+
+
+@blp.route("/settings", methods=["PATCH"], endpoint="change_settings")
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(SettingsChangeSchema)
+@blp.response(200, SettingsSchema)
+def change(body: dict[str, Any]) -> Response:
+    """Change settings.
+
+    Fields not sent stay. Each change is an entry of the audit chain with the old and new values; of
+    the address it says only that it was set, changed or cleared.
+    """
+    with transaction() as session:
+        tenant = tenant_settings.change(session, caller(), body)
+        return answer(tenant_settings.represent(tenant))
