@@ -15,8 +15,8 @@ from psycopg import sql
 from app import migrations
 from app.database import Database
 from app.dev.data_dir import DataDir
-from app.dev.postgres import EmbeddedPostgres
-from app.dev.valkey import EmbeddedValkey
+from app.dev.stores.postgres import EmbeddedPostgres
+from app.dev.stores.valkey import EmbeddedValkey
 from app.settings import Settings, environment
 from bench import receivers
 from bench.load import Load

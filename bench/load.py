@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from types import TracebackType
 from typing import Self
 
-from app.dev import keeper
+from app.dev.stores import subreaper
 
 # In a body, the place of the request's number: nine digits.
 NUMBER = b"#########"
@@ -156,7 +156,7 @@ def drive(plan: Plan) -> Tally:
 def _begin() -> None:
     """Leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keeper.tie_to_parent(signal.SIGKILL)
+    subreaper.tie_to_parent(signal.SIGKILL)
 
 
 class _Connection:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from app.dev import keeper
+from app.dev.stores import subreaper
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,7 +38,7 @@ class Process:
         self.name = name
         self.log = log
         with log.open("ab") as output:
-            self._keeper = keeper.spawn(name, argv, env=env, cwd=ROOT, output=output)
+            self._keeper = subreaper.spawn(name, argv, env=env, cwd=ROOT, output=output)
 
     @property
     def pid(self) -> int:

@@ -20,7 +20,7 @@ from typing import cast
 
 import uvloop
 
-from app.dev import keeper
+from app.dev.stores import subreaper
 
 HANG_SECONDS = 20.0
 
@@ -157,5 +157,5 @@ async def _serve(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    keeper.tie_to_parent(signal.SIGKILL)
+    subreaper.tie_to_parent(signal.SIGKILL)
     uvloop.run(_serve(int(sys.argv[1])))

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.dev import keeper
-from app.dev.store import free_port
+from app.dev.stores import subreaper
+from app.dev.stores.store import free_port
 from bench.processes import until
 
 _START_SECONDS = 10.0
@@ -133,7 +133,7 @@ def nginx(program: str, folder: Path) -> Iterator[Nginx]:
     configuration = folder / "nginx.conf"
     configuration.write_text(_NGINX.format(folder=folder, port=port))
     with (folder / "log").open("wb") as log:
-        process = keeper.spawn(
+        process = subreaper.spawn(
             "nginx", [program, "-p", str(folder), "-c", str(configuration)], env={}, output=log
         )
     try:

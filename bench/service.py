@@ -11,7 +11,7 @@ import requests
 from app.core import tenants
 from app.database import Database
 from app.dev import procfile
-from app.dev.store import free_port
+from app.dev.stores.store import free_port
 from app.settings import Settings
 from bench import load
 from bench.load import Plan

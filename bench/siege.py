@@ -18,7 +18,7 @@ from enum import StrEnum
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from app.dev import keeper
+from app.dev.stores import subreaper
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024
@@ -84,7 +84,7 @@ def laid(siege: Siege) -> Iterator[Besieged]:
 
 def _run(siege: Siege, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keeper.tie_to_parent(signal.SIGKILL)
+    subreaper.tie_to_parent(signal.SIGKILL)
     answers: Counter[str] = Counter()
     habit = _HABITS[siege.habit]
     for _ in range(siege.connections):

@@ -20,7 +20,7 @@ from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.sequencer import Keeper
 from app.database import Database
-from app.dev.postgres import EmbeddedPostgres
+from app.dev.stores.postgres import EmbeddedPostgres
 from app.settings import Settings
 from app.web import create_app
 from jobs.process.runtime import Runtime

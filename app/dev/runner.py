@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.dev import keeper
 from app.dev.output import Lines, Output
 from app.dev.stop_request import StopRequest
+from app.dev.stores import subreaper
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
@@ -50,7 +50,7 @@ class Runner:
         self._all: list[_Kept] = []
         self._pipes = selectors.DefaultSelector()
         # A keeper that is itself killed leaves what it kept to this process.
-        keeper.adopt_orphans()
+        subreaper.adopt_orphans()
 
     def watch(
         self, name: str, spawn: Spawn, process: "subprocess.Popen[bytes] | None" = None
@@ -141,7 +141,7 @@ class Runner:
 
     def _bury(self, kept: _Kept) -> None:
         """Remove what a killed keeper may have left, and take in the last that was said."""
-        keeper.kill_children(but=[other.process.pid for other in self._all])
+        subreaper.kill_children(but=[other.process.pid for other in self._all])
         pipe = kept.process.stdout
         while pipe is not None and not pipe.closed:
             self._hear(kept)

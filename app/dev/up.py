@@ -18,15 +18,16 @@ from pathlib import Path
 import redis
 
 from app import heartbeats
-from app.dev import keeper, procfile
+from app.dev import procfile
 from app.dev.data_dir import DataDir
 from app.dev.output import Output
-from app.dev.postgres import EmbeddedPostgres
 from app.dev.readiness import Readiness
 from app.dev.refusal import CannotStart
 from app.dev.runner import Runner, Spawn
 from app.dev.stop_request import StopRequest
-from app.dev.valkey import EmbeddedValkey
+from app.dev.stores import subreaper
+from app.dev.stores.postgres import EmbeddedPostgres
+from app.dev.stores.valkey import EmbeddedValkey
 from app.settings import SettingError, Settings, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m app.dev.up", description=__doc__)
     parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
     if parser.parse_args().tied:
-        keeper.tie_to_parent(signal.SIGKILL)
+        subreaper.tie_to_parent(signal.SIGKILL)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         return _up(environment(), Output(sys.stdout), StopRequest())
@@ -126,7 +127,7 @@ def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _line(name: str, command: str, env: Mapping[str, str], home: DataDir) -> Spawn:
     """Return what starts a line of the Procfile, as written."""
-    return lambda: keeper.spawn(
+    return lambda: subreaper.spawn(
         name,
         ["/bin/sh", "-c", command],
         env=env,

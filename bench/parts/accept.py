@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from app.dev.store import free_port
+from app.dev.stores.store import free_port
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.load import Plan, Tally

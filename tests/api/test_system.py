@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 from app import heartbeats
 from app.api.http.access import rate_limit
 from app.database import Database
-from app.dev.postgres import EmbeddedPostgres
+from app.dev.stores.postgres import EmbeddedPostgres
 from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings

@@ -20,7 +20,7 @@ from app.core.audit import chain_identity
 from app.core.records import bundles
 from app.core.verification import daily_state
 from app.database import Database, database_now
-from app.dev.postgres import EmbeddedPostgres
+from app.dev.stores.postgres import EmbeddedPostgres
 from app.errors import AuditChainBroken
 from app.manage import commands
 from app.models import Base

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from app.dev.postgres import EmbeddedPostgres
+from app.dev.stores.postgres import EmbeddedPostgres
 from tests.e2e.elsewhere import Elsewhere
 from tests.e2e.other_worker import OtherWorker
 from tests.e2e.stack import RunningStack, running

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.dev import env_file, keeper, procfile
+from app.dev import env_file, procfile
 from app.dev.stack import ROOT
+from app.dev.stores import subreaper
 from tests.e2e.elsewhere import Elsewhere
 from tests.e2e.stack import PLAIN
 
@@ -30,7 +31,7 @@ class OtherWorker:
         }
         line = procfile.read(ROOT / "Procfile")["worker"]
         with self.log.open("ab") as log:
-            self._process = keeper.spawn(
+            self._process = subreaper.spawn(
                 "other worker",
                 host.command(["/bin/sh", "-c", line]),
                 env=environ,

@@ -21,8 +21,8 @@ import pytest
 import redis
 
 from app.dev import env_file
-from app.dev.postgres import EmbeddedPostgres
-from app.dev.valkey import EmbeddedValkey
+from app.dev.stores.postgres import EmbeddedPostgres
+from app.dev.stores.valkey import EmbeddedValkey
 from tests.support.faults import LONG_ENOUGH
 from tests.support.ports import own_port
 

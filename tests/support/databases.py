@@ -9,7 +9,7 @@ import psycopg
 from sqlalchemy import Engine, create_engine, text
 
 from app import migrations
-from app.dev.postgres import SERVICE, EmbeddedPostgres
+from app.dev.stores.postgres import SERVICE, EmbeddedPostgres
 from app.settings import Settings
 
 # To migrate a database takes a second; a copy is there in 30 ms.

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.dev import keeper, locks, procfile
+from app.dev import locks, procfile
 from app.dev.refusal import CannotStart
+from app.dev.stores import subreaper
 from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = """
 import os, sys
 from pathlib import Path
-from app.dev import keeper, locks, procfile
+from app.dev import locks, procfile
+from app.dev.stores import subreaper
 from app.dev.output import Output
 from app.dev.runner import Runner
 from app.dev.stop_request import StopRequest
@@ -31,7 +33,7 @@ runner = Runner(Output(sys.stdout), StopRequest())
 for name, command in lines.items():
     def spawn(name=name, command=command):
         argv = ["/bin/sh", "-c", command]
-        return keeper.spawn(name, argv, env=os.environ, output=-1, hold=[lock])
+        return subreaper.spawn(name, argv, env=os.environ, output=-1, hold=[lock])
     runner.watch(name, spawn)
 runner.run(lambda: None)
 runner.stop(*lines)
@@ -171,7 +173,7 @@ def test_a_runner_that_is_killed_leaves_nobody(start: Callable[[str], Run]) -> N
 def test_the_lock_is_held_while_anything_of_a_killed_run_lives(tmp_path: Path) -> None:
     lock = locks.take(tmp_path / "lock", patience=0)
     assert lock is not None
-    process = keeper.spawn("held", ["sleep", "60"], env=dict(os.environ), hold=[lock])
+    process = subreaper.spawn("held", ["sleep", "60"], env=dict(os.environ), hold=[lock])
     os.close(lock)
     assert locks.take(tmp_path / "lock", patience=0) is None
     process.terminate()
@@ -197,7 +199,7 @@ def test_a_killed_keeper_takes_its_command_along_and_is_replaced(
 
 
 def test_a_leader_that_does_not_heed_is_killed_in_the_end() -> None:
-    process = keeper.spawn(
+    process = subreaper.spawn(
         "deaf",
         ["sh", "-c", "trap 'echo no' TERM; echo up; while :; do sleep 0.1; done"],
         env=dict(os.environ),

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from app.dev import keeper
 from app.dev.data_dir import DataDir
 from app.dev.demo import anchors, arrivals, mail, proofs, records, session, webhooks
 from app.dev.demo.api import Api
@@ -22,6 +21,7 @@ from app.dev.demo.telling import Telling, Unmet
 from app.dev.refusal import CannotStart
 from app.dev.stack import Stack
 from app.dev.stop_request import StopRequest
+from app.dev.stores import subreaper
 from app.dev.tsa import TimestampAuthority
 from app.settings import environment
 
@@ -56,7 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m app.dev.demo", description=__doc__)
     parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
     if parser.parse_args().tied:
-        keeper.tie_to_parent(signal.SIGKILL)
+        subreaper.tie_to_parent(signal.SIGKILL)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         return _demo(environment(), Telling(sys.stdout), StopRequest())

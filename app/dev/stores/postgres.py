@@ -19,10 +19,11 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
-from app.dev import env_file, keeper
-from app.dev.placement import Placement, place
+from app.dev import env_file
 from app.dev.refusal import CannotStart
-from app.dev.store import Store
+from app.dev.stores import subreaper
+from app.dev.stores.placement import Placement, place
+from app.dev.stores.store import Store
 
 OWNER = "postgres"
 SERVICE = "record_service"
@@ -174,7 +175,7 @@ class EmbeddedPostgres(Store):
     def _run(
         self, program: str, options: Sequence[str], log: IO[bytes]
     ) -> "subprocess.Popen[bytes]":
-        return keeper.spawn(
+        return subreaper.spawn(
             self.name,
             [str(self._placement.binaries / program), *options],
             env=_ENVIRONMENT,

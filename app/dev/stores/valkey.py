@@ -17,9 +17,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.dev import env_file, keeper, locks
+from app.dev import env_file, locks
 from app.dev.refusal import CannotStart
-from app.dev.store import Store
+from app.dev.stores import subreaper
+from app.dev.stores.store import Store
 
 _OLD_SERVER_SECONDS = 5.0
 
@@ -79,7 +80,7 @@ class EmbeddedValkey(Store):
             )
         )
         # A relative path, since the configuration's quoting rules are not the file system's.
-        return keeper.spawn(
+        return subreaper.spawn(
             self.name,
             [str(_binary()), configuration.name],
             env={"LC_ALL": "C", "TZ": "UTC"},
