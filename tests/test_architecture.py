@@ -1,6 +1,7 @@
 """The wiring of the house: what one part names, another must have."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from app.queue import ACTORS, QUEUES
 from jobs.actors import registry
 from jobs.durable.handlers import KINDS
 from scheduler.timetable import TIMETABLE
+from tests.support.secrets import MASTER_KEYS_SETTING
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
@@ -146,7 +148,43 @@ def test_every_module_says_what_lives_in_it() -> None:
     assert silent == []
 
 
-def test_a_worker_never_loads_flask() -> None:
+@pytest.mark.parametrize("module", ["jobs.worker", "scheduler.__main__"])
+def test_a_process_of_jobs_never_loads_flask(module: str) -> None:
+    loaded = (
+        f"import sys, {module}; "
+        "web = {'flask', 'flask_smorest', 'werkzeug', 'app.api', 'app.web', 'app.asgi'}; "
+        "print(*sorted(web & set(sys.modules)))"
+    )
+    environment = {
+        **os.environ,
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none",
+        "REDIS_URL": "redis://127.0.0.1:9/0",
+        "BASE_URL": "http://127.0.0.1:9",
+        "MASTER_KEYS": MASTER_KEYS_SETTING,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", loaded],
+        env=environment,
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == []
+
+
+ROOMS = sorted({path.parent for path in SOURCES})
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT)))
+def test_a_package_is_small_and_names_its_modules(room: Path) -> None:
+    modules = {path.stem for path in room.glob("*.py")} - {"__init__", "__main__"}
+    assert len(modules) <= 15, "more modules than a reader finds his way in"
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    assert {name for name in modules if f"`{name}`" not in said} == set()
+
+
+def test_flask_is_imported_by_the_web_alone() -> None:
     assert [
         str(path.relative_to(ROOT))
         for path in SOURCES

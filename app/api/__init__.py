@@ -1,1 +1,4 @@
-"""JSON over HTTP: one blueprint a resource, with its schemas; the rest is what they share."""
+"""JSON over HTTP: `http/` parses requests and writes responses, `resources/` has a file a resource.
+
+`pages/` has what people see without a console: documentation, shared records, unsubscribing.
+"""

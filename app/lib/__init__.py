@@ -1,1 +1,6 @@
-"""Leaf helpers: each does one thing with bytes or sockets, and none imports anything of ours."""
+"""Leaf helpers: each does one thing with bytes or sockets, and none imports anything of ours.
+
+`gateway/`, `forwarded`, `rates` and `shares` serve requests; `ijson`, `canonical_json` and
+`text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send, with
+a `breaker`; `metric_registry` counts.
+"""

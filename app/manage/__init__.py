@@ -1,1 +1,1 @@
-"""manage."""
+"""Operators' commands: `commands`, and those for `tenants`."""

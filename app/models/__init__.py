@@ -1,4 +1,8 @@
-"""The tables, one aggregate a file; `migrations/` creates them, a test holds both together."""
+"""The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
+
+`base`; `tenants`, `agents`, `keys/`, `idempotency_keys`; `records`, `sharing`, `evidence_packs`,
+`findings`; `webhooks`, `deliveries`; `jobs`, `digests`, `counters`; `proofs/`.
+"""
 
 from app.models.agents import Agent, AgentSession
 from app.models.base import Base

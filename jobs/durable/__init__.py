@@ -1,1 +1,4 @@
-"""durable."""
+"""Durable jobs: `run_job` works on one by its kind's `handlers`, with `lease_renewal`.
+
+`active_leases` are released when the process stops.
+"""

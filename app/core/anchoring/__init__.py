@@ -1,7 +1,7 @@
 """Anchoring: what holds the audit chains, and the log they are anchored in, from outside.
 
-The heads of chains go into the log (`heads.py`); the log's checkpoints are stamped by a timestamp
-authority (`timestamping.py`) and cosigned by witnesses (`cosigning.py`); `evidence.py` chooses what
-proves most, `incidents.py` says what does not happen, and since when, and `status.py` puts into
-words what is really there.
+`heads` puts heads of chains into the log. `checkpoint_round` chooses a checkpoint, `external_post`
+sends it: `timestamping` to an authority, `cosigning` to witnesses (`tlog_witness`, `quorum`,
+`gate`). `evidence`, with `checkpoint_cache` and `evidence_search`, chooses what proves most for
+`anchors`. `monitor` opens and closes `incidents`; `status` reports.
 """

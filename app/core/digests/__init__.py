@@ -1,1 +1,5 @@
-"""The digest: at most one mail a day to a tenant, and never a finding that none of them lists."""
+"""The digest: at most one mail a day to a tenant, and never a finding that none of them lists.
+
+`subscriptions` follow the address, `schedule` finds who is due, `sending` runs the job: `taking`
+findings, `content`, `message` with `links` and `tokens`. `history` lists what was sent.
+"""

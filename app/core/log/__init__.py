@@ -1,4 +1,5 @@
 """The transparency log as a service: what is committed to, published so that nobody can unsay it.
 
-`sequencer.py` narrates the order of commits; the other modules are its steps, and what is read out.
+`sequencer` narrates the order of commits: `generations`, `integration`, `tile_rows`, `head/`,
+`candidates`, `publication`. `proofs` and `reading` answer; `status` reports; `recovery/` repairs.
 """

@@ -1,1 +1,1 @@
-"""Webhooks as their owner sees them: URL, secrets, event types, test fire, and being disabled."""
+"""Webhooks as their owner sees them: `webhooks` (create, change, delete) and `webhook_secrets`."""

@@ -1,1 +1,1 @@
-"""stores."""
+"""Embedded PostgreSQL and Valkey: `placement`, `store`, `postgres`, `valkey`, `subreaper`."""

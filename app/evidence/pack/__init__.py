@@ -1,4 +1,8 @@
-"""The evidence pack: a ZIP with which anyone checks a record without us, now or in ten years."""
+"""The evidence pack: a ZIP with which anyone checks a record without us, now or in ten years.
+
+`evidence` is chosen, `contents` lists its files (`anchor`, `manifest`, `readme`), `archive` is the
+ZIP.
+"""
 
 from app.evidence.pack.archive import Archive
 from app.evidence.pack.contents import verifier_source, write

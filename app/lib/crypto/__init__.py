@@ -1,1 +1,5 @@
-"""crypto."""
+"""Keys, tokens and signatures.
+
+`sealing` at rest, `signing` (Ed25519), `webhook_signing`, `timestamps` with `timestamp_forms`
+(RFC 3161), and the texts of `api_keys` and `share_tokens`.
+"""

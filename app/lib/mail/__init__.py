@@ -1,1 +1,1 @@
-"""mail."""
+"""Mail: `mailbox` (addresses), `mailer` (the port), `smtp_url` and `smtp`."""

@@ -1,1 +1,1 @@
-"""keys."""
+"""Keys: `api_keys`, `signing_keys`, `master_keys`."""

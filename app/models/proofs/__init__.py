@@ -1,1 +1,1 @@
-"""proofs."""
+"""What is proven: `audit` chains, the `log`, and `anchors` between them."""

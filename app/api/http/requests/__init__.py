@@ -1,1 +1,4 @@
-"""requests."""
+"""Reading requests: `request_ids`, `parsing`, `fields`, `feeds`, `preferences`.
+
+`large_bodies` bounds the work on large bodies; `idempotency` answers a repeated POST once.
+"""

@@ -158,7 +158,7 @@ def _is_required(schema: marshmallow.Schema) -> bool:
 def takes_a_record(view: _View) -> _View:
     """Let the view's body be as large as a record may be; any other takes 1 MiB.
 
-    A large one is read, checked and worked on while there is room for it (`heavy`).
+    A large one is read, checked and worked on while there is room for it (`large_bodies`).
     """
 
     @wraps(view)

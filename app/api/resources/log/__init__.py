@@ -1,1 +1,1 @@
-"""log."""
+"""The transparency log over HTTP: `log`, `log_proofs` for a record, and their `log_schemas`."""

@@ -1,1 +1,4 @@
-"""history."""
+"""Deliveries read back: `decisions`, `event_history`, `delivery_history`, `delivery_attempts`.
+
+`catch_up` is the feed by sequence.
+"""

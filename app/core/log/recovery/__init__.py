@@ -1,1 +1,1 @@
-"""recovery."""
+"""Operators' repairs of the log: `adoption`, `leaf_copies`, `rebuild`, `succession`."""
