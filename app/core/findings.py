@@ -93,7 +93,7 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
 def represent(row: Finding) -> dict[str, Any]:
     """Return a finding as its GET answers it, and as `finding.created` carries it.
 
-    `add_findings` writes the same: what is changed here is changed there.
+    `add_findings` (app/sql) writes the same: tests/core/test_add_findings.py compares them.
     """
     return {
         "agent_id": ids.text("agt", row.agent_id),

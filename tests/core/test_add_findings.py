@@ -1,6 +1,8 @@
-"""`add_findings`, the one call of the hot path: canonical bytes, walls that stand, a good key."""
+"""`add_findings`: the bytes that `findings.represent` answers, row-level security, a valid key."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -12,11 +14,14 @@ from sqlalchemy import text
 from app import ids
 from app.core import agents, findings, keys, sessions
 from app.core.callers import Caller, Pin, Role
-from app.core.findings import NewFinding
+from app.core.delivery import events
+from app.core.delivery.events import NewEvent
+from app.core.findings import NewFinding, Severity
 from app.database import Database
 from app.errors import NotFound, Unauthenticated
 from app.lib import canonical_json
-from tests.support.api import FreshTenant
+from tests.support.api import Api, FreshTenant
+from tests.support.making import make_record, make_session
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 JSON = st.recursive(
@@ -44,7 +49,7 @@ def session_of(database: Database, tenant: FreshTenant, principal: str) -> UUID:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(TEXT, TEXT, st.none() | st.text(st.characters(exclude_characters="\0")), JSON)
-def test_the_payload_is_canonical_json_whatever_it_holds(
+def test_the_answer_and_the_event_are_what_a_get_answers(
     database: Database,
     tenant: FreshTenant,
     principal: str,
@@ -54,16 +59,53 @@ def test_the_payload_is_canonical_json_whatever_it_holds(
 ) -> None:
     session_id = session_of(database, tenant, principal)
     new = NewFinding(session_id, title, "high", title, detail, data)
+    (added,) = hold_what_was_added(database, tenant, [new])
+    assert added["principal"] == principal
+
+
+def test_a_finding_of_a_record_has_every_field_that_its_get_answers(
+    database: Database, tenant: FreshTenant, api: Callable[..., Api]
+) -> None:
+    session = make_session(api())
+    record_id = ids.parse("rec", make_record(api(), session["id"])["id"])
+    new = [
+        NewFinding(session_id, "a.rule", severity, "a title", "detail", {"b": [1, True]}, record_id)
+        for severity in Severity
+        for session_id in (None, ids.parse("ses", session["id"]))
+    ]
+    for added in hold_what_was_added(database, tenant, new):
+        assert None not in added.values()
+
+
+def hold_what_was_added(
+    database: Database, tenant: FreshTenant, new: list[NewFinding]
+) -> list[dict[str, Any]]:
+    """Add findings; hold the answer, the rows and the events to say the same, byte for byte."""
+    newest = text("SELECT id, payload FROM events ORDER BY created_at DESC, id DESC LIMIT :count")
     with database.transaction(tenant.id) as tx:
-        (added,) = findings.add(tx, caller_of(tenant), [new])
-        stored = tx.scalar(text("SELECT payload FROM events ORDER BY id DESC LIMIT 1"))
-    assert stored is not None
-    assert canonical_json.dumps(canonical_json.parse(bytes(stored))) == bytes(stored)
-    assert (added["principal"], added["title"], added["detail"]) == (principal, title, detail)
-    with database.transaction(tenant.id) as tx:
-        row = findings.find(tx, caller_of(tenant), ids.parse("fnd", added["id"]))
-    assert list(findings.represent(row).items()) == list(added.items())
-    assert abs(ids.made_at(row.id).timestamp() - row.created_at.timestamp()) < 0.0011
+        added = findings.add(tx, caller_of(tenant), new)
+        emitted = tx.execute(newest, {"count": len(new)}).all()
+        rows = [
+            findings.find(tx, caller_of(tenant), ids.parse("fnd", finding["id"]))
+            for finding in added
+        ]
+    events_by_data = {}
+    for row, finding, wanted in zip(rows, added, new, strict=True):
+        answered = findings.represent(row)
+        assert canonical_json.dumps(finding) == canonical_json.dumps(answered)
+        assert list(finding) == list(answered)
+        assert {name: finding[name] for name in ("rule", "severity", "title", "detail")} == {
+            name: getattr(wanted, name) for name in ("rule", "severity", "title", "detail")
+        }
+        assert canonical_json.dumps(finding["data"]) == canonical_json.dumps(wanted.data)
+        assert abs(ids.made_at(row.id).timestamp() - row.created_at.timestamp()) < 0.0011
+        event = NewEvent("finding.created", answered, row.created_at)
+        events_by_data[finding["id"]] = event
+    for event_id, stored in emitted:
+        finding_id = json.loads(bytes(stored))["data"]["id"]
+        assert bytes(stored) == events.payload(event_id, events_by_data.pop(finding_id))
+    assert not events_by_data
+    return added
 
 
 def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTenant) -> None:

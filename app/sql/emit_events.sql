@@ -1,0 +1,45 @@
+-- Stores events of one type and moment, and a delivery for each webhook that wants them; returns
+-- those webhooks, or null.
+-- Called by app/core/delivery/events.py (`emit`) and `add_findings`.
+--
+-- tenant                  whose events
+-- kind                    their type
+-- identifiers, payloads   their ids and bodies, in the same order
+-- moment                  when they happened
+-- first_wait              how long each delivery waits before its first attempt
+-- not_to                  a webhook that gets none (an event about itself), or null
+--
+-- A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for filtered, 3 for disabled
+-- (app/core/delivery/history/decisions.py).
+CREATE OR REPLACE FUNCTION emit_events(
+    tenant uuid, kind text, identifiers uuid[], payloads bytea[], moment timestamptz,
+    first_wait interval, not_to uuid)
+RETURNS uuid[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    decided bytea;
+    is_disabled boolean;
+    lanes uuid[];
+BEGIN
+    SELECT coalesce(string_agg(uuid_send(id) || code, ''), ''),
+           coalesce(bool_or(code = '\x03'), false),
+           array_agg(id) FILTER (WHERE code = '\x01')
+      INTO decided, is_disabled, lanes
+      FROM (SELECT id, CASE WHEN kind <> ALL (event_types) THEN '\x02'::bytea
+                            WHEN status = 'disabled' THEN '\x03' ELSE '\x01' END AS code
+              FROM webhooks
+             WHERE tenant_id = tenant AND deleted_at IS NULL AND id IS DISTINCT FROM not_to
+           ) AS decision;
+    INSERT INTO events (tenant_id, id, type, payload, decisions, any_disabled, created_at)
+    SELECT tenant, fresh.id, kind, fresh.payload, decided, is_disabled, moment
+      FROM unnest(identifiers, payloads) AS fresh (id, payload);
+    IF lanes IS NOT NULL THEN
+        -- Priority 1: live events.
+        INSERT INTO deliveries
+               (tenant_id, id, webhook_id, event_id, event_type, kind, priority, next_attempt_at)
+        SELECT tenant, id_beside(event_id), webhook_id, event_id, kind, 'event', 1,
+               clock_timestamp() + first_wait
+          FROM unnest(identifiers) AS event_id, unnest(lanes) AS webhook_id;
+    END IF;
+    RETURN lanes;
+END $$;
