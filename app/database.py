@@ -33,7 +33,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Unavailable
 from app.queue import Bell
-from app.wakeup_batcher import Ringer
+from app.wakeup_batcher import WakeupBatcher
 
 _Row = TypeVar("_Row")
 
@@ -124,8 +124,8 @@ class Database:
         event.listen(self.engine, "connect", _note_new)
         event.listen(self.engine, "checkout", _refuse_closed)
         bell = bell or Bell(None)
-        self._ringer = Ringer(bell)
-        self._info = {"bell": bell, "ringer": self._ringer, "first_wait": first_wait}
+        self._wakeups = WakeupBatcher(bell)
+        self._info = {"bell": bell, "wakeups": self._wakeups, "first_wait": first_wait}
         # Responses are written after the commit, from objects that must still be readable then.
         self._sessions = sessionmaker(self.engine, expire_on_commit=False, info=self._info)
 
@@ -224,7 +224,7 @@ class Database:
 
     def close(self) -> None:
         """Ring what is still to be rung and close every pooled connection."""
-        self._ringer.close()
+        self._wakeups.close()
         self.engine.dispose()
 
 

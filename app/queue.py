@@ -169,16 +169,18 @@ class Bell:
         }
         return Counts(**{name: int(self._tally.value(each)) for name, each in wanted.items()})
 
-    def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_flags: bool = False) -> None:
+    def ring_lanes(
+        self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_debounce: bool = False
+    ) -> None:
         """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
-        A lane that was rung a moment ago, and whose worker has not looked yet, is left out; the
-        sweep, which must not trust that the message still exists, says `ignore_flags`.
+        A lane is debounced from its ring until a worker takes it, for two seconds at most. The
+        sweep passes `ignore_debounce`: the message of an earlier ring may be lost.
         """
         wanted = list(dict.fromkeys(lanes))
         if wanted:
             self._tally.add(metrics.BELL_RINGS)
-            self._ask(lambda client: self._ring_lanes(client, wanted, ignore_flags))
+            self._ask(lambda client: self._ring_lanes(client, wanted, ignore_debounce))
 
     def ring(
         self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
@@ -203,12 +205,12 @@ class Bell:
             self._tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
 
-    def clear_flag(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again: its worker is about to look at what is due."""
+    def end_debounce(self, webhook_id: UUID) -> None:
+        """Let a lane be rung again: a worker is about to claim what is due."""
         self._ask(lambda client: client.delete(_flag(webhook_id)))
 
-    def set_flag(self, webhook_id: UUID) -> None:
-        """Let a lane be rung by the sweep alone for two seconds: nobody can look after it now."""
+    def debounce(self, webhook_id: UUID) -> None:
+        """Let only the sweep ring a lane for two seconds: no worker has room for it now."""
         self._ask(lambda client: client.set(_flag(webhook_id), 1, px=_FLAG_MS))
 
     def ping(self) -> bool:
@@ -225,11 +227,11 @@ class Bell:
             self._redis.close()
 
     def _ring_lanes(
-        self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_flags: bool
+        self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_debounce: bool
     ) -> None:
         ring = client.register_script(_RING_LANES)
         queue_name = ACTORS["deliver"]
-        nx = "" if ignore_flags else "NX"
+        nx = "" if ignore_debounce else "NX"
         for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
             keys = [queue_key(queue_name), messages_key(queue_name)]
             values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, nx, queue_name]

@@ -14,7 +14,7 @@ from app.queue import Bell
 LaneKey = tuple[UUID, UUID]
 
 
-class Ringer:
+class WakeupBatcher:
     """Hands lanes to the bell; one a process, shared by its threads."""
 
     def __init__(self, bell: Bell) -> None:
@@ -30,7 +30,7 @@ class Ringer:
             self._waiting.update(dict.fromkeys(lanes))
             # Begun by the first ring, for a process that forks afterwards takes no thread along.
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="ringer", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="wakeups", daemon=True)
                 self._thread.start()
             self._changed.notify()
 

@@ -38,7 +38,7 @@ broker = BellBroker(
         Lifetime(
             lambda threads: runtime.start(_settings, threads, _tally),
             runtime.stop,
-            runtime.let_go,
+            runtime.release_leases,
         ),
     ],
 )

@@ -5,15 +5,15 @@ from uuid import UUID
 
 from app.database import Tx, after_commit
 from app.queue import Bell
-from app.wakeup_batcher import Ringer
+from app.wakeup_batcher import WakeupBatcher
 
 
 def ring_lanes(tx: Tx, lanes: Iterable[tuple[UUID, UUID]]) -> None:
     """Ring each lane, named by (tenant id, webhook id), once this transaction has committed."""
     rung = list(lanes)
     if rung:
-        ringer: Ringer = tx.info["ringer"]
-        after_commit(tx, lambda: ringer.ring(rung))
+        batcher: WakeupBatcher = tx.info["wakeups"]
+        after_commit(tx, lambda: batcher.ring(rung))
 
 
 def ring_job(tx: Tx, tenant_id: UUID, job_id: UUID) -> None:

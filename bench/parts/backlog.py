@@ -145,7 +145,7 @@ class _Steps:
 
     def _claim(self, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
         with self._database.transaction(tenant_id) as session:
-            lane = lanes.look(session, tenant_id, webhook_id)
+            lane = lanes.load(session, tenant_id, webhook_id)
             assert lane is not None
             return lane, claims.claim(session, lane, _CLAIM)()
 
@@ -160,7 +160,7 @@ class _Steps:
 
     def _leave(self, tenant_id: UUID, webhook_id: UUID) -> None:
         with self._database.transaction(tenant_id) as session:
-            lanes.look(session, tenant_id, webhook_id)
+            lanes.load(session, tenant_id, webhook_id)
             lanes.reschedule(session, tenant_id, webhook_id)
 
     def _sweep(self) -> None:

@@ -11,10 +11,10 @@ from jobs.process.runtime import Runtime, runtime
 
 def anchor_audit() -> None:
     """Look whether the log takes in what it got, then at every tenant's chain."""
-    look(runtime())
+    run(runtime())
 
 
-def look(here: Runtime) -> None:
+def run(here: Runtime) -> None:
     """Do the same with what a process holds."""
     with here.database.across_tenants() as session:
         monitor.watch_log(session)

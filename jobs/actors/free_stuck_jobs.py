@@ -6,10 +6,10 @@ from jobs.process.runtime import Runtime, runtime
 
 def free_stuck_jobs() -> None:
     """Look at every open job; the sweep rings those that are due then."""
-    look(runtime())
+    run(runtime())
 
 
-def look(here: Runtime) -> None:
+def run(here: Runtime) -> None:
     """Do the same with what a process holds."""
     with here.database.across_tenants() as session:
         stuck_jobs.free_stuck(session)

@@ -18,10 +18,10 @@ _log = structlog.get_logger(__name__)
 
 def send_digests() -> None:
     """Look at every tenant with an address, and at digests whose job has died."""
-    look(runtime())
+    run(runtime())
 
 
-def look(here: Runtime) -> None:
+def run(here: Runtime) -> None:
     """Do the same with what a process holds."""
     began = time.monotonic()
     with here.database.across_tenants() as session:

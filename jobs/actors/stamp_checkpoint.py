@@ -12,10 +12,10 @@ def stamp_checkpoint() -> None:
 
     Where nothing is published without the quorum, the log's keeper watches that.
     """
-    look(runtime())
+    run(runtime())
 
 
-def look(here: Runtime) -> None:
+def run(here: Runtime) -> None:
     """Do the same with what a process holds."""
     policy = here.settings.witness_policy
     parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]

@@ -33,7 +33,7 @@ def sweep() -> None:
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
     here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
-    here.bell.ring_lanes(due.lanes, ignore_flags=True)
+    here.bell.ring_lanes(due.lanes, ignore_debounce=True)
     here.bell.ring_many("run_job", due.jobs)
     ring_log(here.database, here.bell)
     number(here.database, unnumbered)

@@ -2,7 +2,7 @@
 
 A turn holds a thread, for 15 seconds where a POST hangs, and nobody can take it back. Of T threads
 two are for jobs and ticks. Turns at quick lanes and all others are two kinds, and each leaves a
-quarter of the threads to the other. A tenant that holds more places of a kind than are free takes
+quarter of the threads to the other. A tenant that holds more permits of a kind than are free takes
 no further one (a dynamic threshold; Choudhury and Hahne, 1998): so others always find some.
 """
 
@@ -22,8 +22,8 @@ _MOST_KNOWN = 10_000
 
 
 @dataclass(eq=False)
-class Place:
-    """One turn's place: whose, at which lane, whether it entered as quick and has hung since."""
+class Permit:
+    """One turn's permit: whose, at which lane, whether it entered as quick and has hung since."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -41,19 +41,19 @@ class Bulkhead:
         self._most = max(1, threads - KEPT_FOR_JOBS)
         self._most_of_a_kind = max(1, self._most - threads // 4)
         self._lock = threading.Lock()
-        self._places: set[Place] = set()
+        self._permits: set[Permit] = set()
 
-    def enter(self, tenant_id: UUID, webhook_id: UUID, *, quick: bool) -> Place | None:
-        """Take a place for a turn at a lane; None when there is no room for it.
+    def acquire(self, tenant_id: UUID, webhook_id: UUID, *, quick: bool) -> Permit | None:
+        """Take a permit for a turn at a lane; None when there is no room for it.
 
         `quick` says that the lane's receiver is known to answer within a second.
         """
         with self._lock:
             if not self._has_room(tenant_id, webhook_id, quick=quick):
                 return None
-            place = Place(tenant_id, webhook_id, quick)
-            self._places.add(place)
-            return place
+            permit = Permit(tenant_id, webhook_id, quick)
+            self._permits.add(permit)
+            return permit
 
     def turn_away(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Remember a slow lane that found no room."""
@@ -68,35 +68,35 @@ class Bulkhead:
             until = self._known_slow.get((tenant_id, webhook_id), 0.0)
             return self._clock() < until and not self._has_room(tenant_id, webhook_id, quick=False)
 
-    def note_hanging(self, place: Place) -> None:
+    def note_hanging(self, permit: Permit) -> None:
         """Count a turn among those that are not quick from now on, even if that is one too many."""
         with self._lock:
-            place.hangs = True
+            permit.hangs = True
 
-    def should_yield(self, place: Place) -> bool:
+    def should_yield(self, permit: Permit) -> bool:
         """Say whether the lane should go behind others when its turn ends.
 
         One that is not quick should, while another such lane of its tenant would find no room.
         """
         with self._lock:
-            slow = place.hangs or not place.quick
-            return slow and not self._has_room(place.tenant_id, None, quick=False)
+            slow = permit.hangs or not permit.quick
+            return slow and not self._has_room(permit.tenant_id, None, quick=False)
 
-    def leave(self, place: Place) -> None:
-        """Give a place back; call it once."""
+    def release(self, permit: Permit) -> None:
+        """Give a permit back; call it once."""
         with self._lock:
-            self._places.remove(place)
+            self._permits.remove(permit)
 
     def _has_room(self, tenant_id: UUID, webhook_id: UUID | None, *, quick: bool) -> bool:
-        of_kind = sum((each.quick and not each.hangs) == quick for each in self._places)
-        free = min(self._most_of_a_kind - of_kind, self._most - len(self._places))
+        of_kind = sum((each.quick and not each.hangs) == quick for each in self._permits)
+        free = min(self._most_of_a_kind - of_kind, self._most - len(self._permits))
         # One that entered as quick and hangs counts as both, or a tenant could fill the process.
         held = [
             each
-            for each in self._places
+            for each in self._permits
             if each.tenant_id == tenant_id and (each.quick == quick or (each.hangs and not quick))
         ]
-        # The last place that a tenant may take is for a lane of its that has none.
+        # The last permit that a tenant may take is for a lane of its that has none.
         kept = any(each.webhook_id == webhook_id for each in held)
         left = free - kept
         return left > 0 and len(held) + kept <= _HELD_FOR_ONE_FREE[quick] * left

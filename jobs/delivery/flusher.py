@@ -129,7 +129,7 @@ class Flusher:
                 self._written.notify_all()
             # Nobody waits for Redis. A flag may be set: only the sweep was to ring a lane for which
             # there was no slot.
-            self._bell.ring_lanes(self._to_ring, ignore_flags=True)
+            self._bell.ring_lanes(self._to_ring, ignore_debounce=True)
             self._to_ring.clear()
 
     def _next(self) -> _Waiting | None:

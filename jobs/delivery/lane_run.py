@@ -25,7 +25,7 @@ from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.delivery.attempt import Sender
 from jobs.delivery.batch import Batch
-from jobs.delivery.bulkhead import Place
+from jobs.delivery.bulkhead import Permit
 from jobs.delivery.turn import Turn
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 TURN_SECONDS = 5.0
 # A change to a webhook applies within a second and the attempt in flight.
-LOOK_AGAIN_SECONDS = 0.8
+RELOAD_SECONDS = 0.8
 # An attempt, and time to write what became of it, must fit into what is left of the lease.
 LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
 SETTLE_SECONDS = 5.0
@@ -55,10 +55,10 @@ class LaneRun:
         self._key = (tenant_id, webhook_id)
         self._holder = ids.new()
         self._began = time.monotonic()
-        self._place: Place | None = None
+        self._permit: Permit | None = None
         self._slot: Slot | None = None
         self._result = "nothing_due"
-        self._goes_behind = False
+        self._yields = False
         self._more_to_cancel = False
         self._ticket = 0
         self._sent = 0
@@ -68,17 +68,17 @@ class LaneRun:
     def run(self) -> None:
         """Send what is due until the turn is over, the lane is empty, or it must not go on."""
         if self._runtime.bulkhead.turns_away(*self._key):
-            # Many slow lanes wait for few places: none costs a look at the database each time.
+            # Many slow lanes wait for few permits: turning one away costs no query.
             self._runtime.tally.add(metrics.TURNS, "no_room")
-            self._runtime.bell.set_flag(self._key[1])
+            self._runtime.bell.debounce(self._key[1])
             return
-        # Before the rows are looked at: whoever commits one from here on rings anew.
-        self._runtime.bell.clear_flag(self._key[1])
+        # Before the claim: a row that is committed from here on must ring again.
+        self._runtime.bell.end_debounce(self._key[1])
         try:
             batch = self._claim(first=True)
             while batch is not None and batch.waits:
                 if batch.ring:
-                    self._runtime.bell.ring_lanes([self._key], ignore_flags=True)
+                    self._runtime.bell.ring_lanes([self._key], ignore_debounce=True)
                 self._send(batch)
                 # Less than asked for was all there was; what came since is seen on leaving.
                 if self._stop or not batch.full or self._turn_is_over():
@@ -92,15 +92,15 @@ class LaneRun:
         """Take rows, and with the first of them a slot; None when this lane is not for us now."""
         began = time.monotonic()
         with self._runtime.database.raw_transaction(self._key[0]) as session:
-            lane = lanes.look(session, *self._key)
+            lane = lanes.load(session, *self._key)
             if lane is None:
                 return None
-            looked = time.monotonic()
+            loaded_at = time.monotonic()
             if not lane.sends:
                 self._result = "not_sending"
                 self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
-            if lane.held:
+            if lane.suspended:
                 self._result = "held"
                 return None
             slot = self._enter(session, lane) if first else self._stay(session, lane)
@@ -118,11 +118,11 @@ class LaneRun:
         self._slot = slot()
         if self._slot is None:
             self._result = "no_slot"
-            self._goes_behind = lane.slow
+            self._yields = lane.slow
             return None
         claimed = claim()
         self._count(claimed)
-        turn = Turn(lane, looked, slot=self._slot.number, passed_on=self._passed_on)
+        turn = Turn(lane, loaded_at, slot=self._slot.number, passed_on=self._passed_on)
         full = len(claimed) == limit and not probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(self._runtime, turn, Signer(secrets))
@@ -135,10 +135,10 @@ class LaneRun:
 
     def _enter(self, session: Tx, lane: Lane) -> SlotReader | None:
         """Begin to take a slot, if there is room; the answer comes with the claim's."""
-        self._place = self._runtime.bulkhead.enter(*self._key, quick=lane.quick)
-        if self._place is None:
+        self._permit = self._runtime.bulkhead.acquire(*self._key, quick=lane.quick)
+        if self._permit is None:
             self._result = "no_room"
-            self._goes_behind = lane.slow
+            self._yields = lane.slow
             if lane.slow:
                 self._runtime.bulkhead.turn_away(*self._key)
             return None
@@ -152,21 +152,21 @@ class LaneRun:
         return None if slot is None else lambda: slot
 
     def _send(self, batch: Batch) -> None:
-        looked = batch.leased_at
+        loaded_at = batch.leased_at
         while batch.waits:
-            # In this order: the look may take long, and the claim grows old meanwhile.
-            if why := self._why_not_start(batch, looked):
+            # In this order: the reload may take long, and the claim grows old meanwhile.
+            if why := self._why_not_start(batch, loaded_at):
                 self._stop = True
                 self._give_back(batch, why)
                 return
-            if time.monotonic() - looked > LOOK_AGAIN_SECONDS:
-                looked = time.monotonic()
+            if time.monotonic() - loaded_at > RELOAD_SECONDS:
+                loaded_at = time.monotonic()
             if claimed := batch.take():
                 self._attempt(batch, claimed)
 
-    def _why_not_start(self, batch: Batch, looked: float) -> str | None:
+    def _why_not_start(self, batch: Batch, loaded_at: float) -> str | None:
         """Name what keeps the next attempt from beginning, if something does."""
-        if not self._unchanged_since(looked, batch.lane):
+        if not self._unchanged_since(loaded_at, batch.lane):
             return "lane_changed"
         if self._stop:
             return "lane_failed"
@@ -179,17 +179,17 @@ class LaneRun:
     def _turn_is_over(self) -> bool:
         return time.monotonic() - self._began > TURN_SECONDS
 
-    def _unchanged_since(self, looked: float, lane: Lane) -> bool:
-        """Look at the webhook again once a look is 0.8 s old; False if what we know is wrong."""
-        if time.monotonic() - looked <= LOOK_AGAIN_SECONDS:
+    def _unchanged_since(self, loaded_at: float, lane: Lane) -> bool:
+        """Reload the lane if it was loaded over 0.8 s ago; False if it must not be sent to."""
+        if time.monotonic() - loaded_at <= RELOAD_SECONDS:
             return True
         try:
             with self._runtime.database.raw_transaction(self._key[0]) as session:
-                now = lanes.look(session, *self._key, locked=False)
+                now = lanes.load(session, *self._key, locked=False)
                 return (
                     now is not None
                     and now.sends
-                    and not now.held
+                    and not now.suspended
                     and not now.paused
                     and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
                     and lane_slots.may_keep(session, now, self._holder)
@@ -224,8 +224,8 @@ class LaneRun:
         )
 
     def _turned_slow(self, lane: Lane) -> None:
-        if self._place is not None:
-            self._runtime.bulkhead.note_hanging(self._place)
+        if self._permit is not None:
+            self._runtime.bulkhead.note_hanging(self._permit)
         if not lane.slow:
             self._runtime.flusher.mark_slow(*self._key)
 
@@ -239,32 +239,32 @@ class LaneRun:
             self._runtime.flusher.give_back(self._key, rest, "stalled", stalled=True)
 
     def _leave(self) -> None:
-        """Free the slot once the outcomes are written, and look whether the lane is due again."""
+        """Free the slot once the outcomes are written, and ring if the lane is due again."""
         due = False
         bulkhead = self._runtime.bulkhead
         try:
             if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
-                self._goes_behind = self._place is not None and bulkhead.should_yield(self._place)
+                self._yields = self._permit is not None and bulkhead.should_yield(self._permit)
                 due = self._free_slot()
         finally:
-            if self._place is not None:
-                bulkhead.leave(self._place)
+            if self._permit is not None:
+                bulkhead.release(self._permit)
         self._ring_again(due=due)
 
     def _ring_again(self, *, due: bool) -> None:
         """Ring for what is left; a turn that sent nothing leaves that to the sweep, each second.
 
-        So does a slow lane while others want its place, or while nobody can take it: the sweep goes
-        by who waits longest, and whatever is new on the lane meanwhile rings for nothing.
+        So does a slow lane that yields, or that no thread could serve now: the sweep goes by who
+        waits longest, and what is new on the lane meanwhile is debounced.
         A ring that met a full process is passed on, for another may have room: with the sweep alone
         it could meet the same one again and again. After a few times all are full.
         """
         bell = self._runtime.bell
-        if self._goes_behind:
-            bell.set_flag(self._key[1])
+        if self._yields:
+            bell.debounce(self._key[1])
         elif (due and self._sent) or self._more_to_cancel:
-            bell.ring_lanes([self._key], ignore_flags=True)
+            bell.ring_lanes([self._key], ignore_debounce=True)
         elif self._result == "no_room" and self._passed_on < PASSED_ON_AT_MOST:
             self._runtime.tally.add(metrics.PASSED_ON)
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
@@ -272,7 +272,7 @@ class LaneRun:
     def _free_slot(self) -> bool:
         def free(session: Tx) -> bool:
             lane_slots.free(session, *self._key, self._holder)
-            return lanes.reschedule(session, *self._key, behind=self._goes_behind)
+            return lanes.reschedule(session, *self._key, yields=self._yields)
 
         return self._insist(free)
 

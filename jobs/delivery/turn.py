@@ -11,15 +11,15 @@ from app.core.delivery.lanes.lanes import Lane
 class Turn:
     """The lane as it was at the claim, and how the worker came to it.
 
-    `looked` is the reading of the steady clock beside the lane's `now`; `slot` and `passed_on` are
-    for the log alone.
+    `loaded_at` is the steady clock's reading at the lane's `now`; `slot` and `passed_on` are for
+    the log alone.
     """
 
     lane: Lane
-    looked: float
+    loaded_at: float
     slot: int | None
     passed_on: int
 
     def moment(self, monotonic: float) -> datetime:
         """Return the database's time at a reading of `time.monotonic()`, in seconds."""
-        return Moment(self.lane.now, self.looked).at(monotonic)
+        return Moment(self.lane.now, self.loaded_at).at(monotonic)

@@ -52,7 +52,7 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
         return None
     result = "failed"
     try:
-        with here.held.holding(job):
+        with here.active_leases.tracking(job):
             step = _step(here, tenant_id, job)
     except Unavailable:
         # Nobody's fault: the row is leased, and whoever comes when that ends goes on.

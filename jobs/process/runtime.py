@@ -24,7 +24,7 @@ from app.queue import Bell
 from app.settings import Settings
 from jobs.delivery.bulkhead import Bulkhead
 from jobs.delivery.flusher import Flusher
-from jobs.durable.active_leases import Held
+from jobs.durable.active_leases import ActiveLeases
 
 _FLUSH_AT_STOP_SECONDS = 5.0
 
@@ -42,7 +42,7 @@ class Runtime:
     flusher: Flusher
     bulkhead: Bulkhead
     watchdog: Watchdog
-    held: Held
+    active_leases: ActiveLeases
     log: Keeper
     mailer: Mailer
     tally: Tally
@@ -83,7 +83,7 @@ class Runtime:
             flusher,
             Bulkhead(threads),
             Watchdog(),
-            Held(database),
+            ActiveLeases(database),
             log,
             _mailer(settings),
             tally,
@@ -130,10 +130,10 @@ def runtime() -> Runtime:
     return _Process.runtime
 
 
-def let_go() -> None:
-    """Say of the jobs at work in this process that it was told to stop."""
+def release_leases() -> None:
+    """Release the leases of the jobs at work in this process: it was told to stop."""
     if _Process.runtime is not None:
-        _Process.runtime.held.let_go()
+        _Process.runtime.active_leases.release()
 
 
 def stop() -> None:

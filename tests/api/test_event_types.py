@@ -90,7 +90,7 @@ def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_healt
     assert since is not None
     for told_now in (True, False):
         with database.transaction(tenant.id) as session:
-            lane = lanes.look(session, tenant.id, webhook_id)
+            lane = lanes.load(session, tenant.id, webhook_id)
             assert lane is not None
             reason = disabling.Reason("failing", lane.url, lane.failing_since)
             assert told_now is disabling.warn(

@@ -35,7 +35,7 @@ def emit(database: Database, tenant_id: UUID, count: int = 1) -> None:
 
 def claim(database: Database, tenant_id: UUID, webhook: UUID, limit: int) -> list[int | None]:
     with database.transaction(tenant_id) as session:
-        lane = lanes.look(session, tenant_id, webhook)
+        lane = lanes.load(session, tenant_id, webhook)
         assert lane is not None
         return [row.sequence for row in claims.claim(session, lane, limit)()]
 
@@ -58,7 +58,7 @@ def test_who_holds_no_slot_claims_nothing(
     holder = ids.new()
     emit(database, tenant.id)
     with database.raw_transaction(tenant.id) as tx:
-        lane = lanes.look(tx, tenant.id, webhook)
+        lane = lanes.load(tx, tenant.id, webhook)
         assert lane is not None
         refused = claims.claim(tx, lane, 1, holder)
         slot = lane_slots.take(tx, lane, holder)
@@ -72,7 +72,7 @@ def test_a_claim_writes_each_row_once(
 ) -> None:
     emit(database, tenant.id, 4)
     with database.transaction(tenant.id) as session:
-        lane = lanes.look(session, tenant.id, webhook)
+        lane = lanes.load(session, tenant.id, webhook)
         assert lane is not None
         before = rows_written(session)
         assert len(claims.claim(session, lane, 10)()) == 4

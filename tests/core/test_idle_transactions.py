@@ -39,7 +39,7 @@ def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
 def _can_lock(database: Database, tenant_id: UUID, webhook: UUID) -> bool:
     try:
         with database.transaction(tenant_id) as session:
-            return lanes.look(session, tenant_id, webhook) is not None
+            return lanes.load(session, tenant_id, webhook) is not None
     except Unavailable:
         return False
 
@@ -59,6 +59,6 @@ def _fall_silent(
     over: threading.Event,
 ) -> None:
     with suppress(Unavailable), database.transaction(tenant_id) as session:
-        lanes.look(session, tenant_id, webhook)
+        lanes.load(session, tenant_id, webhook)
         locked.set()
         over.wait(2 * LONG_ENOUGH)

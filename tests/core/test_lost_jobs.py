@@ -163,7 +163,7 @@ def test_what_is_let_go_is_not_counted(place: Place) -> None:
         mine = place.claim(job)
         assert mine is not None
         with place.database.across_tenants() as session:
-            leases.let_go(session, [mine])
+            leases.release(session, [mine])
         assert place.claim(job) is None, "it is leased for as long as it would have been"
         place.end_lease(job)
     assert place.read(job).claims_lost == 0
@@ -173,7 +173,7 @@ def test_what_is_let_go_may_still_end_well(place: Place) -> None:
     mine = place.claim(place.job())
     assert mine is not None
     with place.database.across_tenants() as session:
-        leases.let_go(session, [mine])
+        leases.release(session, [mine])
     place.advance(mine, Step(None, {}))
     assert place.read(mine).status == "succeeded"
 
@@ -185,7 +185,7 @@ def test_a_lease_that_was_taken_over_is_not_let_go_by_whoever_had_it_before(plac
     place.end_lease(job)
     assert place.claim(job) is not None
     with place.database.across_tenants() as session:
-        leases.let_go(session, [first])
+        leases.release(session, [first])
     assert place.read(job).status == "running"
 
 

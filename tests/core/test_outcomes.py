@@ -54,7 +54,7 @@ def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
 
 def _claim(database: Database, tenant_id: UUID, webhook: UUID) -> Claimed:
     with database.transaction(tenant_id) as session:
-        lane = lanes.look(session, tenant_id, webhook)
+        lane = lanes.load(session, tenant_id, webhook)
         assert lane is not None
         (claimed,) = claims.claim(session, lane, 10)()
         return claimed

@@ -55,16 +55,16 @@ def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Pla
 def test_heads_that_nobody_anchors_are_told_by_the_oldest_entry(place: Place) -> None:
     place.tenant()
     place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     (trouble,) = place.troubles()
     assert "The clock does not ask for it" in trouble.detail
-    anchor_audit.look(place.runtime)
+    anchor_audit.run(place.runtime)
     a_minute_later(place)
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker runs" in trouble.detail
     place.run("UPDATE jobs SET status = 'succeeded', finished_at = now() WHERE kind LIKE 'anchor%'")
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     (trouble,) = place.troubles()
     assert "audit_chain_not_sealed" in trouble.detail
     place.anchor()
@@ -83,14 +83,14 @@ def test_heads_that_a_standstill_kept_waiting_are_asked_for_before_they_are_told
     place.run("UPDATE audit_entries SET at = at - interval '8 hours'")
     place.run("UPDATE jobs SET run_at = run_at - interval '8 hours', finished_at = run_at")
     for each in (first, anchor_audit, stamp_checkpoint):
-        each.look(place.runtime)
+        each.run(place.runtime)
         assert place.troubles() == []
     a_minute_later(place)
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker runs" in trouble.detail
     place.work()
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     assert place.troubles() == []
 
 
@@ -124,9 +124,9 @@ def test_that_no_stamp_came_is_told_by_the_checkpoints(
         place.age()
         place.age()
         place.age()
-        stamp_checkpoint.look(place.runtime)
+        stamp_checkpoint.run(place.runtime)
         assert place.troubles() == [], "nobody was asked before"
-        stamp_checkpoint.look(place.runtime)
+        stamp_checkpoint.run(place.runtime)
         (trouble,) = place.troubles()
         assert (trouble.part, "No worker" in trouble.detail) == ("timestamps", True)
         with place.owner.connect() as connection:
@@ -147,10 +147,10 @@ def test_a_standstill_is_no_trouble_of_those_who_were_not_asked(
         place.grow()
         stand_still(place)
         with structlog.testing.capture_logs() as lines:
-            stamp_checkpoint.look(place.runtime)
+            stamp_checkpoint.run(place.runtime)
             assert place.troubles() == []
             place.work()
-            stamp_checkpoint.look(place.runtime)
+            stamp_checkpoint.run(place.runtime)
     assert place.troubles() == []
     assert [each for each in lines if each["event"] == "unanchored"] == []
 
@@ -163,9 +163,9 @@ def test_a_standstill_is_none_of_a_job_that_it_stopped_in_its_tries(
     place.stamp()
     assert [each.status for each in place.jobs()] == ["retrying"]
     stand_still(place)
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     assert place.troubles() == []
-    stamp_checkpoint.look(place.runtime)
+    stamp_checkpoint.run(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker" in trouble.detail, "it was asked for ten minutes ago"
 
@@ -179,11 +179,11 @@ def test_jobs_that_end_and_leave_nothing_are_told_as_such(
     place.grow()
     for _ in range(3):
         place.age()
-        stamp_checkpoint.look(asks)
+        stamp_checkpoint.run(asks)
         place.set(tsa_url=None)
         place.work()
     assert [each.status for each in place.jobs()] == ["succeeded"]
-    stamp_checkpoint.look(asks)
+    stamp_checkpoint.run(asks)
     (trouble,) = place.troubles()
     assert "nothing that holds is stored" in trouble.detail
     assert "No worker" not in trouble.detail

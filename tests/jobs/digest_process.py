@@ -62,7 +62,7 @@ def _repeat(do: Callable[[], bool]) -> None:
 
 
 def _tick(here: Runtime) -> bool:
-    send_digests.look(here)
+    send_digests.run(here)
     return False
 
 

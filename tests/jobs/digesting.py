@@ -125,8 +125,8 @@ class Desk:
 
     def tick(self) -> None:
         """Free what is stuck and look who is due, as the clock's entries do."""
-        free_stuck_jobs.look(self.runtime)
-        send_digests.look(self.runtime)
+        free_stuck_jobs.run(self.runtime)
+        send_digests.run(self.runtime)
 
     def work(self) -> None:
         """Work on every job that is due, as the sweep would ring it."""

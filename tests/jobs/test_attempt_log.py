@@ -275,13 +275,13 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: World) -> None:
         first.start()
         inside.wait(LONG_ENOUGH)
         world.turn(webhook)
-        places = fill(world.runtime.bulkhead)
+        permits = fill(world.runtime.bulkhead)
         world.turn(webhook)
         world.turn(webhook, passed_on=6)
         release.set()
         first.join()
-        for place in places:
-            world.runtime.bulkhead.leave(place)
+        for permit in permits:
+            world.runtime.bulkhead.release(permit)
     assert world.count(metrics.TURNS, "no_slot") == 1
     assert world.count(metrics.TURNS, "no_room") == 2
     assert world.count(metrics.PASSED_ON) == 1

@@ -169,7 +169,7 @@ def test_a_lower_max_in_flight_applies_to_turns_under_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A turn looks at its webhook again before each POST, not only after 0.8 s.
-    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
     with Holding() as receiver:
         webhook, _ = world.webhook(receiver.url(), max_in_flight=6)
         world.has_answered(webhook)
@@ -216,7 +216,7 @@ def test_a_tenant_whose_webhooks_all_hang_leaves_another_its_parallelism(
 def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
     with Holding() as receiver:
         webhook, _ = world.webhook(receiver.url(), max_in_flight=1)
         world.has_answered(webhook, latency_ms=900.0)

@@ -90,7 +90,7 @@ def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The webhook is looked at again before each POST, and not once the last look is 0.8 s old.
-    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", -1.0)
+    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", -1.0)
 
     def suspend(_: Request) -> bytes:
         with world.runtime.database.transaction(world.tenant_id) as session:

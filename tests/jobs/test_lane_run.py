@@ -33,7 +33,7 @@ def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The worker looks at its webhook again before each POST.
-    monkeypatch.setattr(lane_run, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
     over = threading.Event()
 
     def stall(_: Request) -> bytes:
@@ -74,7 +74,7 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
     with Receiver() as receiver, _runtime(settings, own_valkey) as runtime:
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         _set_slow(runtime, tenant, slow=was_slow)
-        places = fill(runtime.bulkhead)
+        permits = fill(runtime.bulkhead)
         # The ring of their commit comes from another thread.
         until(lambda: own_valkey.client.llen("dramatiq:deliver"))
         own_valkey.client.flushall()
@@ -84,8 +84,8 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
         own_valkey.client.delete("dramatiq:deliver")
         runtime.bell.ring_lanes([(tenant.id, webhook.id)])
         assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
-        for place in places:
-            runtime.bulkhead.leave(place)
+        for permit in permits:
+            runtime.bulkhead.release(permit)
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 2
 
@@ -98,7 +98,7 @@ def test_a_slow_lane_whose_turn_ends_goes_behind_those_that_wait(
         webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
         _set_slow(runtime, tenant, slow=True)
         if others_wait:
-            runtime.bulkhead.leave(fill(runtime.bulkhead)[0])
+            runtime.bulkhead.release(fill(runtime.bulkhead)[0])
         LaneRun(runtime, tenant.id, webhook.id).run()
         assert len(receiver.requests) == 2
         with runtime.database.transaction(tenant.id) as session:

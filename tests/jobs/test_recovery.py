@@ -209,7 +209,7 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
     assert [outage.turn() for _ in range(2)] == [1, 2]
     # What its end leaves behind: the claims of the third wave under a lease, and no outcome.
     with outage.world.runtime.database.transaction(outage.world.tenant_id) as session:
-        lane = lanes.look(session, outage.world.tenant_id, outage.id)
+        lane = lanes.load(session, outage.world.tenant_id, outage.id)
         assert lane is not None
         assert len(claims.claim(session, lane, 10)()) == 4
     with outage.world.runtime.database.across_tenants() as session:
@@ -226,8 +226,8 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
 def test_a_transaction_looks_at_so_many_rows_and_never_at_the_same_ones_again(
     outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "LOOK_AT", 5)
-    monkeypatch.setattr(recovery, "LOOKS", 1)
+    monkeypatch.setattr(recovery, "ROWS_A_STEP", 5)
+    monkeypatch.setattr(recovery, "MOST_STEPS", 1)
     outage.fail(12)
     outage.world.rows("UPDATE deliveries SET unscheduled = 10 WHERE sequence <= 11 RETURNING 1")
     outage.world.rows(

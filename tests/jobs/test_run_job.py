@@ -214,16 +214,16 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
         return mine
 
     before, ended = claimed(), claimed()
-    with runtime.held.holding(ended):
+    with runtime.active_leases.tracking(ended):
         pass
-    with runtime.held.holding(before):
+    with runtime.active_leases.tracking(before):
         assert status(before) == "running"
-        runtime.held.let_go()
+        runtime.active_leases.release()
         assert status(before) == "queued"
     assert status(ended) == "running"
     monkeypatch.setattr("jobs.durable.active_leases.shutting_down", lambda: True)
     behind = claimed()
-    with runtime.held.holding(behind):
+    with runtime.active_leases.tracking(behind):
         assert status(behind) == "queued"
 
 

@@ -62,7 +62,7 @@ class Place:
 
     def anchor(self) -> None:
         """Do what the clock's `anchor_audit` asks for."""
-        anchor_audit.look(self.runtime)
+        anchor_audit.run(self.runtime)
         self.work()
 
     def grow(self, leaves: int = 1) -> int:
@@ -82,7 +82,7 @@ class Place:
 
     def stamp(self) -> None:
         """Do what the clock's `stamp_checkpoint` asks for."""
-        stamp_checkpoint.look(self.runtime)
+        stamp_checkpoint.run(self.runtime)
         self.work()
 
     def age(self) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from jobs.delivery.bulkhead import Bulkhead, Place
+from jobs.delivery.bulkhead import Bulkhead, Permit
 
 
 def has_answered(
@@ -18,9 +18,9 @@ def has_answered(
     )
 
 
-def fill(bulkhead: Bulkhead, *, quick: bool = False) -> list[Place]:
-    """Have turns of other tenants take all places of a kind."""
-    places = []
-    while place := bulkhead.enter(uuid4(), uuid4(), quick=quick):
-        places.append(place)
-    return places
+def fill(bulkhead: Bulkhead, *, quick: bool = False) -> list[Permit]:
+    """Have turns of other tenants take all permits of a kind."""
+    permits = []
+    while permit := bulkhead.acquire(uuid4(), uuid4(), quick=quick):
+        permits.append(permit)
+    return permits

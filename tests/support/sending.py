@@ -74,7 +74,7 @@ class Worker:
         """Number and claim what is due."""
         webhook_id = _uuid("whk", webhook["id"])
         with self._database.transaction(self._tenant_id) as session:
-            lane = lanes.look(session, self._tenant_id, webhook_id)
+            lane = lanes.load(session, self._tenant_id, webhook_id)
             assert lane is not None
             while lanes.number(session, self._tenant_id, webhook_id):
                 pass

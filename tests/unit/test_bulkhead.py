@@ -1,4 +1,4 @@
-"""Who finds a place in a worker process, whatever the others are doing."""
+"""Who finds a permit in a worker process, whatever the others are doing."""
 
 from uuid import UUID, uuid4
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.delivery.bulkhead import KEPT_FOR_JOBS, Bulkhead, Place
+from jobs.delivery.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
 
 THREADS = 64
 OF_A_KIND = THREADS - KEPT_FOR_JOBS - THREADS // 4
@@ -16,12 +16,12 @@ HALF_OF_SIXTEEN = 4
 
 def fill(
     bulkhead: Bulkhead, tenant: UUID, lane: UUID | None = None, *, quick: bool = False
-) -> list[Place]:
+) -> list[Permit]:
     """Have turns of a tenant enter until there is no room, at one lane or each at another."""
-    places = []
-    while place := bulkhead.enter(tenant, lane or uuid4(), quick=quick):
-        places.append(place)
-    return places
+    permits = []
+    while permit := bulkhead.acquire(tenant, lane or uuid4(), quick=quick):
+        permits.append(permit)
+    return permits
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 8, 24, 64])
@@ -30,13 +30,13 @@ def test_two_threads_are_kept_for_jobs_and_there_is_room_for_each_kind(
     threads: int, quick: bool
 ) -> None:
     bulkhead = Bulkhead(threads)
-    places = fill(bulkhead, uuid4(), quick=quick)
-    assert places
+    permits = fill(bulkhead, uuid4(), quick=quick)
+    assert permits
     for _ in range(threads):
-        places += fill(bulkhead, uuid4(), quick=quick)
-    others = [place for _ in range(threads) for place in fill(bulkhead, uuid4(), quick=not quick)]
+        permits += fill(bulkhead, uuid4(), quick=quick)
+    others = [permit for _ in range(threads) for permit in fill(bulkhead, uuid4(), quick=not quick)]
     assert others or threads < 4
-    assert len(places) + len(others) <= max(1, threads - KEPT_FOR_JOBS)
+    assert len(permits) + len(others) <= max(1, threads - KEPT_FOR_JOBS)
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -44,8 +44,8 @@ def test_each_kind_leaves_a_quarter_of_the_threads_to_the_other(quick: bool) -> 
     bulkhead = Bulkhead(THREADS)
     for _ in range(THREADS):
         fill(bulkhead, uuid4(), quick=quick)
-    assert bulkhead.enter(uuid4(), uuid4(), quick=quick) is None
-    others = [place for _ in range(THREADS) for place in fill(bulkhead, uuid4(), quick=not quick)]
+    assert bulkhead.acquire(uuid4(), uuid4(), quick=quick) is None
+    others = [permit for _ in range(THREADS) for permit in fill(bulkhead, uuid4(), quick=not quick)]
     assert len(others) == THREADS // 4
 
 
@@ -71,10 +71,10 @@ def test_places_that_come_free_go_to_the_tenant_that_has_fewest() -> None:
     held = fill(bulkhead, many)
     mine = fill(bulkhead, few, lane)
     for _ in range(2 * OF_A_KIND):
-        bulkhead.leave(held.pop())
-        if place := bulkhead.enter(many, uuid4(), quick=False):
+        bulkhead.release(held.pop())
+        if permit := bulkhead.acquire(many, uuid4(), quick=False):
             assert len(held) <= len(mine) + 2
-            held.append(place)
+            held.append(permit)
         mine += fill(bulkhead, few, lane)
     assert abs(len(mine) - len(held)) <= 3
 
@@ -82,41 +82,41 @@ def test_places_that_come_free_go_to_the_tenant_that_has_fewest() -> None:
 def test_the_last_place_of_a_tenant_is_for_a_lane_that_has_none() -> None:
     bulkhead, tenant, lane = Bulkhead(THREADS), uuid4(), uuid4()
     fill(bulkhead, tenant, lane)
-    assert bulkhead.enter(tenant, uuid4(), quick=False) is not None
+    assert bulkhead.acquire(tenant, uuid4(), quick=False) is not None
 
 
 def test_quick_lanes_of_one_tenant_that_all_begin_to_hang_leave_room_for_others() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    while places := fill(bulkhead, tenant, quick=True):
-        for place in places:
-            bulkhead.note_hanging(place)
-            bulkhead.note_hanging(place)
+    while permits := fill(bulkhead, tenant, quick=True):
+        for permit in permits:
+            bulkhead.note_hanging(permit)
+            bulkhead.note_hanging(permit)
     assert len(fill(bulkhead, uuid4(), quick=True)) >= 8
 
 
 def test_a_lane_that_hung_makes_room_for_quick_ones_and_takes_it_from_the_others() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    quick = [place for _ in range(THREADS) for place in fill(bulkhead, uuid4(), quick=True)]
-    assert bulkhead.enter(tenant, uuid4(), quick=True) is None
-    for place in quick:
-        bulkhead.note_hanging(place)
-    assert bulkhead.enter(tenant, uuid4(), quick=True) is not None
-    assert bulkhead.enter(tenant, uuid4(), quick=False) is None
+    quick = [permit for _ in range(THREADS) for permit in fill(bulkhead, uuid4(), quick=True)]
+    assert bulkhead.acquire(tenant, uuid4(), quick=True) is None
+    for permit in quick:
+        bulkhead.note_hanging(permit)
+    assert bulkhead.acquire(tenant, uuid4(), quick=True) is not None
+    assert bulkhead.acquire(tenant, uuid4(), quick=False) is None
 
 
 def test_a_lane_goes_behind_others_of_its_tenant_only_while_there_is_no_room_for_them() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    places = fill(bulkhead, tenant)
-    quick = bulkhead.enter(tenant, uuid4(), quick=True)
+    permits = fill(bulkhead, tenant)
+    quick = bulkhead.acquire(tenant, uuid4(), quick=True)
     assert quick is not None
-    assert bulkhead.should_yield(places[0])
+    assert bulkhead.should_yield(permits[0])
     assert not bulkhead.should_yield(quick)
     bulkhead.note_hanging(quick)
     assert bulkhead.should_yield(quick)
-    bulkhead.leave(quick)
-    for place in places[:2]:
-        bulkhead.leave(place)
-    assert not bulkhead.should_yield(places[-1])
+    bulkhead.release(quick)
+    for permit in permits[:2]:
+        bulkhead.release(permit)
+    assert not bulkhead.should_yield(permits[-1])
 
 
 def test_a_slow_lane_that_found_no_room_is_known_for_a_while_and_enters_when_a_place_is_free() -> (
@@ -124,14 +124,14 @@ def test_a_slow_lane_that_found_no_room_is_known_for_a_while_and_enters_when_a_p
 ):
     now = [0.0]
     bulkhead, tenant, lane = Bulkhead(THREADS, lambda: now[0]), uuid4(), uuid4()
-    places = fill(bulkhead, tenant)
+    permits = fill(bulkhead, tenant)
     assert not bulkhead.turns_away(tenant, lane)
-    assert bulkhead.enter(tenant, lane, quick=False) is None
+    assert bulkhead.acquire(tenant, lane, quick=False) is None
     bulkhead.turn_away(tenant, lane)
     assert bulkhead.turns_away(tenant, lane)
     assert not bulkhead.turns_away(uuid4(), lane)
-    for place in places[:2]:
-        bulkhead.leave(place)
+    for permit in permits[:2]:
+        bulkhead.release(permit)
     assert not bulkhead.turns_away(tenant, lane)
     fill(bulkhead, tenant)
     assert bulkhead.turns_away(tenant, lane)
@@ -147,16 +147,16 @@ def test_however_turns_come_and_go_places_are_never_too_many_and_none_is_lost(
     threads: int, steps: list[tuple[int, int, bool, bool]]
 ) -> None:
     bulkhead, tenants = Bulkhead(threads), [uuid4() for _ in range(5)]
-    held: list[Place] = []
+    held: list[Permit] = []
     first = len(fill(Bulkhead(threads), tenants[0]))
     for tenant, lane, quick, leaves in steps:
         if leaves and held:
-            bulkhead.leave(held.pop(lane % len(held)))
-        elif place := bulkhead.enter(tenants[tenant], UUID(int=tenant * 10 + lane), quick=quick):
-            held.append(place)
+            bulkhead.release(held.pop(lane % len(held)))
+        elif permit := bulkhead.acquire(tenants[tenant], UUID(int=tenant * 10 + lane), quick=quick):
+            held.append(permit)
             if lane == 0:
-                bulkhead.note_hanging(place)
+                bulkhead.note_hanging(permit)
         assert len(held) <= max(1, threads - KEPT_FOR_JOBS)
-    for place in held:
-        bulkhead.leave(place)
+    for permit in held:
+        bulkhead.release(permit)
     assert len(fill(bulkhead, tenants[0])) == first

@@ -38,8 +38,8 @@ def test_a_bell_without_redis_never_rings() -> None:
 
     bell.ring_lanes([(TENANT, WEBHOOK)])
     bell.ring("sweep", ())
-    bell.clear_flag(WEBHOOK)
-    bell.set_flag(WEBHOOK)
+    bell.end_debounce(WEBHOOK)
+    bell.debounce(WEBHOOK)
 
     assert bell.counts.messages == bell.counts.errors == 0
     assert bell.ping() is False
@@ -103,7 +103,7 @@ def test_a_lane_is_rung_once_until_its_worker_looks(own_valkey: OwnValkey) -> No
         bell.ring_lanes([(TENANT, WEBHOOK), (TENANT, WEBHOOK)])
     assert len(messages(own_valkey.client, "deliver")) == 1
 
-    bell.clear_flag(WEBHOOK)
+    bell.end_debounce(WEBHOOK)
     bell.ring_lanes([(TENANT, WEBHOOK)])
 
     assert len(messages(own_valkey.client, "deliver")) == 2
@@ -131,7 +131,7 @@ def test_a_lane_whose_message_was_lost_can_be_rung_again_after_two_seconds(
 def test_the_sweep_rings_whatever_the_flags_say(own_valkey: OwnValkey) -> None:
     bell = Bell(own_valkey.url)
     bell.ring_lanes([(TENANT, WEBHOOK)])
-    bell.ring_lanes([(TENANT, WEBHOOK)], ignore_flags=True)
+    bell.ring_lanes([(TENANT, WEBHOOK)], ignore_debounce=True)
 
     assert len(messages(own_valkey.client, "deliver")) == 2
 

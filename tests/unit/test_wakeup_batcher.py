@@ -7,7 +7,7 @@ import pytest
 
 from app import queue
 from app.queue import Bell, queue_key
-from app.wakeup_batcher import Ringer
+from app.wakeup_batcher import WakeupBatcher
 from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, until
 
 
@@ -18,19 +18,19 @@ def rung(valkey: OwnValkey) -> list[UUID]:
 
 
 def test_every_lane_is_rung_once(own_valkey: OwnValkey) -> None:
-    ringer = Ringer(Bell(own_valkey.url))
+    batcher = WakeupBatcher(Bell(own_valkey.url))
     lanes = [(uuid4(), uuid4()) for _ in range(200)]
     for lane in lanes * 3:
-        ringer.ring([lane])
-    ringer.close()
+        batcher.ring([lane])
+    batcher.close()
     assert sorted(rung(own_valkey)) == sorted(webhook for _, webhook in lanes)
 
 
 def test_what_is_left_is_rung_before_the_end(own_valkey: OwnValkey) -> None:
-    ringer = Ringer(Bell(own_valkey.url))
+    batcher = WakeupBatcher(Bell(own_valkey.url))
     lane = (uuid4(), uuid4())
-    ringer.ring([lane])
-    ringer.close()
+    batcher.ring([lane])
+    batcher.close()
     assert rung(own_valkey) == [lane[1]]
 
 
@@ -39,26 +39,26 @@ def test_nobody_waits_for_a_frozen_redis(
 ) -> None:
     # For ever, as far as this test is concerned.
     monkeypatch.setattr(queue, "_TIMEOUT_SECONDS", 100 * LONG_ENOUGH)
-    ringer = Ringer(Bell(own_valkey.url))
+    batcher = WakeupBatcher(Bell(own_valkey.url))
     with own_valkey.frozen():
         for _ in range(100):
-            ringer.ring([(uuid4(), uuid4())])
-    ringer.close()
+            batcher.ring([(uuid4(), uuid4())])
+    batcher.close()
 
 
 def test_a_redis_that_comes_back_is_rung_again(own_valkey: OwnValkey) -> None:
     clock = Hands()
     bell = Bell(own_valkey.url, clock=clock)
-    ringer = Ringer(bell)
+    batcher = WakeupBatcher(bell)
     with own_valkey.away():
-        ringer.ring([(uuid4(), uuid4())])
+        batcher.ring([(uuid4(), uuid4())])
         until(lambda: bell.counts.errors)
     clock.forward(6)
     lane = (uuid4(), uuid4())
 
     def ring_and_see() -> bool:
-        ringer.ring([lane])
+        batcher.ring([lane])
         return lane[1] in rung(own_valkey)
 
     until(ring_and_see)
-    ringer.close()
+    batcher.close()

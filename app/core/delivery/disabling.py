@@ -82,7 +82,7 @@ RETURNING 1
 def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> Lane | None:
     """Return the lane, locked; None when it has another URL by now, or has succeeded since."""
     # The lane is locked before the webhook, here as everywhere.
-    lane = lanes.look(session, tenant_id, webhook_id)
+    lane = lanes.load(session, tenant_id, webhook_id)
     if lane is None or lane.url != reason.url:
         return None
     if reason.failing_since is not None and lane.failing_since != reason.failing_since:

@@ -38,8 +38,8 @@ def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
     return job or _claim_with_care(session, tenant_id, job_id)
 
 
-def let_go(session: Session, claimed: Collection[Job]) -> None:
-    """Note that leases which end without an outcome are nobody's fault: they are not counted.
+def release(session: Session, claimed: Collection[Job]) -> None:
+    """Have leases that end without an outcome not counted as worker crashes.
 
     For a process that is to end, and for a database that was away; in a session that sees all
     tenants. Until its lease ends each is its worker's still, who may write what came of it.

@@ -1,6 +1,6 @@
 """A lane is one webhook's way out: its numbers, its pause and when it is due again.
 
-Whoever changes any of these, or its slots (`lane_slots`), holds the lane's row lock first (`look`),
+Whoever changes any of these, or its slots (`lane_slots`), holds the lane's row lock first (`load`),
 so a sequence has no gap, a slot no two holders and a pause one probe. `lanes.due_at` is when the
 lane next needs a worker; it is computed anew, under the lock, whenever a worker leaves, and lowered
 by whoever makes a row due.
@@ -30,7 +30,7 @@ class Lane:
     sealed_secrets: bytes
     max_in_flight: int
     sends: bool
-    held: bool
+    suspended: bool
     paused_until: datetime | None
     pause_level: int
     consecutive_failures: int
@@ -60,11 +60,11 @@ class Lane:
         return self.paused_until is not None and self.paused_until > self.now
 
 
-_LOOK = """
+_LOAD = """
 SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
        w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
-                WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS held,
+                WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
        l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
        l.concurrency, l.latency_ms
   FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
@@ -72,14 +72,14 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 """
 
 
-def look(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
+def load(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
     """Return the lane as it is now, locked until the transaction ends unless told otherwise.
 
     Two statements: in one, the webhook would be as it was before the wait for the lock.
     """
     if locked:
         lock(session, tenant_id, webhook_id)
-    return cursor(session, class_row(Lane)).execute(_LOOK, (tenant_id, webhook_id)).fetchone()
+    return cursor(session, class_row(Lane)).execute(_LOAD, (tenant_id, webhook_id)).fetchone()
 
 
 def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
@@ -151,7 +151,7 @@ WITH open AS (
            AND d.priority = level.priority AND d.finished_at IS NULL
          ORDER BY d.next_attempt_at LIMIT 1) AS earliest
 )
-UPDATE lanes SET ring_at = CASE WHEN %(behind)s THEN clock_timestamp() END, due_at = least(
+UPDATE lanes SET ring_at = CASE WHEN %(yields)s THEN clock_timestamp() END, due_at = least(
            open.urgent,
            CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
   FROM open
@@ -160,15 +160,15 @@ RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0
 """
 
 
-def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, behind: bool = False) -> bool:
+def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, yields: bool = False) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
     One that recovers and has nothing due brings forward some of what waits.
 
-    The sweep may ring it from then on, whenever it did last; `behind` puts it behind the due lanes
+    The sweep may ring it from then on, whenever it did last; `yields` puts it behind the due lanes
     that were rung before.
     """
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "behind": behind}
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "yields": yields}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
     due, recovering = row or (False, False)
     if recovering and not due:

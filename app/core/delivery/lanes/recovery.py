@@ -16,9 +16,9 @@ from app.database import Tx, cursor
 
 # A row whose receiver flaps, or that is refused each time, is tried so often ahead of its schedule.
 MOST_UNSCHEDULED = 10
-# How many waiting rows one transaction looks at, and how many of these it does at once.
-LOOK_AT = 1000
-LOOKS = 10
+# Waiting rows read by one step, and the most steps in one transaction.
+ROWS_A_STEP = 1000
+MOST_STEPS = 10
 
 # The walk along next_attempt_at never turns back, so each row is seen once however many there are.
 _STEP = f"""
@@ -42,8 +42,8 @@ WITH lane AS MATERIALIZED (
            AND d.webhook_id = (SELECT %(webhook)s::uuid)
            AND d.priority = level.priority AND d.finished_at IS NULL
            AND d.next_attempt_at > lane.through
-         ORDER BY d.next_attempt_at LIMIT %(look_at)s) AS picked
-     ORDER BY picked.next_attempt_at LIMIT %(look_at)s
+         ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
+     ORDER BY picked.next_attempt_at LIMIT %(limit)s
 ), counted AS (
     SELECT id, next_attempt_at, eligible,
            count(*) FILTER (WHERE eligible) OVER (ORDER BY next_attempt_at, id) AS place
@@ -61,7 +61,7 @@ WITH lane AS MATERIALIZED (
 ), total AS (
     SELECT (SELECT count(*) FROM forward) AS moved,
            (SELECT max(next_attempt_at) FROM seen) AS through,
-           (SELECT count(*) FROM waiting) < %(look_at)s
+           (SELECT count(*) FROM waiting) < %(limit)s
            AND (SELECT count(*) FROM seen) = (SELECT count(*) FROM waiting) AS over
 )
 UPDATE lanes AS l
@@ -82,9 +82,9 @@ def bring_forward(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """
     if _waits(session, tenant_id, webhook_id):
         return False
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "look_at": LOOK_AT}
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": ROWS_A_STEP}
     moved, over = 0, False
-    for _ in range(LOOKS):
+    for _ in range(MOST_STEPS):
         row = cursor(session).execute(_STEP, wanted).fetchone()
         moved, over = (0, True) if row is None else row
         if moved or over:
