@@ -1,12 +1,8 @@
-"""The doorbell, and the only door to Dramatiq in `app/`.
+"""The bell: enqueues Dramatiq messages and wakes the workers; the only such code in `app/`.
 
-PostgreSQL says what is due; a message only says "look at this row now". So the caller never learns
-of Redis's troubles: a ring that fails is counted and forgotten, and the sweep rings again from the
-rows. A lost Redis may cost latency, never an answer of 500 and never more than half a second.
-
-Messages are written in Dramatiq's wire format (`dramatiq/brokers/redis/dispatch.lua`, "enqueue"),
-many in one MULTI or script. The PUBLISH in the same one wakes the workers
-(`jobs/process/consumer.py`), so there is no message that nobody was told of.
+A message only names a row that is due. Redis's errors are counted and never raised: the sweep rings
+again from the rows, and a circuit breaker skips a failing Redis. Messages have Dramatiq's wire
+format (`dispatch.lua`); a PUBLISH in the same MULTI or script wakes `jobs/process/consumer.py`.
 """
 
 import time

@@ -1,7 +1,4 @@
-"""The tick that has the heads of audit chains anchored, by a durable job, where some are due.
-
-It also makes up for a daily verification that was missed, or came to nothing.
-"""
+"""Each ten minutes: enqueue the anchoring of audit chain heads, and a missed daily verification."""
 
 from app.core.anchoring import heads, monitor
 from app.core.verification import daily_state
@@ -10,12 +7,12 @@ from jobs.process.runtime import Runtime, runtime
 
 
 def anchor_audit() -> None:
-    """Look whether the log takes in what it got, then at every tenant's chain."""
+    """Check that the log integrates its leaves, then every tenant's chain head."""
     run(runtime())
 
 
 def run(here: Runtime) -> None:
-    """Do the same with what a process holds."""
+    """Do the same with a given runtime."""
     with here.database.across_tenants() as session:
         monitor.watch_log(session)
         heads.look(session)

@@ -1,4 +1,4 @@
-"""The tick that cries out for master keys that are in use and that this worker lacks."""
+"""Each minute: raise an alarm if this worker lacks a master key that is in use."""
 
 import structlog
 
@@ -9,7 +9,7 @@ _log = structlog.get_logger(__name__)
 
 
 def check_master_keys() -> None:
-    """Hold MASTER_KEYS against the keys that are in use."""
+    """Compare MASTER_KEYS with the keys that are in use."""
     here = runtime()
     with here.database.across_tenants() as session:
         missing = key_registry.missing(session, here.settings.master_keys)

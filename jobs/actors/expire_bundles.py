@@ -1,11 +1,11 @@
-"""The tick that looks whose bundles are due, and leaves each such tenant a durable job."""
+"""Each five minutes: enqueue the expiry of bundles for each tenant that limits their age."""
 
 from app.core.records import expiry
 from jobs.process.runtime import runtime
 
 
 def expire_bundles() -> None:
-    """Look at every tenant that limits how long its bundles are kept."""
+    """Enqueue a job for each tenant with bundles that have expired."""
     here = runtime()
     with here.database.across_tenants() as session:
         tenants = expiry.tenants_with_retention(session)

@@ -1,4 +1,4 @@
-"""The tick that takes what waits into the transparency log and publishes it."""
+"""Each second while leaves wait: integrate them into the transparency log and publish it."""
 
 import time
 
@@ -13,7 +13,7 @@ TURN_SECONDS = 5.0
 
 
 def integrate() -> None:
-    """Publish what waits; say so loudly when nothing may be signed."""
+    """Integrate and publish; log an alarm when the log is halted."""
     here = runtime()
     try:
         more = here.log.tick(time.monotonic() + TURN_SECONDS)

@@ -1,4 +1,4 @@
-"""The daily tick that makes room for what comes and drops what is older than the history kept."""
+"""Daily retention: create the next partitions, drop those older than the history kept."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prune_history() -> None:
-    """Make the partitions ahead, drop the old ones, forget what was kept for a day."""
+    """Make the partitions ahead, drop the old ones, delete what is kept for a day."""
     here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:

@@ -1,4 +1,4 @@
-"""The tick that looks who is due a digest, and leaves each such tenant a durable job."""
+"""Each minute: enqueue a digest job for each tenant that is due one."""
 
 import time
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _log = structlog.get_logger(__name__)
 
 
 def send_digests() -> None:
-    """Look at every tenant with an address, and at digests whose job has died."""
+    """Enqueue due digests, and those whose job has died."""
     run(runtime())
 
 
 def run(here: Runtime) -> None:
-    """Do the same with what a process holds."""
+    """Do the same with a given runtime."""
     began = time.monotonic()
     with here.database.across_tenants() as session:
         schedule.follow_the_clock(session)

@@ -1,6 +1,6 @@
-"""The tick that has the log's newest checkpoint stamped and cosigned, by durable jobs.
+"""Each ten minutes: enqueue timestamping and cosigning of the log's newest checkpoint.
 
-It comes a minute after the one that has heads anchored, and looks whether they were.
+It runs a minute after `anchor_audit`, and checks that heads were anchored.
 """
 
 from app.core.anchoring import checkpoint_round, cosigning, incidents, monitor, timestamping
@@ -8,15 +8,15 @@ from jobs.process.runtime import Runtime, runtime
 
 
 def stamp_checkpoint() -> None:
-    """Choose the newest checkpoint, and look which of authority and witnesses have not seen it.
+    """Choose the newest checkpoint, and enqueue what authority and witnesses have not seen.
 
-    Where nothing is published without the quorum, the log's keeper watches that.
+    With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
     """
     run(runtime())
 
 
 def run(here: Runtime) -> None:
-    """Do the same with what a process holds."""
+    """Do the same with a given runtime."""
     policy = here.settings.witness_policy
     parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:

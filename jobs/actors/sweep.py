@@ -1,7 +1,7 @@
-"""The tick that rings whatever is due and was not rung: lanes, jobs, and the log while leaves wait.
+"""The sweeper, each second: rings due lanes and jobs, and the log while leaves wait.
 
-Then it numbers rows that have waited long for a claim, which would number them: a long backlog that
-has its numbers costs whoever asks for the books next to nothing.
+Then it numbers rows that have waited long for a claim, which would number them: the books of a
+numbered backlog are cheap to read.
 """
 
 import random
@@ -25,7 +25,7 @@ NUMBERING_SECONDS = 0.3
 
 
 def sweep() -> None:
-    """Ring what is due; the flags are ignored, for their messages may be lost."""
+    """Ring what is due, debounced or not: the messages of earlier rings may be lost."""
     here = runtime()
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)

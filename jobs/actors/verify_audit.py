@@ -1,11 +1,11 @@
-"""The daily tick that has every audit chain verified, by a durable job."""
+"""Daily: enqueue the verification of every audit chain."""
 
 from app.core.verification import jobs as verification_jobs
 from jobs.process.runtime import runtime
 
 
 def verify_audit() -> None:
-    """Ask for a run, unless one is at work."""
+    """Enqueue a run, unless one is open."""
     here = runtime()
     with here.database.across_tenants() as session:
         verification_jobs.look(session)

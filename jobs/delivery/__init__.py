@@ -1,1 +1,4 @@
-"""One lane's turn: `bulkhead`, `lane_run`, `turn`, `batch`, `attempt`, `attempt_log`, `flusher`."""
+"""One turn at a lane: `lane_run` claims a `batch`, `attempt` sends rows, `attempt_log` logs them.
+
+`turn` is what each attempt knows of the lane.
+"""

@@ -25,8 +25,8 @@ from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.delivery.attempt import Sender
 from jobs.delivery.batch import Batch
-from jobs.delivery.bulkhead import Permit
 from jobs.delivery.turn import Turn
+from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
 

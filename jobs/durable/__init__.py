@@ -1,4 +1,1 @@
-"""Durable jobs: `run_job` works on one by its kind's `handlers`, with `lease_renewal`.
-
-`active_leases` are released when the process stops.
-"""
+"""Durable jobs: `run_job` works on one by its kind's `handlers`, with `lease_renewal`."""

@@ -1,4 +1,4 @@
-"""Keeping a job leased while its errand runs: whoever dies stops, and the lease ends by itself."""
+"""Lease renewal while a job's errand runs: when the process dies, the lease ends by itself."""
 
 import threading
 from collections.abc import Iterator

@@ -34,7 +34,7 @@ def run_job(tenant_id: str, job_id: str) -> None:
 
 
 def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
-    """Do the same with what a process holds."""
+    """Do the same with a given runtime."""
     until = time.monotonic() + TURN_SECONDS
     following = _one_step(here, tenant_id, job_id)
     while following is not None and not shutting_down():
@@ -45,7 +45,7 @@ def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
 
 
 def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
-    """Do one step if one is due; return which job to look at next."""
+    """Do one step if one is due; return the job to work on next."""
     with here.database.across_tenants() as session:
         job = leases.claim(session, tenant_id, job_id)
     if job is None:
@@ -55,7 +55,7 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
         with here.active_leases.tracking(job):
             step = _step(here, tenant_id, job)
     except Unavailable:
-        # Nobody's fault: the row is leased, and whoever comes when that ends goes on.
+        # No crash: the row stays leased, and the job goes on when its lease has ended.
         raise
     except _NotOurs:
         result = "not_ours"
@@ -115,7 +115,7 @@ def _following(job: Job, step: Step | Failed) -> Name | None:
     try:
         return step.then() or own
     except Exception as error:  # noqa: BLE001  # the step is committed: nothing undoes it
-        # Whoever waited for it is found by the sweep, when its own time comes.
+        # A job that waited for this one is rung by the sweep when it is due.
         _log.warning("no_next_job", job=str(job.id), error=kind(error), at=where(error))
         return own
 

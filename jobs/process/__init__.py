@@ -1,4 +1,5 @@
-"""A worker process: what it holds, and how it takes messages.
+"""A worker process: how it takes messages, and what its threads share.
 
-`broker`, `consumer`, `wakeup_listener`, `middleware`, `runtime`, `shutdown`.
+Messages: `broker`, `consumer`, `wakeup_listener`, `middleware`, `shutdown`. Shared, and opened by
+`runtime`: the `bulkhead`, the `flusher` of outcomes and the `active_leases` of jobs.
 """

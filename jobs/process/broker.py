@@ -1,15 +1,12 @@
-"""The broker that the worker's actors are declared on, with its middleware written out.
+"""The worker's Dramatiq broker: its middleware and its queues' priorities.
 
-Redis carries rings and nothing else: no delayed messages, no retries, no results. What must happen
-later or again is a row with a time, which the sweep rings. So there is no delay queue, and asking
-for a delay is an error instead of a message that lives in a worker's memory.
-
-Ticks go before jobs and jobs before deliveries, so that a backlog of deliveries never keeps the
-sweep waiting. Priority decides which fetched message a free thread takes next; it interrupts
-nothing, so whoever can fill all threads must leave some free (`jobs/actors/deliver.py` does).
+Redis carries wake-ups only: no delay queue, no retries, no results. Later work is a row with a
+time, which the sweep rings. Ticks go before jobs and jobs before deliveries; priority interrupts
+nothing, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dramatiq import Actor, Message, Middleware
@@ -55,9 +52,9 @@ class BellBroker(RedisBroker):
         self.listener = WakeListener(connect(redis_url, _TIMEOUT_SECONDS))
 
     @property
-    def consumer_class(self) -> type[BellConsumer]:
+    def consumer_class(self) -> Callable[..., BellConsumer]:
         """What a worker's threads take messages from."""
-        return BellConsumer
+        return partial(BellConsumer, self.listener)
 
     def declare_actor(self, actor: "Actor[..., Any]") -> None:
         """Take an actor, with its queue's priority.

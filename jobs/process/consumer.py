@@ -1,34 +1,26 @@
-"""How a worker takes messages off a queue: Dramatiq's consumer, woken instead of polling.
+"""Dramatiq's consumer of one queue, woken by pub/sub instead of polling.
 
-Three things differ from Dramatiq's own. It waits for the bell (`jobs/process/wakeup_listener.py`)
-and asks Redis unbidden only now and then. A lost or frozen Redis is waited out here: neither the
-threads that work nor the consumer itself end or hang because of it. And a failed message is never
-kept as a dead letter: the row it named is due again, and a log line says what happened.
-
-The keys are Dramatiq's, which names them in `dramatiq/brokers/redis/dispatch.lua`. Its script also
-gives a sign of life and looks for dead workers each time; here that is done now and then, and what
-happens often takes the fewest commands.
+It polls Redis only every 20 seconds, and survives a lost or frozen Redis. A failed message is never
+kept as a dead letter: the row it named is due again. The keys are those of Dramatiq's
+`dispatch.lua`, whose heartbeat and recovery of dead workers' messages run with each poll.
 """
 
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import redis
 import structlog
 from dramatiq import BrokerConnectionError, Message, MessageProxy
-from dramatiq.brokers.redis import _RedisConsumer
+from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import DecodeError
 
 from app.queue import WAKE_CHANNEL, messages_key, queue_key
-
-if TYPE_CHECKING:
-    from jobs.process.broker import BellBroker
+from jobs.process.wakeup_listener import WakeListener
 
 _log = structlog.get_logger(__name__)
 
-# Dramatiq's threads look at their own stop flag this often.
+# Dramatiq's threads check their stop flag this often.
 _LONGEST_WAIT_SECONDS = 0.5
 # How often Dramatiq's own fetch runs: a process silent for 60 s has its messages given to others.
 _UNBIDDEN_SECONDS = 20.0
@@ -51,10 +43,17 @@ return redis.call("hmget", KEYS[3], unpack(ids))
 class BellConsumer(_RedisConsumer):
     """The messages of one queue for one worker process."""
 
-    def __init__(self, broker: "BellBroker", queue_name: str, prefetch: int, timeout: int) -> None:
+    def __init__(
+        self,
+        listener: WakeListener,
+        broker: RedisBroker,
+        queue_name: str,
+        prefetch: int,
+        timeout: int,
+    ) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
-        self._listener = broker.listener
-        self._wake = broker.listener.event(queue_name)
+        self._listener = listener
+        self._wake = listener.event(queue_name)
         self._queue_key = queue_key(queue_name)
         self._messages_key = messages_key(queue_name)
         self._taken_key = f"{broker.namespace}:__acks__.{broker.broker_id}.{queue_name}"

@@ -1,7 +1,6 @@
-"""What one worker process holds: database, bell, flusher, bulkhead, jobs, log keeper, mailer.
+"""What the threads of one worker process share.
 
-And its counters, and what says which master key it seals under. Made after the fork and before the
-first message (`jobs/process/middleware.py`, Lifetime).
+Opened after the fork and before the first message (`Lifetime` in `middleware.py`).
 """
 
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from app.lib.outbound.client import Outbound
 from app.lib.outbound.watchdog import Watchdog
 from app.queue import Bell
 from app.settings import Settings
-from jobs.delivery.bulkhead import Bulkhead
-from jobs.delivery.flusher import Flusher
-from jobs.durable.active_leases import ActiveLeases
+from jobs.process.active_leases import ActiveLeases
+from jobs.process.bulkhead import Bulkhead
+from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
 

@@ -1,8 +1,8 @@
-"""Stopping a worker: once told, it finishes what it does, whoever was told and however often.
+"""Graceful shutdown: a worker finishes its work however many stop signals it gets.
 
-A PaaS and systemd send SIGTERM to every process of a group, and Dramatiq's master passes the one it
-got on to its workers. So a worker hears it twice, and to Dramatiq the second means "kill": work in
-progress would be cut off. Here only the first counts; who wants to kill has SIGKILL.
+A PaaS and systemd send SIGTERM to the whole process group, and Dramatiq's master passes its own on,
+so a worker gets two. To Dramatiq the second means "kill". Here only the first counts; SIGKILL still
+kills.
 """
 
 import signal
@@ -22,7 +22,7 @@ class _Stop:
 
 
 def shutting_down() -> bool:
-    """Say whether this process was told to stop: an actor that loops looks between two steps."""
+    """Say whether this process was told to stop; actors that loop check it between two steps."""
     return _Stop.begun
 
 

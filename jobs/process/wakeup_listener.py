@@ -1,11 +1,8 @@
-"""How a worker hears the bell: one subscription a process, one event a queue.
+"""Wake-ups of a worker: one pub/sub subscription a process sets one event a queue.
 
-Polling costs either latency or commands: Dramatiq's own consumer notices a message after 0.4 s, or
-asks a hundred times a second. Here the threads that fetch wait for an event, and one thread that
-listens to `app.queue.WAKE_CHANNEL` sets it.
-
-Nothing depends on hearing every ring. After each (re)connection all queues are woken, since what
-was said meanwhile is lost; and while nobody listens `heard` is false and consumers poll.
+Dramatiq's polling notices a message after 0.4 s or costs a hundred commands a second. Lost messages
+do no harm: after each (re)connection all queues are woken, and while the subscription is down
+`heard` is false and consumers poll.
 """
 
 import time
@@ -89,7 +86,7 @@ class WakeListener:
             self._wake([data.decode("utf-8", "replace")])
 
     def _deaf(self) -> None:
-        """Have everybody look once more and poll from now on."""
+        """Wake all consumers once; they poll from now on."""
         self.heard = False
         self._wake(self._events)
 

@@ -12,8 +12,8 @@ from app.database import Database
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings
-from jobs.delivery import flusher as flusher_module
-from jobs.delivery.flusher import Flusher
+from jobs.process import flusher as flusher_module
+from jobs.process.flusher import Flusher
 from tests.support.faults import until
 
 LONG = 600.0

@@ -221,7 +221,7 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
         runtime.active_leases.release()
         assert status(before) == "queued"
     assert status(ended) == "running"
-    monkeypatch.setattr("jobs.durable.active_leases.shutting_down", lambda: True)
+    monkeypatch.setattr("jobs.process.active_leases.shutting_down", lambda: True)
     behind = claimed()
     with runtime.active_leases.tracking(behind):
         assert status(behind) == "queued"

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from jobs.delivery.bulkhead import Bulkhead, Permit
+from jobs.process.bulkhead import Bulkhead, Permit
 
 
 def has_answered(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.delivery.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
+from jobs.process.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
 
 THREADS = 64
 OF_A_KIND = THREADS - KEPT_FOR_JOBS - THREADS // 4

@@ -1,9 +1,8 @@
-"""Writes the outcomes of a whole worker process, many in one transaction.
+"""The flusher: one thread a process that writes delivery outcomes in batches.
 
-A sender hands its outcome over and goes on to the next delivery; this thread writes what has
-gathered in a short window, also while a POST hangs, and at once when somebody waits for it. So are
-rows given back that were claimed and not sent. While the database is away all of it waits here: the
-rows stay leased, and what is written after the lease was taken over changes nothing.
+Senders hand outcomes over and go on. A batch is written after a short window, or at once when a
+sender waits. Claimed rows that were not sent are handed back the same way. While the database is
+away batches wait; the leases fence what is written too late.
 """
 
 import threading

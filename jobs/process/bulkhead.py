@@ -1,9 +1,8 @@
-"""The bulkhead: how many turns a worker process may have under way, and whose.
+"""The bulkhead: limits how many delivery turns a worker process runs at once, by tenant and kind.
 
-A turn holds a thread, for 15 seconds where a POST hangs, and nobody can take it back. Of T threads
-two are for jobs and ticks. Turns at quick lanes and all others are two kinds, and each leaves a
-quarter of the threads to the other. A tenant that holds more permits of a kind than are free takes
-no further one (a dynamic threshold; Choudhury and Hahne, 1998): so others always find some.
+Two threads are kept for jobs and ticks. Turns at quick lanes and slow ones are two kinds; each
+leaves a quarter of the threads to the other. A tenant that holds more permits of a kind than are
+free gets no further one (dynamic threshold; Choudhury and Hahne, 1998).
 """
 
 import threading
@@ -16,7 +15,7 @@ KEPT_FOR_JOBS = 2
 # How many a tenant may hold for each that is free; turns at quick lanes are soon over. Of 46, which
 # 64 threads have of a kind, one tenant takes 24 (32 for quick lanes) and two come to share 32.
 _HELD_FOR_ONE_FREE = {True: 2, False: 1}
-# For so long a slow lane that found no room is taken for slow without a look at the database.
+# For so long a slow lane that found no room is taken for slow without a query.
 _KNOWN_SLOW_SECONDS = 10.0
 _MOST_KNOWN = 10_000
 
