@@ -1,33 +1,20 @@
-"""The counters of the whole stack: what all its processes have counted, added up in PostgreSQL.
+"""The counters of the whole stack, added up in PostgreSQL.
 
-Each process counts in memory (`app/lib/metric_registry.py`), and every five seconds adds what is
-new to the table `counters`, in one statement; a process that has nothing new writes nothing. So a
-scrape of any web process shows the same figures, of every process on every host, each counted once.
-A process that is killed takes at most its last five seconds with it: what it had added stays, and
-no figure ever goes back, whoever answers the scrape.
-
-Why here and not in Redis, beside the signs of life: Redis may be emptied at any moment, and then
-every figure would begin anew or, kept by process, vanish with the dead. Nor are figures kept for
-each process and summed: somebody would have to decide when a silent one is dead. The price is one
-statement a process and five seconds, and only while something happens.
-
-The writer is a thread of its own. The one that writes outcomes writes anyway, but no outcome should
-ever wait for a figure. Nothing here is the ledger: where the connection breaks between a COMMIT and
-its answer, these few seconds are added twice. What must be exact is in the books of each webhook.
+Each process counts in memory (`app/lib/metric_registry.py`) and adds what is new to the table
+`counters` every five seconds, in one statement, from a thread of its own. So a scrape of any web
+process shows every process's figures, and none goes back when a process dies.
 """
 
 import threading
 from multiprocessing.util import Finalize
 
-import structlog
 from sqlalchemy.orm import Session
 
 from app.database import Database, cursor
 from app.lib import canonical_json
 from app.lib.metric_registry import Figure, Tally
+from app.lib.repeater import Repeater
 from app.models import NO_TENANT
-
-_log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 5.0
 _LAST_WRITE_SECONDS = 1.0
@@ -64,23 +51,29 @@ class CounterWriter:
         self._tally = tally
         self._written: dict[Figure, float] = {}
         self._writing = threading.Lock()
-        self._stopping = threading.Event()
-        self._failing = False
-        self._thread: threading.Thread | None = None
+        self._thread = Repeater(
+            "counters", self._write, EVERY_SECONDS, failed="counters_not_written", at_end=True
+        )
         self._at_exit: Finalize | None = None
 
     def begin(self) -> None:
-        """Write every five seconds from now on; calling it again costs next to nothing.
-
-        For a process that forks afterwards takes no thread along, the web says so each time.
-        """
-        if self._thread is None or not self._thread.is_alive():
-            with self._writing:
-                if self._thread is None or not self._thread.is_alive():
-                    self._start()
+        """Write every five seconds from now on; called again after a fork."""
+        if self._thread.begin():
+            # A web server that is told to stop tells the application nothing, and its processes are
+            # those of multiprocessing, which do not run what was registered with atexit.
+            self._at_exit = Finalize(None, self.close, exitpriority=1)
 
     def write(self) -> None:
         """Add what was counted since the last time; what cannot be written waits for the next."""
+        self._thread.work()
+
+    def close(self) -> None:
+        """Write what is left, for at most a second, and end."""
+        self._thread.close(_LAST_WRITE_SECONDS)
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+
+    def _write(self) -> None:
         with self._writing:
             now = self._tally.figures()
             growth = {
@@ -88,40 +81,10 @@ class CounterWriter:
                 for figure, value in now.items()
                 if value != self._written.get(figure, 0)
             }
-            if growth and self._add(growth):
+            if growth:
+                with self._database.transaction(NO_TENANT) as session:
+                    add(session, growth)
                 self._written = now
-
-    def close(self) -> None:
-        """Write what is left, for at most a second, and end."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_LAST_WRITE_SECONDS)
-        if self._at_exit is not None:
-            self._at_exit.cancel()
-
-    def _start(self) -> None:
-        # A web server that is told to stop tells the application nothing, and its processes are
-        # those of multiprocessing, which do not run what was registered with atexit.
-        self._at_exit = Finalize(None, self.close, exitpriority=1)
-        self._thread = threading.Thread(target=self._run, name="counters", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(EVERY_SECONDS):
-            self.write()
-        self.write()
-
-    def _add(self, growth: dict[Figure, float]) -> bool:
-        try:
-            with self._database.transaction(NO_TENANT) as session:
-                add(session, growth)
-        except Exception as error:  # noqa: BLE001  # no figure is worth a request or this thread
-            if not self._failing:
-                _log.warning("counters_not_written", error=type(error).__name__)
-            self._failing = True
-            return False
-        self._failing = False
-        return True
 
 
 def _text(labels: tuple[str, ...]) -> str:

@@ -1,8 +1,7 @@
-"""Rings lanes from a thread of its own, so that no request waits for Redis.
+"""Batches wake-ups: a thread rings lanes, so that no request waits for Redis.
 
-What is asked for while a ring is under way gathers and goes out with the next one, each lane once:
-a thousand findings a second for one webhook cost some hundred rings. What is lost when the process
-dies is found by the sweep.
+Lanes that are asked for while a ring is under way go out with the next one, each once. What is lost
+when the process dies is rung by the sweep.
 """
 
 import threading

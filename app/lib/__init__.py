@@ -2,5 +2,5 @@
 
 `gateway/`, `forwarded`, `rates` and `shares` serve requests; `ijson`, `canonical_json` and
 `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send, with
-a `breaker`; `metric_registry` counts.
+a `breaker`; `metric_registry` counts; a `repeater` works in the background.
 """

@@ -1,13 +1,9 @@
-"""What every worker does around its messages.
-
-A log line that says what failed, a count, a sign of life, and what the process needs opened and
-closed.
-"""
+"""Dramatiq middleware of every worker: error log, message counts, heartbeat, start and stop."""
 
 import logging
-import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import redis
 import structlog
@@ -17,6 +13,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from app import heartbeats, metrics
 from app.errors import Unavailable
 from app.lib.metric_registry import Tally
+from app.lib.repeater import Repeater
 
 _log = structlog.get_logger(__name__)
 
@@ -87,34 +84,24 @@ class MessageCount(Middleware):
 
 
 class SignOfLife(Middleware):
-    """Tells `/readyz` that this process works, from a thread of its own."""
+    """The heartbeat that tells `/readyz` that this process works."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
-        self._stopping = threading.Event()
+        self._thread: Repeater | None = None
 
     def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
-        """Begin to give signs of life, with the number of threads beside them."""
-        self._stopping.clear()
-        threading.Thread(
-            target=self._run, args=(worker.worker_threads,), name="sign-of-life", daemon=True
-        ).start()
+        """Begin the heartbeat, which carries the number of threads."""
+        beat = partial(heartbeats.beat, self._client, "worker", threads=worker.worker_threads)
+        self._thread = Repeater(
+            "sign-of-life", beat, heartbeats.EVERY_SECONDS, failed="sign_of_life_lost"
+        )
+        self._thread.begin()
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """A process that takes no more work gives no more signs of life."""
-        self._stopping.set()
-
-    def _run(self, threads: int) -> None:
-        away = False
-        while not self._stopping.is_set():
-            try:
-                heartbeats.beat(self._client, "worker", threads=threads)
-                away = False
-            except redis.RedisError as error:
-                if not away:
-                    _log.warning("sign_of_life_lost", error=type(error).__name__)
-                away = True
-            self._stopping.wait(heartbeats.EVERY_SECONDS)
+        """End the heartbeat: the process takes no more work."""
+        if self._thread is not None:
+            self._thread.close(0)
 
 
 class Lifetime(Middleware):

@@ -1,0 +1,74 @@
+"""A daemon thread that repeats some work until it is closed.
+
+A fork takes no thread along, so `begin` is called again in the child, which costs next to nothing
+where the thread runs.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+
+class Repeater:
+    """Repeats `work` each `every` seconds, or after `again` seconds when it raised."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], object],
+        every: float,
+        *,
+        failed: str,
+        again: float | None = None,
+        at_end: bool = False,
+    ) -> None:
+        """`failed` is the event logged when work begins to raise; `at_end` works once more."""
+        self._name = name
+        self._work = work
+        self._every = every
+        self._again = every if again is None else again
+        self._failed = failed
+        self._at_end = at_end
+        self._beginning = threading.Lock()
+        self._stopping = threading.Event()
+        self._failing = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> bool:
+        """Start the thread unless it runs; return whether this call started it."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        with self._beginning:
+            if self._thread is not None and self._thread.is_alive():
+                return False
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+            return True
+
+    def close(self, timeout: float) -> None:
+        """End, waiting at most `timeout` seconds for the work under way."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def work(self) -> bool:
+        """Work once; return whether it succeeded. The first of several errors is logged."""
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001  # the thread must outlive whatever fails
+            if not self._failing:
+                _log.warning(self._failed, error=type(error).__name__)
+            self._failing = True
+            return False
+        self._failing = False
+        return True
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            pause = self._every if self.work() else self._again
+        if self._at_end:
+            self.work()
