@@ -1,6 +1,6 @@
 """What can go wrong, said in the product's words.
 
-Core raises these; `app/api/http/responses/problems.py` alone maps them to HTTP, and the slug names
+Core raises these; `app/api/http/problems.py` alone maps them to HTTP, and the slug names
 the page that explains each. A `detail` is for the caller: what was wrong and what to do, never a
 secret, never the words of a driver.
 """

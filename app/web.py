@@ -9,10 +9,9 @@ from typing import Any
 from flask import Flask
 
 from app import logs
-from app.api.http import documentation, request_hooks
+from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import rate_limit
-from app.api.http.access.bulkhead import Room
-from app.api.http.responses import problems
+from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.api.http.routing import SegmentConverter
 from app.api.http.services import EXTENSION, Services

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.api.http.access.rate_limit import network
+from app.api.http.requests.client_address import network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from app import errors
 from app.api.http.access.auth import public
-from app.api.http.responses.problems import KINDS
+from app.api.http.problem_kinds import KINDS
 from app.api.http.services import EXTENSION, services
 from app.database import cursor
 from app.settings import Settings

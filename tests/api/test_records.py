@@ -10,7 +10,7 @@ import pytest
 from flask import Flask
 
 from app import ids, metrics
-from app.api.http.access import bulkhead
+from app.api.http import bulkhead
 from app.api.http.requests import large_bodies
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role

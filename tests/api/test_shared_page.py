@@ -13,7 +13,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.api.http.access import bulkhead
+from app.api.http import bulkhead
 from app.api.http.services import EXTENSION
 from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.text_sanitizer import visible

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from app.api.http.access import bulkhead
-from app.api.http.access.bulkhead import Room
+from app.api.http import bulkhead
+from app.api.http.bulkhead import Room
 from app.errors import Busy
 from tests.support.faults import until
 

@@ -1,5 +1,6 @@
-"""What all routes share: hooks, access, parsing, responses, documentation.
+"""HTTP machinery that all routes share.
 
-A request passes `routing`, `request_hooks`, `access/`, `requests/`, then a route with its
-`services` and `transactions`, and `responses/`; `documentation` writes the OpenAPI document.
+A request passes `routing`, `request_hooks`, `access/` and `requests/` to its route, which uses
+`services`, `bulkhead`, `transactions`, `idempotency`, `feeds`, `paging` and `responses/`. Errors
+become `problems` of `problem_kinds`. `documentation` writes the OpenAPI document.
 """

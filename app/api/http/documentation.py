@@ -121,7 +121,7 @@ class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def _register_error_handlers(self) -> None:
-        """Leave errors to app/api/http/responses/problems.py."""
+        """Leave errors to app/api/http/problems.py."""
 
     def _register_responses(self) -> None:
         """Offer one response a status, by the name of its HTTPStatus."""

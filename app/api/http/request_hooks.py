@@ -9,7 +9,7 @@ from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestUR
 
 from app import ids, metrics
 from app.api.http.access import rate_limit
-from app.api.http.requests import large_bodies
+from app.api.http.requests import client_address, large_bodies
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
 from app.settings import Settings
@@ -78,7 +78,7 @@ def _record(response: Response) -> None:
         route=route,
         status=response.status_code,
         problem=g.get("problem"),
-        address=rate_limit.address(),
+        address=client_address.address(),
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flask import current_app
 
-from app.api.http.access.bulkhead import Room
+from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.core.keys import Keyring
 from app.core.master_keys.key_heartbeat import Announcer

@@ -4,8 +4,8 @@ from contextlib import AbstractContextManager
 
 from sqlalchemy.orm import Session
 
+from app.api.http import idempotency
 from app.api.http.access.auth import caller, confirmed_caller
-from app.api.http.requests import idempotency
 from app.api.http.services import services
 from app.database import RawTransaction
 

@@ -13,9 +13,8 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, render_template, request
 
-from app.api.http.access import rate_limit
 from app.api.http.access.auth import public
-from app.api.http.requests import fields, large_bodies
+from app.api.http.requests import client_address, fields, large_bodies
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.request_ids import request_id
 from app.api.http.responses.json_responses import answer
@@ -142,7 +141,7 @@ def _inside(record: Record) -> ShownBundle | None:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return public_access.open_link(session, link, rate_limit.network(), request_id())
+        return public_access.open_link(session, link, client_address.network(), request_id())
 
 
 def _dead() -> Response:

@@ -16,8 +16,8 @@ from flask import Blueprint, Flask, Response, abort, current_app, redirect, send
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
+from app.api.http.problem_kinds import KINDS
 from app.api.http.responses.conditional import conditional
-from app.api.http.responses.problems import KINDS
 from app.evidence import pack
 
 DOCUMENT = "record-service-openapi"

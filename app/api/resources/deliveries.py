@@ -10,11 +10,11 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.http.access.auth import caller, requires
+from app.api.http.idempotency import once
+from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
-from app.api.http.requests.idempotency import once
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
-from app.api.http.responses.paging import PageArgs, page
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.jobs import JobSchema

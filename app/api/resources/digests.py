@@ -6,9 +6,9 @@ from typing import Any
 from flask import Response
 
 from app.api.http.access.auth import caller, requires
+from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.paging import PageArgs, page
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.digests import history

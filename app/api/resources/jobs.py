@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
+from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
-from app.api.http.responses.paging import PageArgs, page
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.jobs import control as job_control

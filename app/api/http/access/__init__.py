@@ -1,1 +1,1 @@
-"""Who may call, how often and how much at once: `auth`, `rate_limit`, `bulkhead`."""
+"""Access control: `auth` checks API keys and roles, `rate_limit` counts requests."""

@@ -15,7 +15,7 @@ import structlog
 from flask import g, request
 
 from app.api.http.access import rate_limit
-from app.api.http.requests import parsing
+from app.api.http.requests import client_address, parsing
 from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
@@ -184,7 +184,9 @@ def _log_refusal() -> None:
     What an address sends beyond its limit has a line in the access log alone (429).
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _log.warning("key_refused", request_id=request_id(), address=rate_limit.address(), route=route)
+    _log.warning(
+        "key_refused", request_id=request_id(), address=client_address.address(), route=route
+    )
 
 
 def _presented_key() -> str:

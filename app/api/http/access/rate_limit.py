@@ -5,15 +5,13 @@ deployment's limit is this one times its processes. A key is counted by its id a
 of its tenant, a caller without one by its address (IPv6 by /64, since one host owns that many).
 """
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Self, cast
 
 from flask import Response, current_app, g, request
 
-from app.api.http.services import services
+from app.api.http.requests import client_address
 from app.core.callers import Caller
-from app.lib import forwarded
 from app.lib.gateway.gateway import AGAIN
 from app.lib.rates import Counter, Rate, Spent
 from app.settings import Settings
@@ -64,7 +62,7 @@ def count_key(caller: Caller) -> None:
 
 def count_address() -> None:
     """Count a request that needs no key; raises `RateLimited`."""
-    _spend(_limits().addresses.hit(network().encode(), _times()))
+    _spend(_limits().addresses.hit(client_address.network().encode(), _times()))
 
 
 def count_refusal() -> None:
@@ -72,22 +70,7 @@ def count_refusal() -> None:
 
     A good key from the same address is never held back by it.
     """
-    _spend(_limits().refusals.hit(network().encode()))
-
-
-def address() -> str:
-    """Return the address that the request comes from, past the proxies that are trusted."""
-    settings = services().settings
-    name = settings.proxy_header
-    sent = request.headers.get(name, "")
-    peer = request.remote_addr or ""
-    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
-
-
-def network() -> str:
-    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 /64."""
-    text = address()
-    return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text
+    _spend(_limits().refusals.hit(client_address.network().encode()))
 
 
 def add_headers(response: Response) -> Response:

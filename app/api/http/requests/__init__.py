@@ -1,4 +1,4 @@
-"""Reading requests: `request_ids`, `parsing`, `fields`, `feeds`, `preferences`.
+"""Reading requests: `request_ids`, `client_address`, `parsing`, `fields`, `preferences`.
 
-`large_bodies` bounds the work on large bodies; `idempotency` answers a repeated POST once.
+`large_bodies` bounds the work on large bodies.
 """

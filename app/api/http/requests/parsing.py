@@ -17,8 +17,7 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http.access import rate_limit
-from app.api.http.requests import large_bodies
+from app.api.http.requests import client_address, large_bodies
 from app.errors import FieldError, Invalid, ServiceError
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
@@ -180,7 +179,7 @@ def body() -> bytes:
     if isinstance(request.environ["wsgi.input"], Pending):
         if (request.content_length or 0) > limit:
             raise RequestEntityTooLarge
-        raise BodyWanted(limit, g.caller.tenant_id if "caller" in g else rate_limit.network())
+        raise BodyWanted(limit, g.caller.tenant_id if "caller" in g else client_address.network())
     try:
         raw = request.get_data(cache=True)
     except ClientDisconnected as error:

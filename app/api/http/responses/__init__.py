@@ -1,6 +1,5 @@
-"""Writing responses.
+"""Writing responses: `json_responses`, `conditional`, `prometheus`.
 
-`json_responses` and `paging` write JSON, `problems` the errors (RFC 9457), `prometheus` metrics.
-`long_poll` waits for a job; `conditional` answers ETags and ranges; `renderings` keeps what was
-rendered; `truncated_stream` ends a stream that failed midway.
+`long_poll` waits for a job; `conditional` handles ETags and ranges; `renderings` caches exports;
+`truncated_stream` ends a stream that fails midway.
 """

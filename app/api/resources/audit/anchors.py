@@ -7,9 +7,9 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.access.auth import caller, requires
+from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.paging import PageArgs, page
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.log.log_schemas import Hash, LogProofSchema

@@ -6,11 +6,11 @@ from typing import Any
 from flask import Response
 
 from app.api.http.access.auth import caller, requires
+from app.api.http.feeds import filters
+from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields, parsing
-from app.api.http.requests.feeds import filters
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
-from app.api.http.responses.paging import PageArgs, page
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access import auth, rate_limit
-from app.api.http.requests import fields, parsing
+from app.api.http.requests import client_address, fields, parsing
 from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
@@ -136,7 +136,7 @@ def _link_to(record_id: UUID | None) -> Link | None:
 
 def _open(link: Link) -> UUID | None:
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = public_access.open_link(session, link, rate_limit.network(), request_id())
+        ends_at = public_access.open_link(session, link, client_address.network(), request_id())
     return None if ends_at is None else link.tenant_id
 
 

@@ -8,12 +8,12 @@ from marshmallow import ValidationError
 
 from app import ids
 from app.api.http.access.auth import caller, requires
+from app.api.http.feeds import FeedArgs, filters
+from app.api.http.idempotency import once
+from app.api.http.paging import page
 from app.api.http.requests import fields
-from app.api.http.requests.feeds import FeedArgs, filters
-from app.api.http.requests.idempotency import once
 from app.api.http.requests.parsing import Blueprint, takes_a_record
 from app.api.http.responses.json_responses import answer
-from app.api.http.responses.paging import page
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
 from app.api.resources.records.record_schemas import NewRecordSchema, RecordPageSchema, RecordSchema

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.api.http.paging import PageArgs
 from app.api.http.requests import fields
-from app.api.http.responses.paging import PageArgs
 
 
 class FeedArgs(PageArgs):

@@ -1,0 +1,196 @@
+"""The one place where errors become HTTP: problem details (RFC 9457), and a page for each kind."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from flask import Flask, Response, g
+from werkzeug.exceptions import HTTPException
+
+from app import errors, metrics
+from app.api.http.access.rate_limit import RateLimited
+from app.api.http.problem_kinds import KINDS
+from app.api.http.requests import large_bodies
+from app.api.http.requests.parsing import UnsupportedCoding
+from app.api.http.requests.request_ids import request_id
+from app.api.http.responses.json_responses import encode
+from app.api.http.services import services
+from app.core.verification import alerts
+from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.shares import NoShare
+
+MEDIA_TYPE = "application/problem+json"
+
+_log = structlog.get_logger(__name__)
+
+
+_HTTP_SLUGS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    412: "precondition-failed",
+    413: "body-too-large",
+    414: "uri-too-long",
+    415: "unsupported-media-type",
+    416: "range-not-satisfiable",
+    429: "rate-limited",
+    431: "headers-too-large",
+}
+
+_INTERNAL = "The service failed while it answered this request."
+
+
+def problem(
+    slug: str,
+    detail: str,
+    *,
+    members: Mapping[str, Any] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """Write one problem (RFC 9457 section 3) as the answer; `members` are added to it."""
+    kind = KINDS[slug]
+    body = {
+        "type": f"{services().settings.base_url}/problems/{slug}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "request_id": request_id(),
+        **members,
+    }
+    g.problem = slug
+    return Response(encode(body), kind.status, dict(headers), content_type=MEDIA_TYPE)
+
+
+def register(app: Flask) -> None:
+    """Answer every error of this application as a problem."""
+    app.register_error_handler(errors.ServiceError, _service_error)
+    app.register_error_handler(errors.Invalid, _invalid)
+    app.register_error_handler(errors.Unauthenticated, _unauthenticated)
+    app.register_error_handler(UnsupportedCoding, _unsupported_coding)
+    app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
+    app.register_error_handler(errors.LogPending, _log_pending)
+    app.register_error_handler(errors.LogDamaged, _log_damaged)
+    app.register_error_handler(errors.Gone, _gone)
+    app.register_error_handler(errors.BundleExpired, _bundle_expired)
+    app.register_error_handler(errors.PackFailed, _pack_failed)
+    app.register_error_handler(errors.PackUnreadable, _pack_unreadable)
+    app.register_error_handler(RateLimited, _rate_limited)
+    app.register_error_handler(errors.Busy, _busy)
+    app.register_error_handler(NoShare, _no_memory_for_body)
+    app.register_error_handler(BodyTooSlow, _body_too_slow)
+    app.register_error_handler(BodyCutShort, _body_cut_short)
+    app.register_error_handler(errors.Unavailable, _unavailable)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def _service_error(error: errors.ServiceError) -> Response:
+    return problem(error.slug, error.detail)
+
+
+def _invalid(error: errors.Invalid) -> Response:
+    fields = [{"pointer": field.pointer, "detail": field.detail} for field in error.fields]
+    return problem(error.slug, error.detail, members={"errors": fields} if fields else {})
+
+
+def _unauthenticated(error: errors.Unauthenticated) -> Response:
+    return problem(error.slug, error.detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _unsupported_coding(error: UnsupportedCoding) -> Response:
+    return problem(error.slug, error.detail, headers={"Accept-Encoding": "identity"})
+
+
+def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
+    # What a caller says they kept may be invented: no figure that is worth an alarm.
+    if not isinstance(error, errors.KeptHeadContradicted):
+        services().tally.add(metrics.CHAINS_BROKEN)
+    return problem(error.slug, error.detail, members=error.report)
+
+
+def _log_pending(error: errors.LogPending) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": "1"})
+
+
+def _log_damaged(error: errors.LogDamaged) -> Response:
+    here = services()
+    here.tally.add(metrics.LOG_DAMAGED)
+    # Anybody may ask for what is damaged, as often as they like: it is written down now and then.
+    if here.damage.admits():
+        here.damage.failed()
+        alerts.halted(here.database, error)
+    return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
+
+
+def _gone(error: errors.Gone) -> Response:
+    return problem(error.slug, error.detail, members={"first_available": error.first_available})
+
+
+def _bundle_expired(error: errors.BundleExpired) -> Response:
+    return problem(
+        error.slug,
+        error.detail,
+        members={"sha256": error.sha256.hex(), "log_index": error.log_index},
+    )
+
+
+def _pack_failed(error: errors.PackFailed) -> Response:
+    members = {"job_id": error.job_id}
+    return problem(error.slug, error.detail, members=members, headers={"Retry-After": "60"})
+
+
+def _pack_unreadable(error: errors.PackUnreadable) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": str(error.retry_after)})
+
+
+def _rate_limited(error: RateLimited) -> Response:
+    spent = error.spent
+    return problem(
+        "rate-limited",
+        f"More than {spent.rate.limit} requests {spent.scope} in {spent.rate.seconds} seconds; "
+        f"come back in {spent.resets_in} seconds.",
+        headers={"Retry-After": str(spent.resets_in), **spent.headers()},
+    )
+
+
+def _busy(error: errors.Busy) -> Response:
+    return problem(error.slug, error.detail, headers={"Retry-After": "5"})
+
+
+def _no_memory_for_body(_: NoShare) -> Response:
+    full = "Too many large bodies are being sent; try again in a moment."
+    return _busy(large_bodies.refused("body_memory", full))
+
+
+def _body_too_slow(_: BodyTooSlow) -> Response:
+    services().tally.add(metrics.WEB_REFUSED, "slow_body")
+    return problem("request-timeout", "The body did not arrive in time; send it again.")
+
+
+def _body_cut_short(_: BodyCutShort) -> Response:
+    return problem("bad-request", "The body ended too early, or its chunks cannot be read.")
+
+
+def _unavailable(error: errors.Unavailable) -> Response:
+    _log.warning("database_away", request_id=request_id(), reason=_first_line(error.__cause__))
+    return problem(error.slug, error.detail, headers={"Retry-After": "2"})
+
+
+def _http(error: HTTPException) -> Response:
+    """Answer werkzeug's own refusals, with what they add to the headers (Allow, for one)."""
+    if error.code is not None and 300 <= error.code < 400:
+        return error.get_response()  # type: ignore[return-value]  # a redirect is no problem
+    slug = _HTTP_SLUGS.get(error.code or 500, "internal-error")
+    headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
+    return problem(slug, f"{KINDS[slug].title}. {KINDS[slug].advice}", headers=headers)
+
+
+def _unexpected(error: Exception) -> Response:
+    _log.error("unexpected_error", request_id=request_id(), exc_info=error)
+    return problem("internal-error", _INTERNAL)
+
+
+def _first_line(cause: BaseException | None) -> str:
+    """Return why the driver failed, in its own words, for the log alone."""
+    return str(getattr(cause, "orig", cause)).partition("\n")[0]

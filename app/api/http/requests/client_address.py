@@ -1,0 +1,23 @@
+"""The client's address: the peer's, or the one that a trusted proxy forwards."""
+
+import ipaddress
+
+from flask import request
+
+from app.api.http.services import services
+from app.lib import forwarded
+
+
+def address() -> str:
+    """Return the address that the request comes from, past the proxies that are trusted."""
+    settings = services().settings
+    name = settings.proxy_header
+    sent = request.headers.get(name, "")
+    peer = request.remote_addr or ""
+    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+
+
+def network() -> str:
+    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 /64."""
+    text = address()
+    return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text
