@@ -1,23 +1,19 @@
-"""The audit chain: each entry names the hash of the one before, so none can be changed alone.
+"""The audit chain: each entry holds the hash of the entry before it (a hash chain).
 
-An entry's body is the canonical JSON of its nine members; its hash is the SHA-256 of those bytes;
-`prev_hash` in the next body repeats it. `verify` recomputes all of that in constant memory, and
-believes only the body, which must be exactly the canonical form of an entry.
-
-A chain that was cut at its end, or written anew as a whole, still agrees with itself. So `verify`
-also takes heads that somebody kept (`known`), and the head where the chain must end (`end`).
+An entry's body is the canonical JSON of its nine members; its hash is the SHA-256 of those bytes.
+`verify` recomputes both in constant memory. A truncated or rewritten chain agrees with itself, so
+`verify` also takes heads that were kept (`known`) and the head where the chain ends (`end`).
 """
 
 import heapq
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from app.ledger import plain_entry
 from app.lib import canonical_json
-from app.lib.canonical_json import MAX_DEPTH
 
 GENESIS = "0" * 64
 """The `prev_hash` of entry 1; like every hash within an entry it is hex in lower case."""
@@ -200,14 +196,14 @@ class _Walk:
     def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
         self._check_place(self.seq)
         self._check_heads(self.seq, self.hash)
-        # A million times a second if it could be: no call and no attribute that is not needed.
+        # The innermost loop of a verification: no call and no attribute that is not needed.
         tenant_json, last, link = self._tenant_json, self._last, self.hash.encode()
         expected = self.seq + 1
         for seq, body, stored in entries:
             digest = sha256(body).digest()
             if seq != expected or seq > last or digest != stored:
                 raise self._broken(seq, digest, stored)
-            if not _is_plain_entry(body, seq, link, tenant_json):
+            if not plain_entry.matches(body, seq, link, tenant_json):
                 self._examine(seq, body)
             if seq >= self._next_seq:
                 self._check_heads(seq, digest.hex())
@@ -267,79 +263,3 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
     if not isinstance(entry, dict) or entry.keys() != MEMBERS:
         raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
     return entry
-
-
-# Reading each body in full would take four times as long as all the rest. So a body is first held
-# against the one form that nearly all have. All but the details admits canonical bytes only, that
-# is strings of plain ASCII without escapes; the details are judged by themselves, as a whole
-# document. A body composed of such parts is the canonical form of an entry: look-alikes in the
-# details cannot change that, for a wrong cut leaves details that are no document. Any other body
-# gets no verdict here: it is read in full.
-
-_STRING = rb'"[ !#-\[\]-~]*+"'
-_SCALAR = rb"(?:" + _STRING + rb"|null|true|false|0|-?[1-9][0-9]{0,14})"
-_LIST = rb"\[(?:%(s)b(?:,%(s)b)*+)?\]" % {b"s": _SCALAR}
-_NAME = rb'"([0-9_a-z]++)":'
-_FLAT = b"(?:%b|%b)" % (_SCALAR, _LIST)
-# Up to four members, each name a group: with these the order is seen at once.
-_FEW = rb"\{(?:%(n)b%(v)b(?:,%(n)b%(v)b(?:,%(n)b%(v)b(?:,%(n)b%(v)b)?)?)?)?\}" % {
-    b"n": _NAME,
-    b"v": _FLAT,
-}
-_MEMBERS = rb"\{(?:%(m)b(?:,%(m)b)*+)?\}"
-_INNER = _MEMBERS % {b"m": rb'"[0-9_a-z]++":' + _FLAT}
-_OUTER = _MEMBERS % {b"m": rb'"[0-9_a-z]++":(?:%b|%b)' % (_FLAT, _INNER)}
-# An object whose members are scalars, lists of them and objects of those; or, if the rest does not
-# fit behind one, whatever stands before the last link.
-_plain = re.compile(
-    rb'\{"action":%(s)b,"actor":\{"id":%(o)b(?:,"role":%(s)b)?,"type":%(s)b\},"at":%(s)b,'
-    rb'"details":(?:%(f)b|(%(m)b)|(\{.*\})),"prev_hash":"([0-9a-f]{64})","request_id":%(o)b,'
-    rb'"seq":([1-9][0-9]*+),"target":\{"id":%(o)b,"type":%(s)b\},"tenant_id":(%(s)b)\}'
-    % {b"s": _STRING, b"o": rb"(?:" + _STRING + rb"|null)", b"f": _FEW, b"m": _OUTER},
-    re.DOTALL,
-).fullmatch
-_names = re.compile(_NAME).findall
-_within = re.compile(_NAME + b"(%b)" % _INNER)
-
-
-def _is_plain_entry(body: bytes, seq: int, prev_hash: bytes, tenant_json: bytes) -> bool:
-    found = _plain(body)
-    if found is None:
-        return False
-    first, second, third, fourth, simple, other, link, number, tenant = found.groups()
-    if link != prev_hash or number != b"%d" % seq or tenant != tenant_json:
-        return False
-    # In this order: what an alternative noted before it failed may still be there.
-    if other is not None:
-        return _is_canonical_object(other)
-    if simple is not None:
-        return _has_sorted_names(simple)
-    return second is None or (
-        first < second
-        and (third is None or (second < third and (fourth is None or third < fourth)))
-    )
-
-
-def _has_sorted_names(simple: bytes) -> bool:
-    # No string in it holds a quote, so a quoted name before a colon is a name; and before a colon
-    # and a brace, that of an object within.
-    if b'":{' in simple:
-        within = [found[2] for found in _within.finditer(simple)]
-        return all(map(_in_order, within)) and _in_order(_within.sub(rb'"\1":0', simple))
-    return _in_order(simple)
-
-
-def _in_order(members: bytes) -> bool:
-    names = _names(members)
-    return names == sorted(set(names))
-
-
-def _is_canonical_object(raw: bytes) -> bool:
-    if raw.count(b"[") + raw.count(b"{") >= MAX_DEPTH:
-        # The whole body is one level deeper than its details.
-        return False
-    try:
-        value = canonical_json.parse(raw)
-    except (canonical_json.NotJSON, canonical_json.NotIJSON):
-        return False
-    return isinstance(value, dict) and canonical_json.dumps(value) == raw

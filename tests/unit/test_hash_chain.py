@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.ledger import hash_chain
+from app.ledger import hash_chain, plain_entry
 from app.ledger.hash_chain import (
     GENESIS,
     START,
@@ -502,7 +502,7 @@ def test_the_quick_comparison_never_passes_what_a_full_reading_refuses(
         stop = data.draw(st.integers(start, min(start + 8, len(body))))
         splice = data.draw(st.sampled_from([b"", b" ", b'"', b"}", b",", b"1", body[:start]]))
         body = body[:start] + splice + body[stop:]
-    quick = hash_chain._is_plain_entry(body, 1, GENESIS.encode(), canonical_json.dumps(TENANT))
+    quick = plain_entry.matches(body, 1, GENESIS.encode(), canonical_json.dumps(TENANT))
     good = is_good_by_a_full_reading(body)
     assert check([sealed(1, body)]).intact == good
     assert good or not quick
@@ -528,7 +528,7 @@ def test_the_quick_comparison_knows_every_usual_entry() -> None:
     tenant = canonical_json.dumps(TENANT)
     for seq, body, _ in ROWS:
         prev_hash = ROWS[seq - 2][2].hex() if seq > 1 else GENESIS
-        assert hash_chain._is_plain_entry(body, seq, prev_hash.encode(), tenant)
+        assert plain_entry.matches(body, seq, prev_hash.encode(), tenant)
 
 
 def test_details_of_any_depth_that_can_be_written_can_be_verified() -> None:
