@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine
 
 from app.api.http.services import EXTENSION
 from app.core import tenants
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.dev.stores.postgres import EmbeddedPostgres
 from app.settings import Settings
@@ -200,9 +200,9 @@ def app(settings: Settings, database: Database) -> Iterator[Flask]:
 
 
 @pytest.fixture
-def log(database: Database, settings: Settings) -> Keeper:
+def log(database: Database, settings: Settings) -> Sequencer:
     """Return the keeper of the log that all tests of this process share: others add to it, too."""
-    return Keeper(database, settings.master_keys, settings.log_origin, None)
+    return Sequencer(database, settings.master_keys, settings.log_origin, None)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from app.core.audit import chain_identity
 from app.core.log import generations, status
 from app.core.log.head import head_guard, head_store
 from app.core.log.recovery import adoption, rebuild, succession
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry, resealing
 from app.core.master_keys import status as master_key_status
 from app.core.verification import alerts, daily_state, unknown_chains
@@ -188,7 +188,7 @@ def _acknowledge_chain(arguments: argparse.Namespace) -> None:
 
 def _log_status(_: argparse.Namespace) -> None:
     with _service() as (settings, database):
-        for line in status.lines(_keeper(settings, database)):
+        for line in status.lines(_sequencer(settings, database)):
             print(line)
         with database.across_tenants() as session:
             if alerts.log_is_damaged(session):
@@ -209,7 +209,7 @@ def _log_rebuild(arguments: argparse.Namespace) -> int:
                 reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
                 if repair:
                     # Whether all is well again is for a verification to say.
-                    verification_jobs.look(session)
+                    verification_jobs.enqueue_daily(session)
             for line in reports[-1].lines(repair=repair):
                 print(line if number == numbers[0] else f"log {number}: {line}")
     return 0 if repair or all(each.is_identical for each in reports) else 1
@@ -218,19 +218,19 @@ def _log_rebuild(arguments: argparse.Namespace) -> int:
 def _log_adopt(arguments: argparse.Namespace) -> None:
     _require_yes(arguments, "this is the newest database of the log, and not a restored one")
     with _service() as (settings, database):
-        head = adoption.adopt(_keeper(settings, database))
+        head = adoption.adopt(_sequencer(settings, database))
     print(f"head: {head.size} leaves of {head.origin}")
 
 
 def _log_succeed(arguments: argparse.Namespace) -> None:
     with _service() as (settings, database):
-        keeper = _keeper(settings, database)
+        sequencer = _sequencer(settings, database)
         if not arguments.yes:
-            succession.refuse_if_mendable(keeper)
+            succession.refuse_if_mendable(sequencer)
         what = "the log is to end, and a new one with a new key to begin behind it"
         _require_yes(arguments, what)
-        new = succession.succeed(keeper, settings.master_keys, force=arguments.force)
-        for line in (f"the log is {new.generation.origin} now", *status.lines(keeper)):
+        new = succession.succeed(sequencer, settings.master_keys, force=arguments.force)
+        for line in (f"the log is {new.generation.origin} now", *status.lines(sequencer)):
             print(line)
         tell_untold(settings, database, new.untold)
 
@@ -240,9 +240,11 @@ def _require_yes(arguments: argparse.Namespace, what: str) -> None:
         raise Conflict(f"say --yes if {what}: it cannot be taken back")
 
 
-def _keeper(settings: Settings, database: Database) -> Keeper:
+def _sequencer(settings: Settings, database: Database) -> Sequencer:
     head = head_store.opened(settings.log_head_url)
-    return Keeper(database, settings.master_keys, settings.log_origin, head, gate.opened(settings))
+    return Sequencer(
+        database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+    )
 
 
 def _rotate_signing_key(_: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from app import ids, logs
 from app.core import tenant_control, tenants
 from app.core.callers import Role
 from app.core.records import storage
-from app.core.records.storage import Stored
+from app.core.records.storage import StorageUse
 from app.core.tenant_control import Act
 from app.core.verification import alerts
 from app.database import Database, database_now
@@ -72,7 +72,7 @@ class _Commands:
             for tenant in tenants.rows(session):
                 since = tenant.suspended_at
                 state = f"  suspended since {since:%Y-%m-%d %H:%M} UTC" if since else ""
-                has = stored.get(tenant.id, Stored(0, 0))
+                has = stored.get(tenant.id, StorageUse(0, 0))
                 counts = f"{has.records} records  {has.bytes / storage.MIB:.1f} MiB"
                 first = f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {counts}"
                 print(f"{first}  {tenant.name}{state}")

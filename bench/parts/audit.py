@@ -23,7 +23,7 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import leases, steps
 from app.core.log.head.head_store import FileHead
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.verification.checks import incremental
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
@@ -53,7 +53,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     with lab.migrated() as (settings, database):
         tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
         head = FileHead(lab.folder / "audit-head")
-        keeper = Keeper(database, settings.master_keys, "bench.test/log", head)
+        keeper = Sequencer(database, settings.master_keys, "bench.test/log", head)
         bodies = _grow(settings, database, keeper, tenant_id, scale.backlogs[-1])
         verifier = Verifier(database, settings.master_keys, head, Trust())
         yield from _verify(verifier, tenant_id, bodies)
@@ -65,7 +65,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 
 def _grow(
-    settings: Settings, database: Database, keeper: Keeper, tenant_id: UUID, count: int
+    settings: Settings, database: Database, keeper: Sequencer, tenant_id: UUID, count: int
 ) -> list[bytes]:
     """Make the chain long, anchor it now and then, and fill the log; return the last bodies."""
     rows: list[tuple[Any, ...]] = []
@@ -127,7 +127,7 @@ def _body(tenant_id: UUID, seq: int, before: bytes) -> bytes:
 
 def _anchor(settings: Settings, database: Database) -> None:
     with database.across_tenants() as session:
-        job = heads.look(session)
+        job = heads.enqueue_due(session)
     while job is not None:
         with database.across_tenants() as session:
             job = leases.claim(session, NO_TENANT, job.id)

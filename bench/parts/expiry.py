@@ -66,7 +66,7 @@ def _bare(settings: Settings, size: int) -> float:
 def _expire(database: Database, tenant_id: UUID, size: int) -> list[float]:
     """Run the job to its end; return the seconds of each step."""
     with database.transaction(tenant_id) as session:
-        job = expiry.look(session, tenant_id)
+        job = expiry.enqueue_due(session, tenant_id)
     if job is None:
         raise BenchError("nothing was due")
     seconds: list[float] = []

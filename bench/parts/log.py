@@ -15,7 +15,7 @@ from typing import Any
 from app import ids
 from app.core.log import integration, proofs, reading, tile_rows
 from app.core.log.head.head_store import FileHead
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.ledger import leaves, merkle
 from app.ledger.tiles import ENTRIES, WIDTH, Tile
@@ -37,7 +37,7 @@ Rows = tuple[list[Any], list[bytes], list[bytes]]
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Integrate until the tree is large, prove in it, then wait for records of a whole service."""
     with lab.migrated() as (settings, database):
-        keeper = Keeper(
+        keeper = Sequencer(
             database, settings.master_keys, "bench.test/log", FileHead(lab.folder / "head")
         )
         yield from _integrate(database, keeper, scale)
@@ -46,7 +46,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     yield from _wait(lab.service.new_tenant(), scale)
 
 
-def _integrate(database: Database, keeper: Keeper, scale: Scale) -> Iterator[Figure]:
+def _integrate(database: Database, keeper: Sequencer, scale: Scale) -> Iterator[Figure]:
     keeper.run()
     ours: list[float] = []
     cost: list[float] = []

@@ -15,6 +15,6 @@ def run(here: Runtime) -> None:
     """Do the same with a given runtime."""
     with here.database.across_tenants() as session:
         monitor.watch_log(session)
-        heads.look(session)
+        heads.enqueue_due(session)
         if daily_state.watch(session, here.settings.master_keys):
-            verification.look(session)
+            verification.enqueue_daily(session)

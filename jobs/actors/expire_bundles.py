@@ -11,4 +11,4 @@ def expire_bundles() -> None:
         tenants = expiry.tenants_with_retention(session)
     for tenant_id in tenants:
         with here.database.transaction(tenant_id) as session:
-            expiry.look(session, tenant_id)
+            expiry.enqueue_due(session, tenant_id)

@@ -27,7 +27,7 @@ def run(here: Runtime) -> None:
         if here.settings.tsa_url is not None:
             parts.append(timestamping.PART)
             if last is not None:
-                timestamping.look(session, last, here.settings.tsa_ca_file)
+                timestamping.enqueue_due(session, last, here.settings.tsa_ca_file)
         if shown is not None:
-            cosigning.look(session, policy, shown)
+            cosigning.enqueue_due(session, policy, shown)
         incidents.keep(session, parts)

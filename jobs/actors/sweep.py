@@ -41,7 +41,7 @@ def sweep() -> None:
 
 def ring_log(database: Database, bell: Bell) -> None:
     """Ring the log's integration if anything waits for it."""
-    if generations.look(database).waits:
+    if generations.load_state(database).waits:
         bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
 
 

@@ -8,4 +8,4 @@ def verify_audit() -> None:
     """Enqueue a run, unless one is open."""
     here = runtime()
     with here.database.across_tenants() as session:
-        verification_jobs.look(session)
+        verification_jobs.enqueue_daily(session)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.core.anchoring import gate
 from app.core.log.head import head_store
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -42,7 +42,7 @@ class Runtime:
     bulkhead: Bulkhead
     watchdog: Watchdog
     active_leases: ActiveLeases
-    log: Keeper
+    log: Sequencer
     mailer: Mailer
     tally: Tally
     counters: CounterWriter
@@ -66,7 +66,7 @@ class Runtime:
         flusher = Flusher(database, bell, settings, tally)
         flusher.start()
         head = head_store.opened(settings.log_head_url)
-        log = Keeper(
+        log = Sequencer(
             database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
         )
         counters = CounterWriter(database, tally)

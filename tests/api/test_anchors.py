@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from app.clock import rfc3339
 from app.core.anchoring import incidents
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database, database_now
 from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
@@ -28,7 +28,7 @@ Apis = Callable[..., Api]
 
 
 @pytest.fixture
-def anchor(database: Database, log: Keeper) -> Callable[[], None]:
+def anchor(database: Database, log: Sequencer) -> Callable[[], None]:
     """Return what anchors every head and publishes it."""
 
     def run() -> None:
@@ -215,7 +215,7 @@ def test_an_export_ends_with_the_newest_anchors_and_their_number(
 
 
 def test_the_verifier_takes_a_genuine_export(
-    api: Apis, anchor: Callable[[], None], log: Keeper, database: Database, tmp_path: Path
+    api: Apis, anchor: Callable[[], None], log: Sequencer, database: Database, tmp_path: Path
 ) -> None:
     anchor()
     switch(api(), on=False)
@@ -249,7 +249,7 @@ def test_the_verifier_takes_a_genuine_export(
 
 
 def test_readyz_says_what_is_not_anchored_and_since_when(
-    database: Database, admin_engine: Engine, settings: Any, log: Keeper
+    database: Database, admin_engine: Engine, settings: Any, log: Sequencer
 ) -> None:
     log.run()
     with serving(settings) as api:

@@ -16,7 +16,7 @@ from tlog_scales.signing import Vkey
 from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.recovery import succession
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
 from app.lib.crypto.signing import PublicKey
@@ -329,7 +329,7 @@ def test_readyz_says_what_halted_the_log_and_the_checkpoint_is_still_served(
 
 
 @pytest.mark.parametrize("spelling", ["01", "%D9%A1", "+1", "1.0"])
-def test_a_generation_has_one_spelling(client: FlaskClient, log: Keeper, spelling: str) -> None:
+def test_a_generation_has_one_spelling(client: FlaskClient, log: Sequencer, spelling: str) -> None:
     log.run()
     assert client.get("/v1/log/1/checkpoint").status_code == 200
     assert client.get(f"/v1/log/{spelling}/checkpoint").status_code == 404

@@ -13,7 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.core import tenants
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database
 from tests.support.api import Answer, Api, FreshTenant
 from tests.support.making import (
@@ -321,7 +321,7 @@ def test_refusals_of_a_caller_come_before_those_of_a_request(
 
 
 @pytest.mark.parametrize("rule", PUBLIC)
-def test_public_routes_need_no_key(client: FlaskClient, log: Keeper, rule: str) -> None:
+def test_public_routes_need_no_key(client: FlaskClient, log: Sequencer, rule: str) -> None:
     log.run()
     path = rule.replace("<int:generation>", "9")
     with client.get(re.sub("<[^>]+>", "nothing", path)) as answer:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core.records import storage
-from app.core.records.storage import MIB, Stored
+from app.core.records.storage import MIB, StorageUse
 from app.database import Database
 from app.manage import commands
 from app.settings import SettingError, Settings
@@ -100,7 +100,7 @@ def test_what_expires_makes_room_for_bundles_and_not_for_records(
         refused(api.post("/v1/records", body), 409, "storage-limit")
         api.patch("/v1/tenant/settings", {"bundle_retention_days": 1})
         assert expirer.run() == {"expired": 1}
-        assert counted(database, tenant.id) == Stored(1, 0)
+        assert counted(database, tenant.id) == StorageUse(1, 0)
         assert api.post("/v1/records", body).status_code == 201
     with limited(tenant_records=2) as api:
         problem = refused(api.post("/v1/records", body), 409, "storage-limit")
@@ -158,7 +158,7 @@ def test_a_transaction_that_is_rolled_back_has_stored_nothing(
     before = counted(database, tenant.id)
     with database.transaction(tenant.id) as opened:
         opened.execute(text("DELETE FROM bundles"))
-        assert storage.of_each(opened)[tenant.id] == Stored(1, 0)
+        assert storage.of_each(opened)[tenant.id] == StorageUse(1, 0)
         opened.rollback()
     assert counted(database, tenant.id) == before
 

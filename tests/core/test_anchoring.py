@@ -121,7 +121,7 @@ def test_two_runs_at_once_anchor_each_head_once(place: Place) -> None:
     for _ in range(20):
         place.tenant()
     with place.database.across_tenants() as session:
-        job = heads.look(session)
+        job = heads.enqueue_due(session)
     assert job is not None
 
     def run(_: int) -> Any:
@@ -141,7 +141,7 @@ def test_a_run_that_is_killed_leaves_all_of_a_step_or_nothing(
     for _ in range(5):
         place.tenant()
     with place.database.across_tenants() as session:
-        job = heads.look(session)
+        job = heads.enqueue_due(session)
     assert job is not None
     with place.database.across_tenants() as session:
         claimed = leases.claim(session, NO_TENANT, job.id)

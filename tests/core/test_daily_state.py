@@ -26,7 +26,7 @@ LONG_AGO = "2026-01-01T00:00:00.000000Z"
 def step(place: Place) -> tuple[Job, Step]:
     """Do one step of the daily run; return the job as it was claimed, and what it came to."""
     with place.world.database.across_tenants() as session:
-        asked = verification.look(session)
+        asked = verification.enqueue_daily(session)
         job = leases.claim(session, asked.tenant_id, asked.id)
         assert job is not None
         errand = daily.step(place.verifier, session, job)
@@ -83,7 +83,7 @@ class Row:
     def put_back(self, place: Place) -> None:
         """Have the run that is asked for next go on from here."""
         with place.world.database.across_tenants() as session:
-            verification.look(session)
+            verification.enqueue_daily(session)
         place.owner(
             "UPDATE jobs SET cursor = :cursor, progress = :progress",
             cursor=self.cursor,

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.core.log import publication
 from app.core.log.head import head_store
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.lib.metric_registry import Tally
 from app.manage import commands
 from app.settings import Settings
@@ -132,7 +132,7 @@ def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
     assert world.store is not None
     assert world.store.swap(last.checkpoint.text.encode(), newer.text.encode())
     store = head_store.opened((tmp_path / "head").as_uri())
-    keeper = Keeper(world.database, log_settings.master_keys, "other.test", store)
+    keeper = Sequencer(world.database, log_settings.master_keys, "other.test", store)
     with pytest.raises(Exception, match="Size 9"):
         keeper.tick(0.0)
     assert not keeper.tick(0.0)

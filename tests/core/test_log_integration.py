@@ -126,7 +126,7 @@ def test_when_nothing_waits_nothing_is_written(world: World) -> None:
     head = FailingHead(world.store)  # type: ignore[arg-type]  # the fixture sets it
     keeper.head = head
     head.before_read = 1
-    assert not generations.look(world.database).waits
+    assert not generations.load_state(world.database).waits
     assert not keeper.tick(float("inf"))
     assert head.before_read == 1
 
@@ -165,7 +165,7 @@ def test_whatever_fails_the_next_run_completes_it(
 
     world.prove()
     assert world.published().checkpoint.size == (600 if begun else 300)
-    assert generations.look(world.database) == generations.Look(waits=False, trouble=None)
+    assert generations.load_state(world.database) == generations.LogState(waits=False, trouble=None)
 
 
 def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> None:
@@ -225,4 +225,4 @@ def test_one_that_slept_through_others_work_neither_moves_the_head_back_nor_crie
     sleeper._finish(work)
     world.prove()
     assert world.published().checkpoint.size == 10
-    assert generations.look(world.database).trouble is None
+    assert generations.load_state(world.database).trouble is None

@@ -85,7 +85,7 @@ def halted(world: World, kind: type[LogHalted]) -> str:
     with pytest.raises(kind) as refusal:
         world.keeper().tick(float("inf"))
     assert world.published().note == before
-    assert generations.look(world.database).trouble == kind.slug
+    assert generations.load_state(world.database).trouble == kind.slug
     world.look()
     return refusal.value.detail
 
@@ -155,7 +155,7 @@ def test_a_newer_backup_put_back_goes_on_by_itself(rolled_back: World, owner: Ow
     assert newest is not None
     assert rolled_back.store.swap(newest, kept.checkpoint.text.encode())
     rolled_back.keeper().tick(float("inf"))
-    assert generations.look(rolled_back.database).trouble is None
+    assert generations.load_state(rolled_back.database).trouble is None
 
 
 def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: P
     add_leaves(world.database, 3)
     halted(world, LogHeadLost)
     assert adoption.adopt(world.keeper()).size == 300
-    assert generations.look(world.database).trouble is None
+    assert generations.load_state(world.database).trouble is None
     world.keeper().run()
     world.prove()
 
@@ -194,9 +194,9 @@ def test_a_store_that_does_not_answer_is_noted_and_tried_again(world: World) -> 
     failing.before_read = 1
     with pytest.raises(LogHeadUnavailable):
         world.keeper(head=failing).run()
-    assert generations.look(world.database).trouble == "log-head-unavailable"
+    assert generations.load_state(world.database).trouble == "log-head-unavailable"
     world.keeper().run()
-    assert generations.look(world.database).trouble is None
+    assert generations.load_state(world.database).trouble is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_of_a_damaged_log_nothing_is_signed(world: World, owner: Owner, damage: 
     owner(damage)
     with pytest.raises(LogHalted):
         world.keeper().run()
-    assert generations.look(world.database).trouble is not None
+    assert generations.load_state(world.database).trouble is not None
 
 
 def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner) -> None:
@@ -340,7 +340,9 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
     rolled_back.prove()
     first = leaves.LogSuccessor(new.predecessor)
     assert rolled_back.hashes() == [leaves_hash(first), *hashes, *more]
-    assert generations.look(rolled_back.database) == generations.Look(waits=False, trouble=None)
+    assert generations.load_state(rolled_back.database) == generations.LogState(
+        waits=False, trouble=None
+    )
     with rolled_back.database.across_tenants() as session:
         for leaf in (hashes[0], more[-1]):
             assert proofs.of_leaf(session, leaf)["tree_size"] == 306
@@ -436,7 +438,7 @@ def test_a_log_that_can_be_mended_is_never_ended(
     with world.database.across_tenants() as session:
         rebuild.rebuild(session, head, repair=True)
     keeper.tick(float("inf"))
-    assert generations.look(world.database).trouble is None
+    assert generations.load_state(world.database).trouble is None
     world.prove()
 
 

@@ -18,7 +18,7 @@ from app.core.anchoring import evidence, quorum
 from app.core.anchoring.gate import QuorumGate
 from app.core.log import candidates, proofs, publication, reading
 from app.core.log.recovery import rebuild, succession
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.dev.tsa import TimestampAuthority
 from app.errors import Conflict, LogPending, NotFound
 from app.lib.metric_registry import Tally
@@ -45,7 +45,7 @@ class Gated(Witnessed):
         super().__init__(place, servers)
         place.set(log_require_quorum=True)
 
-    def keeper(self, **changed: Any) -> Keeper:
+    def keeper(self, **changed: Any) -> Sequencer:
         """Return a keeper as a fresh process has it."""
         settings = self.place.runtime.settings
         assert settings.witness_policy is not None
@@ -291,7 +291,7 @@ STEPS = {
 }
 
 
-def _failing(gated: Gated, fault: dict[str, Any]) -> Keeper:
+def _failing(gated: Gated, fault: dict[str, Any]) -> Sequencer:
     assert gated.place.world.store is not None
     head, database = FailingHead(gated.place.world.store), FailingDatabase(gated.place.database)
     for name, value in fault.items():

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from app.core import signing_keys
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.errors import Conflict, ServiceError
@@ -104,7 +104,7 @@ def test_a_key_that_is_revoked_signs_no_more_and_everybody_is_told(
 
 
 def test_what_cannot_be_revoked_is_refused(
-    api: Callable[..., Api], database: Database, settings: Settings, log: Keeper
+    api: Callable[..., Api], database: Database, settings: Settings, log: Sequencer
 ) -> None:
     key_id = make_record(api(), make_session(api())["id"])["bundle"]["key_id"]
     log.run()

@@ -386,7 +386,7 @@ def test_a_tenant_whose_break_is_mended_is_healed_by_a_daily_run(place: Place) -
 def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> None:
     tenant_id, _ = tenants.create(log_runtime.database, MASTER_KEYS, "verified by a worker")
     with log_runtime.database.across_tenants() as session:
-        everyone = verification.look(session)
+        everyone = verification.enqueue_daily(session)
         one = verification.enqueue(session, tenant_id, Asked())
     for job in (one, everyone):
         work_on(log_runtime, job.tenant_id, job.id)

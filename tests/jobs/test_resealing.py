@@ -26,7 +26,7 @@ from app.core.jobs import job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.core.log import generations
 from app.core.log.recovery import succession
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_heartbeat, key_registry, resealing
 from app.core.master_keys import status as master_key_status
 from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
@@ -191,7 +191,7 @@ def fill(site: Site, records: int = 5) -> Known:
         made = api.post("/v1/webhooks", {"url": site.receiver.url()}).json
         rotated = api.post(f"/v1/webhooks/{made['id']}/rotate-secret", {}).json
         session = make_session(api)["id"]
-        log = Keeper(worker.database, keys, ORIGIN, None)
+        log = Sequencer(worker.database, keys, ORIGIN, None)
         packer = Packer(lambda key=None: api, site.tenant, worker, log)
         written = [make_record(api, session) for _ in range(records)]
         log.run()
@@ -230,7 +230,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
         assert again.json["key"] == known.key
         assert make_record(api, known.session)["bundle"]["key_id"] == known.bundle_key
         deliver_one(site, known, api, worker)
-        log = Keeper(worker.database, master_keys, ORIGIN, None)
+        log = Sequencer(worker.database, master_keys, ORIGIN, None)
         log.run()
         with worker.database.across_tenants() as session:
             newest = generations.newest(session)

@@ -13,7 +13,7 @@ from app.core.delivery import events, sweeping
 from app.core.delivery.events import NewEvent
 from app.core.delivery.lanes import lanes
 from app.core.jobs import job_queue, leases
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.ledger.leaves import Record
@@ -193,7 +193,7 @@ def test_the_log_is_rung_only_while_something_waits_for_it(
 ) -> None:
     bell = Bell(own_valkey.url)
     redis = connect(own_valkey.url, 5)
-    keeper = Keeper(place.database, place.settings.master_keys, "log.test", None)
+    keeper = Sequencer(place.database, place.settings.master_keys, "log.test", None)
 
     def rung() -> int:
         redis.delete(queue_key("jobs"))

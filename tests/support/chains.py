@@ -183,7 +183,7 @@ def append(world: World, tenant_id: UUID, times: int = 1) -> None:
 def anchor(world: World) -> None:
     """Anchor every chain's head as the worker does; the leaves wait for the log."""
     with world.database.across_tenants() as session:
-        job = heads.look(session)
+        job = heads.enqueue_due(session)
     while job is not None:
         with world.database.across_tenants() as session:
             job = leases.claim(session, NO_TENANT, job.id)
@@ -212,7 +212,7 @@ def done(place: Place, job: Job) -> Job:
 def daily_run(place: Place) -> dict[str, object]:
     """Verify every chain as the worker does each day; return what it shows of that."""
     with place.world.database.across_tenants() as session:
-        job = verification.look(session)
+        job = verification.enqueue_daily(session)
     ended = done(place, job)
     assert ended.status == "succeeded", ended.error
     return dict(json.loads(ended.progress or "{}"))

@@ -34,7 +34,7 @@ class Expirer:
     def look(self) -> UUID | None:
         """Look what is due, as the clock's entry does; return the job's id."""
         with self._database.transaction(self._tenant.id) as session:
-            job = expiry.look(session, self._tenant.id)
+            job = expiry.enqueue_due(session, self._tenant.id)
             return None if job is None else job.id
 
     def finish(self, job_id: UUID) -> dict[str, Any]:

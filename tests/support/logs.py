@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.log import publication
 from app.core.log.head.head_store import FileHead, HeadStore
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.errors import LogHeadUnavailable
 from app.ledger import leaves, merkle
@@ -111,11 +111,11 @@ class World:
     store: HeadStore | None
     seen: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
-    def keeper(self, **changed: Any) -> Keeper:
+    def keeper(self, **changed: Any) -> Sequencer:
         """Return a keeper as a fresh process has it."""
         database = changed.get("database", self.database)
         head = changed.get("head", self.store)
-        return Keeper(database, self.master_keys, ORIGIN, head, changed.get("gate"))
+        return Sequencer(database, self.master_keys, ORIGIN, head, changed.get("gate"))
 
     def published(self) -> publication.Published:
         """Return the last checkpoint, with its signature verified."""

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core.jobs import control as job_control
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.models import Job
 from app.settings import Settings
@@ -29,7 +29,7 @@ class Packer:
     """One tenant with its records, the log, and a worker that runs when it is told to."""
 
     def __init__(
-        self, api: Callable[..., Api], tenant: FreshTenant, runtime: Runtime, log: Keeper
+        self, api: Callable[..., Api], tenant: FreshTenant, runtime: Runtime, log: Sequencer
     ) -> None:
         self.api = api
         self.tenant = tenant
@@ -129,7 +129,7 @@ def packer(
     tenant: FreshTenant,
     settings: Settings,
     database: Database,
-    log: Keeper,
+    log: Sequencer,
     admin_engine: Engine,
 ) -> Iterator[Packer]:
     """Return a packer of the test's tenant; what vouches for its checkpoints goes with it."""

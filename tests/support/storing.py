@@ -5,20 +5,20 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app.core.records import storage
-from app.core.records.storage import Stored
+from app.core.records.storage import StorageUse
 from app.database import Database
 
 _KEPT = "SELECT (SELECT count(*) FROM records), (SELECT coalesce(sum(size), 0) FROM bundles)"
 
 
-def counted(database: Database, tenant_id: UUID) -> Stored:
+def counted(database: Database, tenant_id: UUID) -> StorageUse:
     """Return what is counted."""
     with database.transaction(tenant_id) as session:
-        return storage.of_each(session).get(tenant_id, Stored(0, 0))
+        return storage.of_each(session).get(tenant_id, StorageUse(0, 0))
 
 
-def kept(database: Database, tenant_id: UUID) -> Stored:
+def kept(database: Database, tenant_id: UUID) -> StorageUse:
     """Return what there is."""
     with database.transaction(tenant_id) as session:
         records, size = session.execute(text(_KEPT)).one()
-        return Stored(records, int(size))
+        return StorageUse(records, int(size))

@@ -150,7 +150,7 @@ def _log_states(database: str) -> dict[str, str]:
     if database != "up":
         return {"log": "unknown", "log_head": head}
     try:
-        trouble = generations.look(services().database).trouble
+        trouble = generations.load_state(services().database).trouble
         with services().database.across_tenants() as session:
             if trouble is None and alerts.log_is_damaged(session):
                 trouble = LogDamaged.slug

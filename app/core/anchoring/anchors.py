@@ -174,7 +174,7 @@ SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at 
 
 
 @dataclass(frozen=True)
-class Standing:
+class AnchoringState:
     """Whether a tenant's chain is anchored; if not, since when, where its chain says so.
 
     `said` is what the chain says itself, in entry `said_by`: by its first it is anchored.
@@ -186,7 +186,7 @@ class Standing:
     said_by: int
 
 
-def standing(session: Session, tenant_id: UUID) -> Standing:
+def standing(session: Session, tenant_id: UUID) -> AnchoringState:
     """Return whether the chain is anchored.
 
     Switched off by no caller but in the database, there is no entry that says since when.
@@ -196,4 +196,4 @@ def standing(session: Session, tenant_id: UUID) -> Standing:
     ).scalar_one()
     row = cursor(session).execute(_SAID, (tenant_id,)).fetchone()
     said_by, said, at = row or (START.seq + 1, True, None)
-    return Standing(enabled, None if enabled or said else at, said, said_by)
+    return AnchoringState(enabled, None if enabled or said else at, said, said_by)

@@ -38,7 +38,7 @@ class Timestamp:
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedCheckpoint:
     """A checkpoint, its timestamp if there is one that holds, and the lines stored for it."""
 
     published: Published
@@ -46,7 +46,7 @@ class Held:
     lines: tuple[str, ...]
 
 
-class Shelf:
+class CheckpointCache:
     """The checkpoints of one log; good for one transaction."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Shelf:
         self._session = session
         self._generation = generation
         self._trusted = trusted
-        self._held: dict[int, Held | None] = {}
+        self._held: dict[int, CachedCheckpoint | None] = {}
 
     def load(self, sizes: Iterable[int]) -> None:
         """Read the checkpoints of these sizes that were not read yet."""
@@ -74,9 +74,9 @@ class Shelf:
             checkpoint = Checkpoint(self._generation.origin, size, bytes(root))
             published = Published(self._generation, checkpoint, bytes(note))
             stamp = None if response is None else self._stamp(bytes(response), chain, bytes(note))
-            self._held[size] = Held(published, stamp, tuple(lines))
+            self._held[size] = CachedCheckpoint(published, stamp, tuple(lines))
 
-    def get(self, size: int) -> Held | None:
+    def get(self, size: int) -> CachedCheckpoint | None:
         """Return what is held of a size; None if no such checkpoint was published."""
         self.load([size])
         return self._held[size]

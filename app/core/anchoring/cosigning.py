@@ -71,7 +71,7 @@ def part(witness: Witness) -> str:
     return f"witness {_identity(witness)}"
 
 
-def look(session: Session, policy: Policy | None, last: Published) -> None:
+def enqueue_due(session: Session, policy: Policy | None, last: Published) -> None:
     """Enqueue, for each witness that has not cosigned a tick's checkpoint, that it is asked."""
     for each in asked(policy):
         if not _is_cosigned(session, last, each):
@@ -83,7 +83,7 @@ def look(session: Session, policy: Policy | None, last: Published) -> None:
             order(part=part(each), since=since)
 
 
-def look_again(session: Session, policy: Policy, candidate: Published) -> list[str]:
+def enqueue_now(session: Session, policy: Policy, candidate: Published) -> list[str]:
     """Have each witness that has not cosigned a candidate asked at once, and again while it fails.
 
     Returns who they are, and what the last one said that failed.

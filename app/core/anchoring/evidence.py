@@ -15,7 +15,7 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.core.anchoring import quorum
-from app.core.anchoring.checkpoint_cache import Held, Shelf, Timestamp
+from app.core.anchoring.checkpoint_cache import CachedCheckpoint, CheckpointCache, Timestamp
 from app.core.anchoring.evidence_search import FirstHolding
 from app.core.log import generations
 from app.core.log.publication import Published
@@ -107,7 +107,7 @@ class Chooser:
         self._last = last
         self._policy = policy
         self._trusted = trusted
-        self._shelf = Shelf(session, last.generation, trusted)
+        self._cache = CheckpointCache(session, last.generation, trusted)
         self._searches: list[tuple[Rank, FirstHolding]] = []
         wanted = quorum.condition(policy)
         if wanted is not None:
@@ -118,7 +118,7 @@ class Chooser:
                 self._search(Rank.BOTH, both, self._is_both, wanted.values)
             self._search(Rank.WITNESSED, cosigned, self._is_witnessed, wanted.values)
         stamped = Rank.TIMESTAMPED if trusted else Rank.LOG
-        self._search(stamped, _STAMPED.format(range=_RANGE), self._shelf.is_stamped)
+        self._search(stamped, _STAMPED.format(range=_RANGE), self._cache.is_stamped)
         self._search(Rank.LOG, _PUBLISHED.format(range=_RANGE), self._is_published)
 
     def prepare(self, indexes: Iterable[int]) -> None:
@@ -138,7 +138,7 @@ class Chooser:
         for rank, search in self._searches:
             search.prepare([index])
             size = search.beyond(index)
-            held = None if size is None else self._shelf.get(size)
+            held = None if size is None else self._cache.get(size)
             if held is None:
                 continue
             found = Evidence(held.published, rank, held.timestamp, held.lines)
@@ -172,15 +172,15 @@ class Chooser:
         def find(ranges: Mapping[int, int]) -> dict[int, int]:
             asked = (number, list(ranges), list(ranges.values()), *values)
             found: dict[int, int] = dict(cursor(self._session).execute(query, asked).fetchall())
-            self._shelf.load(found.values())
+            self._cache.load(found.values())
             return found
 
         self._searches.append((rank, FirstHolding(self._last.checkpoint.size, find, holds)))
 
     def _is_published(self, size: int) -> bool:
-        return self._shelf.get(size) is not None
+        return self._cache.get(size) is not None
 
-    def _was_seen(self, held: Held, by: datetime) -> bool:
+    def _was_seen(self, held: CachedCheckpoint, by: datetime) -> bool:
         """Whether an authority, or a quorum of witnesses, had seen a checkpoint by a moment."""
         if held.timestamp is not None and self._trusted and held.timestamp.gen_time <= by:
             return True
@@ -188,10 +188,10 @@ class Chooser:
         return _is_witnessed(replace(held, lines=lines), self._policy)
 
     def _is_both(self, size: int) -> bool:
-        return self._shelf.is_stamped(size) and self._is_witnessed(size)
+        return self._cache.is_stamped(size) and self._is_witnessed(size)
 
     def _is_witnessed(self, size: int) -> bool:
-        held = self._shelf.get(size)
+        held = self._cache.get(size)
         return held is not None and _is_witnessed(held, self._policy)
 
 
@@ -213,7 +213,7 @@ def reach(
 
     Each is looked at only until one holds: anybody may ask.
     """
-    shelf = Shelf(session, last.generation, trusted)
+    cache = CheckpointCache(session, last.generation, trusted)
 
     def first(table: str, holds: Callable[[int], bool]) -> int:
         values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
@@ -221,11 +221,11 @@ def reach(
         return next((row[0] for row in rows if holds(row[0])), 0)
 
     def is_witnessed(size: int) -> bool:
-        held = shelf.get(size)
+        held = cache.get(size)
         return held is not None and _is_witnessed(held, policy)
 
     return Reach(
-        first("checkpoint_timestamps", shelf.is_stamped) if trusted else 0,
+        first("checkpoint_timestamps", cache.is_stamped) if trusted else 0,
         first("checkpoint_cosignatures", is_witnessed) if policy is not None else 0,
     )
 
@@ -239,7 +239,7 @@ def rank_of(
 ) -> Rank:
     """Return what vouches for one checkpoint of any log, also one that ended: held anew."""
     generation = generations.numbered(session, number)
-    held = None if generation is None else Shelf(session, generation, trusted).get(size)
+    held = None if generation is None else CheckpointCache(session, generation, trusted).get(size)
     if held is None:
         return Rank.LOG
     stamped = Rank.TIMESTAMPED if trusted and held.timestamp is not None else Rank.LOG
@@ -255,7 +255,7 @@ def _is_of(line: str, by: datetime) -> bool:
     return seconds <= by.timestamp()
 
 
-def _is_witnessed(held: Held, policy: Policy | None) -> bool:
+def _is_witnessed(held: CachedCheckpoint, policy: Policy | None) -> bool:
     """Whether the stored lines that make a quorum are what witnesses signed."""
     if policy is None or policy.quorum == NONE:
         return False

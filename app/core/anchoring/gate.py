@@ -1,6 +1,6 @@
 """The gate before publication: what a quorum of witnesses has not cosigned is seen by nobody else.
 
-With LOG_REQUIRE_QUORUM the log's keeper signs a checkpoint and asks here whether it may be
+With LOG_REQUIRE_QUORUM the log's sequencer signs a checkpoint and asks here whether it may be
 published. A witness cosigns one history only, so nobody can be shown another one, not even for the
 minutes until the next tick. It fails closed: while the quorum is away nothing is published, leaves
 wait, and after a grace time that is a trouble.
@@ -38,7 +38,7 @@ class QuorumGate:
         if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
             incidents.end(session, QUORUM)
             return True
-        self._watch(session, candidate, cosigning.look_again(session, self.policy, candidate))
+        self._watch(session, candidate, cosigning.enqueue_now(session, self.policy, candidate))
         return False
 
     def _watch(self, session: Session, candidate: Published, missing: Sequence[str]) -> None:

@@ -78,7 +78,7 @@ class _Due(NamedTuple):
         return AuditHead(chain, self.seq, self.hash, rfc3339(self.at)).data
 
 
-def look(session: Session) -> Job | None:
+def enqueue_due(session: Session) -> Job | None:
     """Enqueue the anchoring of every chain that is due, in a session that sees all tenants.
 
     None when nothing is due.

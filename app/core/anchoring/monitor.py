@@ -116,7 +116,7 @@ def _had_a_chance(session: Session, job: Job) -> bool:
     """Say whether a tick asked for heads a while ago; where none did lately, ask now."""
     ago = database_now(session) - job.run_at
     if job.finished_at is not None and ago > OVERDUE:
-        heads.look(session)
+        heads.enqueue_due(session)
         return False
     return job.error is not None or not timedelta(0) <= ago < CHANCE
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app.clock import rfc3339
 from app.core.anchoring import cosigning, monitor
-from app.core.anchoring.anchors import Covered, Standing
+from app.core.anchoring.anchors import AnchoringState, Covered
 from app.core.anchoring.evidence import Reach, Voucher
 from app.core.anchoring.timestamping import PART as TIMESTAMPS
 from app.ledger.policy import Policy
@@ -30,7 +30,7 @@ def asked(*, timestamps: bool, policy: Policy | None) -> frozenset[Voucher]:
     return frozenset(each for each, is_asked in wanted.items() if is_asked)
 
 
-def of_chain(standing: Standing, covered: Covered, others: frozenset[Voucher]) -> str:
+def of_chain(standing: AnchoringState, covered: Covered, others: frozenset[Voucher]) -> str:
     """Say how far a chain is anchored, and who vouches for that; `others` as `asked` says."""
     said = [] if standing.enabled else [_switched_off(standing)]
     since = covered.unanchored_since
@@ -79,7 +79,7 @@ def _log_with(others: Mapping[Voucher, str]) -> str:
     return f"the service's own log, {' and '.join(others.values())}"
 
 
-def _switched_off(standing: Standing) -> str:
+def _switched_off(standing: AnchoringState) -> str:
     if standing.disabled_since is None:
         return "Anchoring is switched off, and no entry of the chain says since when."
     return f"Anchoring is switched off since {rfc3339(standing.disabled_since)}."

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring import checkpoint_round, external_post, incidents
-from app.core.anchoring.checkpoint_cache import Shelf
+from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
@@ -42,10 +42,10 @@ SELECT size FROM checkpoint_timestamps WHERE generation = %s ORDER BY size DESC 
 """
 
 
-def look(session: Session, last: Published, trusted: Sequence[Certificate]) -> Job | None:
+def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate]) -> Job | None:
     """Enqueue the stamping of a tick's checkpoint; None when it is, by a root of `trusted`."""
-    shelf = Shelf(session, last.generation, trusted)
-    if shelf.is_stamped(last.checkpoint.size):
+    cache = CheckpointCache(session, last.generation, trusted)
+    if cache.is_stamped(last.checkpoint.size):
         return None
     return checkpoint_round.order(
         session,
@@ -53,7 +53,7 @@ def look(session: Session, last: Published, trusted: Sequence[Certificate]) -> J
         kind=KIND,
         key="newest",
         part=PART,
-        since=lambda: _since(session, last, shelf),
+        since=lambda: _since(session, last, cache),
     )
 
 
@@ -70,7 +70,7 @@ class Stamper:
     ) -> Step | Errand[Stamp | NotStamped]:
         """Have the checkpoint of the job's tick stamped."""
         url, last = self.url, checkpoint_round.checkpoint(session, job)
-        if url is None or last is None or self._shelf(session, last).is_stamped(_size(last)):
+        if url is None or last is None or self._cache(session, last).is_stamped(_size(last)):
             return Step(None, {})
         return Errand(
             lambda: self._ask(url, last),
@@ -93,18 +93,18 @@ class Stamper:
     ) -> Step | Failed:
         if isinstance(said, NotStamped):
             if last_try or checkpoint_round.is_late(session, last):
-                since = _since(session, last, self._shelf(session, last))
+                since = _since(session, last, self._cache(session, last))
                 incidents.begin(session, PART, since, str(said))
             return Failed(str(said), for_good=last_try)
         # Another who asked as well may have stored a stamp by now: that is kept.
         cursor(session).execute(_LOCK, _place(last))
-        if not self._shelf(session, last).is_stamped(_size(last)):
+        if not self._cache(session, last).is_stamped(_size(last)):
             _store(session, last, said)
         incidents.end(session, PART)
         return Step(None, {"size": _size(last), "at": rfc3339(said.gen_time)})
 
-    def _shelf(self, session: Session, last: Published) -> Shelf:
-        return Shelf(session, last.generation, self.trusted)
+    def _cache(self, session: Session, last: Published) -> CheckpointCache:
+        return CheckpointCache(session, last.generation, self.trusted)
 
 
 def _store(session: Session, last: Published, stamp: Stamp) -> None:
@@ -118,11 +118,11 @@ def _store(session: Session, last: Published, stamp: Stamp) -> None:
     cursor(session).execute(_STORE, values)
 
 
-def _since(session: Session, last: Published, shelf: Shelf) -> datetime:
+def _since(session: Session, last: Published, cache: CheckpointCache) -> datetime:
     number = last.generation.number
     rows = cursor(session).execute(_NEWEST, (number, checkpoint_round.MOST_LOOKED_AT)).fetchall()
     return checkpoint_round.unvouched_since(
-        session, number, [row[0] for row in rows], shelf.is_stamped
+        session, number, [row[0] for row in rows], cache.is_stamped
     )
 
 

@@ -53,7 +53,7 @@ SELECT {_COLUMNS} FROM log_generations
  WHERE generation = (SELECT max(generation) FROM log_generations) FOR NO KEY UPDATE
 """
 # An ORDER BY that only the small index serves: the planner must never read the whole table here.
-_LOOK = """
+_STATE = """
 SELECT g.trouble,
        (SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1) IS NOT NULL
        OR (SELECT leaf_index FROM log_leaves
@@ -72,17 +72,17 @@ def numbers(tx: Tx) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Look:
+class LogState:
     """Whether something waits for the log, and what halted it."""
 
     waits: bool
     trouble: str | None
 
 
-def look(database: Database) -> Look:
+def load_state(database: Database) -> LogState:
     """Say in one cheap statement whether anything is to be done; a log not begun waits for it."""
-    found = database.ask(_LOOK, ())
-    return Look(waits=True, trouble=None) if found is None else Look(found[1], found[0])
+    found = database.ask(_STATE, ())
+    return LogState(waits=True, trouble=None) if found is None else LogState(found[1], found[0])
 
 
 def newest(tx: Tx) -> Generation | None:

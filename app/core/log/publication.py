@@ -55,7 +55,7 @@ class Gate(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class StoredCheckpoint:
     """A row of `checkpoints` as it is stored; `signed` is what its note says, if the log signed it.
 
     Without a note it is prepared.
@@ -138,7 +138,7 @@ def is_intact(last: Published) -> bool:
     return _said(last.generation, last.note) == last.checkpoint
 
 
-def row(tx: Tx, generation: Generation, size: int | None = None) -> Row | None:
+def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckpoint | None:
     """Return the row of a size, or the newest one, whatever is wrong with it."""
     values = {"generation": generation.number, "size": size}
     found = cursor(tx).execute(_ROW, values).fetchone()
@@ -147,7 +147,7 @@ def row(tx: Tx, generation: Generation, size: int | None = None) -> Row | None:
     at, root, note = found
     signed = None if note is None else _said(generation, bytes(note))
     checkpoint = Checkpoint(generation.origin, at, bytes(root))
-    return Row(checkpoint, None if note is None else bytes(note), signed)
+    return StoredCheckpoint(checkpoint, None if note is None else bytes(note), signed)
 
 
 def restore(session: Session, generation: Generation, right: Checkpoint) -> None:

@@ -35,7 +35,7 @@ from app.lib.crypto.sealing import MasterKeys
 _CHECK_SECONDS = 10.0
 
 
-class Keeper:
+class Sequencer:
     """Keeps one database's log; as many may run at once as like to."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Keeper:
         When nothing waits that is one statement, and now and then a look at the head. Raises
         `LogHalted`, at most every ten seconds while nothing changes.
         """
-        seen = generations.look(self.database)
+        seen = generations.load_state(self.database)
         due = time.monotonic() >= self._check_at
         if due:
             self._check_at = time.monotonic() + _CHECK_SECONDS

@@ -8,7 +8,7 @@ from app.clock import rfc3339
 from app.core.log import candidates, generations, publication
 from app.core.log.head import head_guard
 from app.core.log.publication import Published
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.database import cursor
 from app.errors import LogHalted
 
@@ -25,14 +25,14 @@ SELECT (SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL)
 """
 
 
-def lines(keeper: Keeper) -> Iterator[str]:
+def lines(sequencer: Sequencer) -> Iterator[str]:
     """Yield what there is to know, a line each. Asks the head store outside any transaction."""
     try:
-        head = None if keeper.head is None else keeper.head.read()
+        head = None if sequencer.head is None else sequencer.head.read()
         out_of_reach = None
     except LogHalted as error:
         head, out_of_reach = None, error
-    with keeper.database.across_tenants() as session:
+    with sequencer.database.across_tenants() as session:
         generation = generations.newest(session)
         if generation is None:
             yield "the log has not begun: the first integration begins it"
@@ -46,7 +46,7 @@ def lines(keeper: Keeper) -> Iterator[str]:
             yield _candidate(session, candidate)
         row = cursor(session).execute(_WAITING, (generation.number,)).fetchone()
         yield f"waiting: {0 if row is None else row[0]} leaves"
-        if keeper.head is None:
+        if sequencer.head is None:
             yield f"head: {NO_HEAD}"
         elif out_of_reach is not None:
             yield f"head: {out_of_reach.slug}: {out_of_reach.detail}"

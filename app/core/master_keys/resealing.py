@@ -24,7 +24,7 @@ from app.core.callers import OPERATOR
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Failed, Step
 from app.core.master_keys import key_registry
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Place
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, SealedColumn
 from app.core.verification import alerts
 from app.database import after_commit, cursor
 from app.errors import AuditChainBroken, Conflict
@@ -58,7 +58,7 @@ class _At:
     """
 
     tenant: UUID | None
-    place: Place
+    place: SealedColumn
     after: tuple[str, ...] = ()
     told: bool = False
 
@@ -201,7 +201,7 @@ def _of_bounded_size(found: Sequence[tuple[Any, ...]], header: bytes) -> tuple[i
 
 
 def _read(
-    session: Session, place: Place, where: str, values: Sequence[Any], header: bytes
+    session: Session, place: SealedColumn, where: str, values: Sequence[Any], header: bytes
 ) -> list[tuple[Any, ...]]:
     """Return the rows that another key sealed: their keys, what they are sealed for, the bytes."""
     query = (
@@ -212,7 +212,7 @@ def _read(
 
 
 def _sealed_anew(
-    master_keys: MasterKeys, place: Place, rows: Sequence[tuple[Any, ...]]
+    master_keys: MasterKeys, place: SealedColumn, rows: Sequence[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
     """Return, of what opens, the new seal, the row's key, and how the old seal begins."""
     changes = []
@@ -231,7 +231,7 @@ def _sealed_anew(
     return changes
 
 
-def _write(session: Session, place: Place, changes: Sequence[tuple[Any, ...]]) -> int:
+def _write(session: Session, place: SealedColumn, changes: Sequence[tuple[Any, ...]]) -> int:
     """Put new seals where the old ones still are; return how many there were."""
     if not changes:
         return 0

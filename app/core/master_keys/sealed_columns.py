@@ -23,7 +23,7 @@ from app.core.webhooks import webhook_secrets
 
 
 @dataclass(frozen=True)
-class Place:
+class SealedColumn:
     """A column of sealed bytes, with its table's primary key.
 
     `identity` makes of a row what its bytes are sealed for, from the SQL expressions `sealed_for`
@@ -56,25 +56,25 @@ _RECORD_OF_A_PART = """
 
 OF_THE_SERVICE = (
     # In the order in which `log succeed` locks them.
-    Place("log_generations", "appointment", ("generation",), generations.identity),
-    Place("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
-    Place("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
-    Place("sealed_notes", "sealed", ("name",), daily_state.identity),
+    SealedColumn("log_generations", "appointment", ("generation",), generations.identity),
+    SealedColumn("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
+    SealedColumn("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
+    SealedColumn("sealed_notes", "sealed", ("name",), daily_state.identity),
 )
 """What belongs to no tenant."""
 
 OF_A_TENANT = (
-    Place("tenants", "chain_seal", ("id",), chain_identity.identity),
-    Place("tenants", "sealed_search_key", ("id",), search_keys.identity),
-    Place("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
-    Place(
+    SealedColumn("tenants", "chain_seal", ("id",), chain_identity.identity),
+    SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
+    SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
+    SealedColumn(
         "idempotency_keys",
         "sealed_answer",
         ("tenant_id", "api_key_id", "scope"),
         idempotency.identity,
     ),
-    Place("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
-    Place(
+    SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
+    SealedColumn(
         "evidence_pack_parts",
         "bytes",
         ("tenant_id", "pack_id", "number"),

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core.jobs import job_queue, job_rows
 from app.core.master_keys import key_registry, resealing
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, Place
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, SealedColumn
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
@@ -24,7 +24,7 @@ class Status:
     """
 
     master_keys: MasterKeys
-    seals: Mapping[str | None, Counter[Place]]
+    seals: Mapping[str | None, Counter[SealedColumn]]
     in_front: Mapping[str, datetime]
     run: str
 
@@ -71,7 +71,7 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
 
     That reads the beginning of each seal: it costs as much as a look at each row.
     """
-    seals: dict[str | None, Counter[Place]] = {}
+    seals: dict[str | None, Counter[SealedColumn]] = {}
     with database.across_tenants() as session:
         began = database_now(session)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
@@ -84,7 +84,7 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
         return Status(master_keys, seals, in_front, _run(session))
 
 
-def _count(session: Session, place: Place) -> list[tuple[bytes, int]]:
+def _count(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
     query = (
         f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
         f" WHERE {place.column} IS NOT NULL GROUP BY begins"

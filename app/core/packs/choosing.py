@@ -21,7 +21,7 @@ from app.core import signing_keys
 from app.core.anchoring import evidence as anchoring
 from app.core.anchoring.checkpoint_cache import Timestamp as Stamp
 from app.core.log import proofs, publication
-from app.core.packs.store import Source, Stored
+from app.core.packs.store import Source, StoredPack
 from app.core.records import bundles, records
 from app.core.signing_keys import Purpose
 from app.errors import LogPending
@@ -65,7 +65,7 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     return Choice(index, found, source)
 
 
-def is_current(session: Session, settings: Settings, stored: Stored, wanted: Source) -> bool:
+def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
     if have.generation != wanted.generation:

@@ -17,7 +17,7 @@ from app.core import signing_keys
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
 from app.core.packs import building, choosing, store
-from app.core.packs.store import Stored
+from app.core.packs.store import StoredPack
 from app.core.records import contents
 from app.database import cursor
 from app.errors import LogPending, NotFound
@@ -28,41 +28,41 @@ GIVEN_UP_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Standing:
+class PackState:
     """What there is: the pack to give out, if any, and the job that builds a better one, if any.
 
     `is_current` says that there is no better pack to wait for.
     """
 
-    pack: Stored | None
+    pack: StoredPack | None
     is_current: bool
     job: Job | None
 
 
 def ask(
     session: Session, settings: Settings, record: Record, *, any_pack: bool = False
-) -> Standing:
+) -> PackState:
     """Return what there is of the record's pack; a better one is begun if one can be made.
 
     With `any_pack` only where there is none at all. Raises `BundleExpired`.
     """
-    found = look(session, settings, record)
+    found = load(session, settings, record)
     if found.is_current or found.job is not None or (any_pack and found.pack is not None):
         return found
-    return Standing(found.pack, found.is_current, building.order(session, record))
+    return PackState(found.pack, found.is_current, building.order(session, record))
 
 
-def look(session: Session, settings: Settings, record: Record) -> Standing:
+def load(session: Session, settings: Settings, record: Record) -> PackState:
     """Return the same and begin nothing. Raises `BundleExpired`."""
     contents.require_kept(session, record)
     pack = store.find(session, record.tenant_id, record.id)
     if pack is not None and _is_current(session, settings, record, pack):
-        return Standing(pack, is_current=True, job=None)
+        return PackState(pack, is_current=True, job=None)
     if pack is not None and signing_keys.revoked_at(session, pack.source.key_id) is not None:
         # Whoever has the key could have made it: its reader would have to refuse it.
         pack = None
     job = _job(session, record.tenant_id, ids.text("rec", record.id))
-    return Standing(pack, is_current=False, job=job)
+    return PackState(pack, is_current=False, job=job)
 
 
 def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
@@ -71,7 +71,7 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
     return row is None or bool(row[0])
 
 
-def note_export(session: Session, pack: Stored, taker: Actor | None, request_id: str) -> None:
+def note_export(session: Session, pack: StoredPack, taker: Actor | None, request_id: str) -> None:
     """Append `evidence.export` the first time that somebody takes a pack.
 
     None is whoever took it without a key or a link, since its tenant has made it public: all of
@@ -106,7 +106,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-def _is_current(session: Session, settings: Settings, record: Record, pack: Stored) -> bool:
+def _is_current(session: Session, settings: Settings, record: Record, pack: StoredPack) -> bool:
     try:
         wanted = choosing.choose(session, settings, record)
     except (LogPending, NotFound):

@@ -38,7 +38,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPack:
     """A pack that can be given out: `sha256` and `size` are of the whole ZIP."""
 
     tenant_id: UUID
@@ -107,13 +107,13 @@ class Vanished(Exception):
     """A part is not there any more: its bundle has expired, or the pack was discarded."""
 
 
-def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> Stored | None:
+def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
     """Return the pack of a record that is given out; None before the first is built."""
     row = cursor(tx, class_row(_Row)).execute(_FIND, (tenant_id, record_id)).fetchone()
     if row is None:
         return None
     source = Source(row.generation, row.checkpoint_size, row.evidence_rank, row.key_id, row.recipe)
-    return Stored(tenant_id, record_id, row.id, bytes(row.sha256), row.size, source)
+    return StoredPack(tenant_id, record_id, row.id, bytes(row.sha256), row.size, source)
 
 
 def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) -> UUID:
@@ -161,7 +161,7 @@ def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size
         raise LookupError(f"the parts of pack {pack_id} are not all there")
 
 
-def read_part(tx: Tx, master_keys: MasterKeys, pack: Stored, number: int) -> bytes:
+def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) -> bytes:
     """Return one part's bytes. Raises `Vanished`, `sealing.CannotOpen` and `KeyMissing`."""
     wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()

@@ -54,7 +54,7 @@ def tenants_with_retention(session: Session) -> Sequence[UUID]:
     ).all()
 
 
-def look(session: Session, tenant_id: UUID) -> Job | None:
+def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     """Enqueue the tenant's expiry if something is due; None when nothing is."""
     through = retention.due_before(session, tenant_id)
     # What the patrol finds is older than all that has come due since.

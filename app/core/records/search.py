@@ -27,14 +27,14 @@ _IN_METADATA, _IN_CONTENT = 0, 1
 
 
 @dataclass(frozen=True)
-class Place:
+class SearchPosition:
     """Where a record stands in what was found: its rank, then its age."""
 
     rank: int
     id: UUID
 
     @classmethod
-    def read(cls, position: int) -> "Place":
+    def read(cls, position: int) -> "SearchPosition":
         """Read a place from the number that `number` gave it."""
         return cls(position >> _RANK_BITS, UUID(int=position & (1 << _RANK_BITS) - 1))
 
@@ -49,7 +49,7 @@ class Found:
     """A record that was found, and where it stands."""
 
     record: Record
-    place: Place
+    place: SearchPosition
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def rows(
 
     Raises `Invalid` when there are words asked for and none among them.
     """
-    place = None if after is None else Place.read(after)
+    place = None if after is None else SearchPosition.read(after)
     if asked.typed is None and not asked.labels:
         return _page(session, caller, asked, (), place, limit, _IN_METADATA)
     lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
@@ -100,7 +100,7 @@ def _page(
     caller: Caller,
     asked: Search,
     conditions: Sequence[ColumnElement[bool]],
-    place: Place | None,
+    place: SearchPosition | None,
     limit: int,
     rank: int,
 ) -> list[Found]:
@@ -111,7 +111,8 @@ def _page(
     if rank == _IN_CONTENT:
         query = _beside(query, BundleWords, caller)
     return [
-        Found(row, Place(rank, row.id)) for row in session.scalars(query.where(*conditions)).all()
+        Found(row, SearchPosition(rank, row.id))
+        for row in session.scalars(query.where(*conditions)).all()
     ]
 
 

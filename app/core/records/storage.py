@@ -25,7 +25,7 @@ _OF_EACH = f"SELECT tenant_id, {_TOTALS} GROUP BY tenant_id"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StorageUse:
     """Records there are of a tenant, expired ones too, and the bytes of the bundles it keeps."""
 
     records: int
@@ -39,7 +39,7 @@ def ask(tx: Tx, tenant_id: UUID) -> Cursor[TupleRow]:
 
 def require_room(asked: Cursor[TupleRow], size: int, settings: Settings) -> None:
     """Raise `StorageLimit` if one more bundle of `size` bytes is more than a tenant may store."""
-    (stored,) = [Stored(*row) for row in asked.fetchall()]
+    (stored,) = [StorageUse(*row) for row in asked.fetchall()]
     most_mib, most_records = settings.tenant_stored_mib, settings.tenant_records
     if most_mib and stored.bytes + size > most_mib * MIB:
         raise StorageLimit(
@@ -54,7 +54,7 @@ def require_room(asked: Cursor[TupleRow], size: int, settings: Settings) -> None
         )
 
 
-def of_each(session: Session) -> Mapping[UUID, Stored]:
+def of_each(session: Session) -> Mapping[UUID, StorageUse]:
     """Return what each tenant that ever stored a record has, in a session that sees them all."""
     found = cursor(session).execute(_OF_EACH).fetchall()
-    return {tenant_id: Stored(*counts) for tenant_id, *counts in found}
+    return {tenant_id: StorageUse(*counts) for tenant_id, *counts in found}

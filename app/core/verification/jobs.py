@@ -129,7 +129,7 @@ def _answer(found: dict[str, Any]) -> dict[str, Any]:
     raise kind(str(error.detail), error.report | {"verified_at": found["verified_at"]})
 
 
-def look(session: Session) -> Job:
+def enqueue_daily(session: Session) -> Job:
     """Have every chain verified, in a session that sees all tenants."""
     return job_queue.recur(session, kind=KIND, dedupe_key="all", args={})
 

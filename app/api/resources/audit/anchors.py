@@ -16,7 +16,7 @@ from app.api.resources.log.log_schemas import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
 from app.core.anchoring import status as anchoring_status
-from app.core.anchoring.anchors import AnchorReader, Covered, Standing
+from app.core.anchoring.anchors import AnchoringState, AnchorReader, Covered
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
 from app.lib.canonical_json import MAX_INTEGER
@@ -151,7 +151,7 @@ def list_anchors(args: dict[str, Any]) -> Response:
 
 
 def _anchoring(
-    session: Session, settings: Settings, standing: Standing, covered: Covered
+    session: Session, settings: Settings, standing: AnchoringState, covered: Covered
 ) -> dict[str, Any]:
     others = anchoring_status.asked(
         timestamps=settings.tsa_url is not None, policy=settings.witness_policy

@@ -37,8 +37,8 @@ from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
 from app.core.packs import requests as pack_requests
 from app.core.packs import store
-from app.core.packs.requests import Standing
-from app.core.packs.store import Stored, Vanished
+from app.core.packs.requests import PackState
+from app.core.packs.store import StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable
@@ -148,7 +148,7 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 class _Damaged(Exception):
     """What is stored of a pack is not what was: another is built from the bundle when asked for."""
 
-    def __init__(self, pack: Stored) -> None:
+    def __init__(self, pack: StoredPack) -> None:
         super().__init__(f"pack {pack.id} does not open")
         self.pack = pack
 
@@ -175,7 +175,7 @@ def _patience(holder: Caller | None) -> Patience:
     return Patience(0) if holder is None else patience(DEFAULT_WAIT)
 
 
-def _worth_waiting_for(found: Standing, wait: Patience) -> Job | None:
+def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
     """Return the job to wait for: for a first pack, or a better one if that was asked for."""
     wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
     at_it = found.job is not None and found.job.status in ("queued", "running")
@@ -196,7 +196,7 @@ def _wait_for(job: Job, wait: Patience) -> bool:
 def _answer(
     session: Session,
     record: Record,
-    found: Standing,
+    found: PackState,
     holder: Caller | None,
     wait: Patience,
     *,
@@ -246,7 +246,7 @@ def _retry_after(job: Job) -> int:
     return max(1, min(math.ceil(left), _MOST_RETRY_AFTER))
 
 
-def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) -> Response:
+def _zip(session: Session, record: Record, pack: StoredPack, holder: Caller | None) -> Response:
     master_keys = services().settings.master_keys
 
     def read(start: int, stop: int) -> Iterator[bytes]:
@@ -262,7 +262,7 @@ def _zip(session: Session, record: Record, pack: Stored, holder: Caller | None) 
     return answered
 
 
-def _told(database: Database, pack: Stored, error: Exception) -> bool:
+def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
     """Tell of what ends a download under way, and have a damaged pack made anew."""
     if isinstance(error, KeyMissing):
         _log.error("pack_without_key", reason=str(error), **_names(pack))
@@ -282,7 +282,7 @@ def _taker(holder: Caller | None) -> Actor | None:
 
 
 def _first_part(
-    session: Session, master_keys: MasterKeys, record: Record, pack: Stored, start: int
+    session: Session, master_keys: MasterKeys, record: Record, pack: StoredPack, start: int
 ) -> bytes:
     """Return the part where the answer begins, while it can still be another answer."""
     try:
@@ -301,7 +301,7 @@ def _first_part(
 def _parts(
     database: Database,
     master_keys: MasterKeys,
-    pack: Stored,
+    pack: StoredPack,
     wanted: tuple[int, int],
     first: bytes,
 ) -> Iterator[bytes]:
@@ -316,11 +316,11 @@ def _parts(
         yield part[: stop - each * store.PART_BYTES]
 
 
-def _names(pack: Stored) -> dict[str, str]:
+def _names(pack: StoredPack) -> dict[str, str]:
     return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
 
 
-def _discard(database: Database, pack: Stored) -> None:
+def _discard(database: Database, pack: StoredPack) -> None:
     _log.error("pack_damaged", **_names(pack))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)

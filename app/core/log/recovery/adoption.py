@@ -2,26 +2,26 @@
 
 from app.core.log import generations, publication
 from app.core.log.head import head_guard
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.errors import Conflict, LogHeadLost
 from app.ledger.checkpoints import Checkpoint
 
 
-def adopt(keeper: Keeper) -> Checkpoint:
+def adopt(sequencer: Sequencer) -> Checkpoint:
     """Have the newest published checkpoint kept as the head; return it.
 
     Only where no head is: one that contradicts is never written over. Raises `Conflict` where there
     is one, no store, or no log.
     """
-    if keeper.head is None:
+    if sequencer.head is None:
         raise Conflict("LOG_HEAD_URL is not set: there is nowhere to keep a head.")
-    with keeper.database.across_tenants() as session:
+    with sequencer.database.across_tenants() as session:
         last = publication.current(session)
     if last is None:
         raise Conflict("The log has published nothing yet; its first checkpoint is kept by itself.")
-    if not keeper.head.swap(None, head_guard.text(last.checkpoint)):
+    if not sequencer.head.swap(None, head_guard.text(last.checkpoint)):
         raise Conflict("A head is there already, and it is another: see `app.manage log status`.")
-    with keeper.database.across_tenants() as session:
+    with sequencer.database.across_tenants() as session:
         found = last.generation
         trouble = None if found.trouble == LogHeadLost.slug else found.trouble
         generations.mark(session, found.number, head_kept=True, trouble=trouble)

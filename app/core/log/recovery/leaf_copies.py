@@ -46,7 +46,7 @@ SELECT id, leaf_hash, data, %b, leaf_index
 
 
 @dataclass
-class Row:
+class BundleCopy:
     """The leaves of one entry bundle: the index of the first, their data, and their hashes joined.
 
     `wrong` are the indexes whose row in `log_leaves` is another's, `missing` those without a row;
@@ -61,7 +61,9 @@ class Row:
     missing: list[int] = field(default_factory=list)
 
 
-def rows(session: Session, generation: Generation, size: int, *, placed: bool) -> Iterator[Row]:
+def rows(
+    session: Session, generation: Generation, size: int, *, placed: bool
+) -> Iterator[BundleCopy]:
     """Yield the leaves of a log up to `size`, 256 at a time.
 
     `placed` says whether its leaves have their places in `log_leaves`; those of a log that has
@@ -85,7 +87,7 @@ def rows(session: Session, generation: Generation, size: int, *, placed: bool) -
             yield _judged(session, generation, copies, placed=placed)
 
 
-def restore(session: Session, generation: Generation, row: Row) -> None:
+def restore(session: Session, generation: Generation, row: BundleCopy) -> None:
     """Put the right rows of `log_leaves` in the place of those that are wrong or missing."""
     cur = cursor(session)
     # A leaf that has no place waits for one: it may be a record's that the log has not seen.
@@ -126,10 +128,12 @@ class _Copies:
         return self.tile[offset * HASH_BYTES : (offset + 1) * HASH_BYTES]
 
 
-def _judged(session: Session, generation: Generation, copies: _Copies, *, placed: bool) -> Row:
+def _judged(
+    session: Session, generation: Generation, copies: _Copies, *, placed: bool
+) -> BundleCopy:
     data = _in_bundle(copies) or _voted(session, generation, copies)
     hashes = [leaf_hash(each) for each in data]
-    row = Row(copies.first, data, b"".join(hashes))
+    row = BundleCopy(copies.first, data, b"".join(hashes))
     if placed:
         _compare(session, generation, copies, row, hashes)
     return row
@@ -161,7 +165,7 @@ def _compare(
     session: Session,
     generation: Generation,
     copies: _Copies,
-    row: Row,
+    row: BundleCopy,
     hashes: Sequence[bytes],
 ) -> None:
     """Note which rows of `log_leaves` are not as they have to be."""

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.core.log import generations, publication, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.head import head_guard
-from app.core.log.publication import Row
+from app.core.log.publication import StoredCheckpoint
 from app.core.log.recovery import leaf_copies
 from app.database import cursor
 from app.errors import Conflict, LogDamaged
@@ -121,7 +121,7 @@ def _require_published(
     generation: Generation,
     roots: Mapping[int, bytes],
     head: Checkpoint | None,
-    last: Row | None,
+    last: StoredCheckpoint | None,
 ) -> None:
     """Raise `LogHalted` unless these roots are those of the tree that was published."""
     if head is not None and roots[head.size] != head.root:
@@ -207,7 +207,7 @@ class _Reading:
                 if self._repair:
                     publication.restore(self._session, self._generation, right)
 
-    def _right_rows(self, row: leaf_copies.Row) -> None:
+    def _right_rows(self, row: leaf_copies.BundleCopy) -> None:
         self.report.rows += len(row.wrong) + len(row.missing)
         if self._repair and (row.wrong or row.missing):
             leaf_copies.restore(self._session, self._generation, row)

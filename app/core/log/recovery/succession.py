@@ -21,7 +21,7 @@ from app.core.log import candidates, generations, publication, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.head import head_guard
 from app.core.log.recovery import rebuild
-from app.core.log.sequencer import Keeper
+from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogRolledBack
@@ -42,14 +42,14 @@ class Successor:
     untold: Mapping[UUID, AuditChainBroken]
 
 
-def succeed(keeper: Keeper, master_keys: MasterKeys, *, force: bool) -> Successor:
+def succeed(sequencer: Sequencer, master_keys: MasterKeys, *, force: bool) -> Successor:
     """Begin the log's successor and publish its first checkpoint; return it.
 
     Raises `Conflict` where the log can go on as it is, unless `force`, and where it was damaged and
     can be mended, whatever is said; `LogHalted` where the head cannot be read or moved.
     """
-    head = None if keeper.head is None else keeper.head.read()
-    with keeper.database.across_tenants() as session:
+    head = None if sequencer.head is None else sequencer.head.read()
+    with sequencer.database.across_tenants() as session:
         generation = generations.lock(session, wait=True)
         if generation is None:
             raise Conflict("The log has not begun, or its successor has just now: look again.")
@@ -57,14 +57,14 @@ def succeed(keeper: Keeper, master_keys: MasterKeys, *, force: bool) -> Successo
         if not _begun(session, generation, head):
             old = _last(session, generation, head, force=force)
             new = _begin(session, master_keys, generation, old, head_kept=head is not None)
-    keeper.run()
+    sequencer.run()
     return new
 
 
-def refuse_if_mendable(keeper: Keeper) -> None:
+def refuse_if_mendable(sequencer: Sequencer) -> None:
     """Raise `Conflict` where the log was damaged and `log rebuild` mends it; reads all of it."""
-    head = None if keeper.head is None else keeper.head.read()
-    with keeper.database.across_tenants(snapshot=True) as session:
+    head = None if sequencer.head is None else sequencer.head.read()
+    with sequencer.database.across_tenants(snapshot=True) as session:
         generation = generations.newest(session)
         if generation is not None:
             outside = None if head is None else head_guard.read(head)

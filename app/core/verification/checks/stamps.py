@@ -45,7 +45,7 @@ SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
 """
 
 # The number of a log, and a size of it or a leaf's index.
-Place = tuple[int, int]
+CheckpointKey = tuple[int, int]
 
 # Where nobody looked: from the newest anchor on.
 NOT_LOOKED: dict[str, Any] = dict.fromkeys(
@@ -70,7 +70,10 @@ class Stamps:
     """The timestamps and cosignatures that are to be verified, and what was found."""
 
     def __init__(
-        self, trust: Trust, stamped: Sequence[Place] = (), cosigned: Sequence[Place] = ()
+        self,
+        trust: Trust,
+        stamped: Sequence[CheckpointKey] = (),
+        cosigned: Sequence[CheckpointKey] = (),
     ) -> None:
         self._trust = trust
         self._stamped = set(stamped)
@@ -78,8 +81,8 @@ class Stamps:
         self.timestamps = 0
         self.unverified = 0
         self.cosignatures = 0
-        self.witnessed: Place | None = None
-        self.newest: tuple[Place, datetime] | None = None
+        self.witnessed: CheckpointKey | None = None
+        self.newest: tuple[CheckpointKey, datetime] | None = None
 
     @classmethod
     def read(cls, session: Session, trust: Trust, generation: int, *, full: bool) -> "Stamps":
@@ -125,7 +128,7 @@ class Stamps:
                 with _older_unless(place == cosigned):
                     self._check_lines(session, place, Note.parse(note))
 
-    def _check_stamp(self, session: Session, place: Place, note: bytes) -> None:
+    def _check_stamp(self, session: Session, place: CheckpointKey, note: bytes) -> None:
         row = cursor(session).execute(_STAMP, place).fetchone()
         response, chain, stated = row or (b"", "", None)
         try:
@@ -151,7 +154,7 @@ class Stamps:
             return False
         return True
 
-    def _check_lines(self, session: Session, place: Place, note: Note) -> None:
+    def _check_lines(self, session: Session, place: CheckpointKey, note: Note) -> None:
         policy = self._trust.policy
         if policy is None:
             return
@@ -166,7 +169,7 @@ class Stamps:
         if met and (self.witnessed is None or place > self.witnessed):
             self.witnessed = place
 
-    def represent(self, leaf: Place | None) -> dict[str, Any]:
+    def represent(self, leaf: CheckpointKey | None) -> dict[str, Any]:
         """Return what was verified, as it is answered.
 
         `leaf` is the newest anchor's: the number of its log, and its index there. A statement about
@@ -197,7 +200,7 @@ def _older_unless(newest: bool) -> Iterator[None]:
         raise OlderStampDamaged(error.detail) from None
 
 
-def _covers(stated: Place | None, leaf: Place) -> bool:
+def _covers(stated: CheckpointKey | None, leaf: CheckpointKey) -> bool:
     return stated is not None and stated[0] == leaf[0] and stated[1] > leaf[1]
 
 
