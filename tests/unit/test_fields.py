@@ -15,6 +15,7 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
 from app.api.resources.findings import NewFindingSchema, NewFindingsSchema
 from app.lib.canonical_json import MAX_INTEGER
 
@@ -192,7 +193,7 @@ def test_items_are_counted_before_they_are_read() -> None:
 
 
 def test_unknown_fields_are_refused_by_name() -> None:
-    class Narrow(fields.Schema):
+    class Narrow(Schema):
         known = fields.Integer(1, 2)
 
     with pytest.raises(ValidationError) as error:
@@ -226,7 +227,7 @@ def test_the_quick_reading_says_what_marshmallow_says(
     changes: dict[str, Any], dropped: set[str], whole: bool
 ) -> None:
     body: Any = {name: value for name, value in (FINDING | changes).items() if name not in dropped}
-    schema: fields.Schema = NewFindingSchema()
+    schema: Schema = NewFindingSchema()
     if whole:
         schema, body = NewFindingsSchema(), {"findings": [FINDING, body]}
     expected = verdict(lambda: marshmallow.Schema.load(schema, body))

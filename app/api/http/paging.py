@@ -15,7 +15,8 @@ from uuid import UUID
 from flask import Response, request
 
 from app.api.http.access.auth import caller
-from app.api.http.requests.fields import QueryInteger, Schema, Text
+from app.api.http.requests.fields import QueryInteger, Text
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.errors import FieldError, Invalid

@@ -17,6 +17,7 @@ from app.api.http.access.auth import public
 from app.api.http.requests import client_address, fields, large_bodies
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.request_ids import request_id
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.pages.shared_view import ShownBundle, shown
@@ -55,7 +56,7 @@ _EXPORTS = {
 _DEAD = "This link opens nothing: it has expired, was revoked, or is not complete."
 
 
-class LinksSchema(fields.Schema):
+class LinksSchema(Schema):
     """Where the record's exports are; each URL holds the link's token."""
 
     bundle = fields.Text(3000, required=True)

@@ -1,5 +1,6 @@
-"""Resources over HTTP, one module each: its schemas and its routes.
+"""Resources over HTTP, one module each; `*_schemas` beside the larger ones.
 
-`keys`, `tenant`, `agents`, `sessions`, `records/`, `log/`, `findings`, `webhooks`, `deliveries`,
-`events`, `digests`, `jobs`, `audit/`, and `health` for operators.
+`keys`, `tenant`, `agents`, `sessions`, `records/`, `log/`, `findings`, `webhooks` and
+`webhook_schemas`, `deliveries` and `delivery_schemas`, `events`, `digests`, `jobs`, `audit/`, and
+`health` for operators.
 """

@@ -10,6 +10,7 @@ from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core import agents
@@ -28,7 +29,7 @@ _METADATA: dict[str, Any] = {
 }
 
 
-class NewAgentSchema(fields.Schema):
+class NewAgentSchema(Schema):
     """An agent to be made."""
 
     name = fields.Text(200, required=True, metadata=_NAME)
@@ -36,7 +37,7 @@ class NewAgentSchema(fields.Schema):
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
 
 
-class AgentChangeSchema(fields.Schema):
+class AgentChangeSchema(Schema):
     """The fields to change; those not sent stay, and null clears."""
 
     name = fields.Text(200, metadata=_NAME)
@@ -44,7 +45,7 @@ class AgentChangeSchema(fields.Schema):
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
 
 
-class AgentSchema(fields.Schema):
+class AgentSchema(Schema):
     """An agent."""
 
     id = fields.Id("agt", required=True)
@@ -55,7 +56,7 @@ class AgentSchema(fields.Schema):
     updated_at = fields.Time(required=True)
 
 
-class AgentPageSchema(fields.Schema):
+class AgentPageSchema(Schema):
     """One page of agents."""
 
     data = fields.Items(fields.Object(AgentSchema), required=True, max_items=200)

@@ -9,6 +9,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.digests import history
@@ -32,7 +33,7 @@ class Status(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-class DigestSchema(fields.Schema):
+class DigestSchema(Schema):
     """One digest; to which address, nobody is told."""
 
     id = fields.Id("dig", required=True)
@@ -76,7 +77,7 @@ class DigestSchema(fields.Schema):
     sent_at = fields.Time(required=True, allow_none=True)
 
 
-class DigestPageSchema(fields.Schema):
+class DigestPageSchema(Schema):
     """One page of digests."""
 
     data = fields.Items(fields.Object(DigestSchema), required=True, max_items=200)

@@ -9,9 +9,10 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries import DeliverySchema
+from app.api.resources.delivery_schemas import DeliverySchema
 from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType
@@ -20,7 +21,7 @@ from app.core.delivery.history import event_history
 blp = Blueprint("events", __name__, url_prefix="/v1", description="What webhooks are told of.")
 
 
-class EventTypeSchema(fields.Schema):
+class EventTypeSchema(Schema):
     """One type of event: what it means and what its `data` holds."""
 
     type = fields.Choice(EventType, required=True)
@@ -29,14 +30,14 @@ class EventTypeSchema(fields.Schema):
     example = plain.Dict(required=True, metadata={"description": "A `data` that fits it."})
 
 
-class EventTypePageSchema(fields.Schema):
+class EventTypePageSchema(Schema):
     """Every type of event."""
 
     data = plain.List(plain.Nested(EventTypeSchema), required=True)
     next_cursor = fields.Text(1000, required=True, allow_none=True)
 
 
-class WebhookDecisionSchema(fields.Schema):
+class WebhookDecisionSchema(Schema):
     """What was decided for one webhook, and what came of it."""
 
     webhook_id = fields.Id("whk", required=True)
@@ -45,7 +46,7 @@ class WebhookDecisionSchema(fields.Schema):
     deliveries = plain.List(plain.Nested(DeliverySchema), required=True)
 
 
-class EventSchema(fields.Schema):
+class EventSchema(Schema):
     """One event across all webhooks."""
 
     id = fields.Id("evt", required=True)

@@ -13,6 +13,7 @@ from app.api.http.idempotency import once
 from app.api.http.paging import page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import statement, transaction
 from app.core import findings
@@ -37,7 +38,7 @@ _DATA: dict[str, Any] = {
 }
 
 
-class NewFindingSchema(fields.Schema):
+class NewFindingSchema(Schema):
     """A finding to be added to a session: it names that, or a record of it, or both."""
 
     session_id = fields.Id("ses")
@@ -56,7 +57,7 @@ class NewFindingSchema(fields.Schema):
             raise ValidationError("Send session_id, or record_id.", "session_id")
 
 
-class NewFindingsSchema(fields.Schema):
+class NewFindingsSchema(Schema):
     """Findings to be added, all or none."""
 
     findings = fields.Items(
@@ -64,7 +65,7 @@ class NewFindingsSchema(fields.Schema):
     )
 
 
-class FindingSchema(fields.Schema):
+class FindingSchema(Schema):
     """A finding, with agent and principal of its session."""
 
     id = fields.Id("fnd", required=True)
@@ -80,13 +81,13 @@ class FindingSchema(fields.Schema):
     created_at = fields.Time(required=True)
 
 
-class FindingsSchema(fields.Schema):
+class FindingsSchema(Schema):
     """The findings added, in the order they were sent."""
 
     data = fields.Items(fields.Object(FindingSchema), required=True, max_items=MAX_BATCH)
 
 
-class FindingPageSchema(fields.Schema):
+class FindingPageSchema(Schema):
     """One page of findings."""
 
     data = fields.Items(fields.Object(FindingSchema), required=True, max_items=200)

@@ -13,6 +13,7 @@ from app import counters, migrations
 from app.api.http.access.auth import probed, public
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses import prometheus
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
@@ -35,13 +36,13 @@ _NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "a
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
-class AliveSchema(fields.Schema):
+class AliveSchema(Schema):
     """The process answers."""
 
     status = fields.Text(10, required=True, metadata={"example": "ok"})
 
 
-class ReadinessSchema(fields.Schema):
+class ReadinessSchema(Schema):
     """Whether requests can be served, and what is missing besides."""
 
     status = fields.Text(20, required=True, metadata={"example": "ready"})

@@ -14,6 +14,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core.callers import Role
@@ -44,7 +45,7 @@ class JobArgs(PageArgs):
     status = fields.Choice(Status)
 
 
-class JobSchema(fields.Schema):
+class JobSchema(Schema):
     """One job, from queued to its end."""
 
     id = fields.Id("job", required=True)
@@ -71,7 +72,7 @@ class JobSchema(fields.Schema):
     finished_at = fields.Time(required=True, allow_none=True)
 
 
-class JobPageSchema(fields.Schema):
+class JobPageSchema(Schema):
     """One page of jobs."""
 
     data = fields.Items(fields.Object(JobSchema), required=True, max_items=200)

@@ -10,6 +10,7 @@ from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer, no_content
 from app.api.http.transactions import transaction
 from app.core import keys
@@ -20,14 +21,14 @@ blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: 
 _EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
-class PinSchema(fields.Schema):
+class PinSchema(Schema):
     """The one agent and principal whose things a pinned key may touch."""
 
     agent_id = fields.Id("agt", required=True, metadata={"example": _EXAMPLE_AGENT})
     principal = fields.Text(200, required=True, metadata={"example": "alice@example.com"})
 
 
-class NewKeySchema(fields.Schema):
+class NewKeySchema(Schema):
     """A key to be minted."""
 
     name = fields.Text(200, required=True, metadata={"example": "the auditor's"})
@@ -43,7 +44,7 @@ class NewKeySchema(fields.Schema):
     )
 
 
-class KeySchema(fields.Schema):
+class KeySchema(Schema):
     """A key, without its text."""
 
     id = fields.Id("key", required=True)
@@ -62,7 +63,7 @@ class MintedKeySchema(KeySchema):
     key = fields.Text(50, required=True, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
 
 
-class KeyPageSchema(fields.Schema):
+class KeyPageSchema(Schema):
     """One page of keys."""
 
     data = fields.Items(fields.Object(KeySchema), required=True, max_items=200)
@@ -107,7 +108,7 @@ def own() -> Response:
         return answer(keys.represent(keys.own(session, caller())))
 
 
-class RevokeArgs(fields.Schema):
+class RevokeArgs(Schema):
     """What else is to be revoked."""
 
     descendants = fields.QueryBoolean(

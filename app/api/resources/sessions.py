@@ -11,6 +11,7 @@ from app.api.http.idempotency import once
 from app.api.http.paging import page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.api.resources.agents import MAX_METADATA
@@ -30,7 +31,7 @@ _PRINCIPAL: dict[str, Any] = {
 }
 
 
-class NewSessionSchema(fields.Schema):
+class NewSessionSchema(Schema):
     """A session to be opened."""
 
     agent_id = fields.Id("agt", required=True)
@@ -39,14 +40,14 @@ class NewSessionSchema(fields.Schema):
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
 
 
-class CompletionSchema(fields.Schema):
+class CompletionSchema(Schema):
     """How a session ended."""
 
     outcome = fields.Choice(sessions.Outcome, required=True)
     summary = fields.Text(10_000, allow_none=True)
 
 
-class SessionSchema(fields.Schema):
+class SessionSchema(Schema):
     """A session."""
 
     id = fields.Id("ses", required=True)
@@ -61,7 +62,7 @@ class SessionSchema(fields.Schema):
     completed_at = fields.Time(required=True, allow_none=True)
 
 
-class SessionPageSchema(fields.Schema):
+class SessionPageSchema(Schema):
     """One page of sessions."""
 
     data = fields.Items(fields.Object(SessionSchema), required=True, max_items=200)

@@ -9,6 +9,7 @@ from marshmallow import ValidationError
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
@@ -36,7 +37,7 @@ def _mailbox(text: str) -> None:
         raise ValidationError(str(error)) from None
 
 
-class SettingsChangeSchema(fields.Schema):
+class SettingsChangeSchema(Schema):
     """The settings to change; those not sent stay."""
 
     bundle_visibility = fields.Choice(Visibility)
@@ -54,7 +55,7 @@ class SettingsChangeSchema(fields.Schema):
     )
 
 
-class SettingsSchema(fields.Schema):
+class SettingsSchema(Schema):
     """All settings of a tenant."""
 
     bundle_visibility = fields.Choice(Visibility, required=True)

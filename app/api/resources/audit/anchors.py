@@ -10,6 +10,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.log.log_schemas import Hash, LogProofSchema
@@ -32,7 +33,7 @@ blp = Blueprint(
 _BASE64 = {"contentEncoding": "base64"}
 
 
-class AnchorSchema(fields.Schema):
+class AnchorSchema(Schema):
     """A head of the chain in the log. Proof, timestamp and cosignatures are of one checkpoint.
 
     `chain` is what the log calls this tenant's chain. While `log_proof` is null it waits for its
@@ -62,7 +63,7 @@ class AnchorSchema(fields.Schema):
     cosignatures = fields.Items(fields.Text(20_000), required=True, max_items=1000)
 
 
-class TroubleSchema(fields.Schema):
+class TroubleSchema(Schema):
     """What keeps a part of anchoring from happening, for all tenants alike."""
 
     part = fields.Text(
@@ -78,7 +79,7 @@ class TroubleSchema(fields.Schema):
     detail = fields.Text(1000, required=True)
 
 
-class AnchoringSchema(fields.Schema):
+class AnchoringSchema(Schema):
     """How far the chain is anchored, who vouches for that, and what fails at present."""
 
     enabled = fields.Boolean(required=True)
@@ -109,7 +110,7 @@ class AnchoringSchema(fields.Schema):
     detail = fields.Text(1000, required=True)
 
 
-class AnchorPageSchema(fields.Schema):
+class AnchorPageSchema(Schema):
     """One page of anchors, newest first."""
 
     data = fields.Items(fields.Object(AnchorSchema), required=True, max_items=200)

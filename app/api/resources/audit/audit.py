@@ -10,6 +10,7 @@ from app.api.http.feeds import filters
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields, parsing
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
@@ -46,7 +47,7 @@ class AuditArgs(PageArgs):
     until = fields.Time(metadata={"description": "Appended before this moment."})
 
 
-class ActorSchema(fields.Schema):
+class ActorSchema(Schema):
     """Who did it."""
 
     type = fields.Text(50, required=True)
@@ -54,14 +55,14 @@ class ActorSchema(fields.Schema):
     role = fields.Choice(Role)
 
 
-class TargetSchema(fields.Schema):
+class TargetSchema(Schema):
     """What it was done to."""
 
     type = fields.Text(50, required=True)
     id = fields.Text(200, required=True)
 
 
-class EntrySchema(fields.Schema):
+class EntrySchema(Schema):
     """One entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
 
     seq = fields.Integer(1, MAX_INTEGER, required=True)
@@ -76,7 +77,7 @@ class EntrySchema(fields.Schema):
     hash = fields.Text(64, required=True, metadata=HASH)
 
 
-class EntryPageSchema(fields.Schema):
+class EntryPageSchema(Schema):
     """One page of the chain."""
 
     data = fields.Items(fields.Object(EntrySchema), required=True, max_items=200)

@@ -7,6 +7,7 @@ from marshmallow import ValidationError, validate, validates_schema
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
 from app.core.anchoring.evidence import Voucher
 from app.lib.canonical_json import MAX_INTEGER
 
@@ -33,7 +34,7 @@ class Verdict(enum.StrEnum):
     INTACT_SINCE_ANCHOR = "intact-since-anchor"
 
 
-class VerifyArgs(fields.Schema):
+class VerifyArgs(Schema):
     """What to verify. Of a head that the caller kept, both `seq` and `hash` or none."""
 
     seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
@@ -63,21 +64,21 @@ class VerifyArgs(fields.Schema):
             raise ValidationError("Either all that there is, or since the newest anchor.", "full")
 
 
-class HeadSchema(fields.Schema):
+class HeadSchema(Schema):
     """The newest entry of a chain."""
 
     seq = fields.Integer(1, MAX_INTEGER, required=True)
     hash = fields.Text(64, required=True, metadata=HASH)
 
 
-class NewestTimestampSchema(fields.Schema):
+class NewestTimestampSchema(Schema):
     """A timestamp by an authority (RFC 3161): of the log at which size, and when."""
 
     size = fields.Integer(0, MAX_INTEGER, required=True)
     at = fields.Time(required=True)
 
 
-class AnchorsSchema(fields.Schema):
+class AnchorsSchema(Schema):
     """What the chain was held against outside itself."""
 
     enabled = plain.Boolean(required=True)
@@ -108,7 +109,7 @@ class AnchorsSchema(fields.Schema):
     cosignatures = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
 
 
-class PredecessorSchema(fields.Schema):
+class PredecessorSchema(Schema):
     """A log that ended, and how many of its leaves are still held and were verified."""
 
     origin = fields.Text(1000, required=True)
@@ -116,7 +117,7 @@ class PredecessorSchema(fields.Schema):
     held = fields.Integer(0, MAX_INTEGER, required=True)
 
 
-class VerifiedLogSchema(fields.Schema):
+class VerifiedLogSchema(Schema):
     """The log as it was published last, whose signature was verified."""
 
     origin = fields.Text(1000, required=True)
@@ -131,7 +132,7 @@ class SinceSchema(HeadSchema):
     leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
 
 
-class VerificationSchema(fields.Schema):
+class VerificationSchema(Schema):
     """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
 
     status = fields.Choice(Verdict, required=True)

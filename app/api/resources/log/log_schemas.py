@@ -7,6 +7,7 @@ from marshmallow import ValidationError, validates_schema
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
 from app.ledger.merkle import MAX_SIZE
 from app.lib.canonical_json import MAX_INTEGER
 
@@ -28,7 +29,7 @@ def _size(**options: Any) -> fields.QueryInteger:
     return fields.QueryInteger(0, MAX_SIZE, **options)
 
 
-class InclusionArgs(fields.Schema):
+class InclusionArgs(Schema):
     """Which leaf is to be proved, and in a tree of which size."""
 
     leaf_hash = Hash(metadata={"description": "The leaf's hash; or send `index`."})
@@ -41,7 +42,7 @@ class InclusionArgs(fields.Schema):
             raise ValidationError("Send either leaf_hash or index.", "index")
 
 
-class ConsistencyArgs(fields.Schema):
+class ConsistencyArgs(Schema):
     """Between which two sizes."""
 
     since = _size(data_key="from", required=True)
@@ -52,7 +53,7 @@ def _hashes() -> fields.Items:
     return fields.Items(Hash(), required=True, max_items=130)
 
 
-class InclusionSchema(fields.Schema):
+class InclusionSchema(Schema):
     """A leaf's place and its path to the root (RFC 9162 section 2.1.3)."""
 
     leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
@@ -62,7 +63,7 @@ class InclusionSchema(fields.Schema):
     inclusion = _hashes()
 
 
-class ConsistencySchema(fields.Schema):
+class ConsistencySchema(Schema):
     """That one tree begins with another (RFC 9162 section 2.1.4)."""
 
     since = fields.Integer(0, MAX_INTEGER, data_key="from", required=True)
@@ -70,7 +71,7 @@ class ConsistencySchema(fields.Schema):
     consistency = _hashes()
 
 
-class LogProofSchema(fields.Schema):
+class LogProofSchema(Schema):
     """All that is needed to check a record's commitment without us, but for the log's key."""
 
     leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
@@ -83,7 +84,7 @@ class LogProofSchema(fields.Schema):
     )
 
 
-class JwksSchema(fields.Schema):
+class JwksSchema(Schema):
     """A JSON Web Key Set (RFC 7517)."""
 
     keys = plain.List(plain.Dict(keys=plain.String()), required=True)

@@ -22,6 +22,7 @@ from app import ids
 from app.api.http.access import auth, rate_limit
 from app.api.http.requests import client_address, fields, parsing
 from app.api.http.requests.request_ids import request_id
+from app.api.http.requests.schemas import Schema
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.core.records import public_access, records
@@ -39,7 +40,7 @@ _STORED_NOWHERE = "private, no-store"
 _ASKED_EACH_TIME = "no-cache"
 
 
-class ShareTokenArgs(fields.Schema):
+class ShareTokenArgs(Schema):
     """How a share link travels; `x-share-token` does as well."""
 
     share_token = fields.AnyText(

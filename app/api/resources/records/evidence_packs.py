@@ -20,6 +20,7 @@ from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.preferences import PREFER, Patience, patience
 from app.api.http.requests.request_ids import request_id
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses import long_poll, truncated_stream
 from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
 from app.api.http.responses.json_responses import answer
@@ -96,7 +97,7 @@ class PendingJobSchema(JobSchema):
     finished_at = fields.Time(allow_none=True)
 
 
-class PackPendingSchema(fields.Schema):
+class PackPendingSchema(Schema):
     """The pack is not there yet; `job` says how far it has come."""
 
     job = fields.Object(PendingJobSchema, required=True)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import reduce
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from flask import Response, request
 
@@ -30,6 +31,8 @@ blp = Blueprint(
 
 MEDIA_TYPE = "application/json"
 
+_View: TypeAlias = Callable[..., Response]
+
 # The code that writes: two builds may call themselves one release.
 _WRITERS = sha256(
     b"\0".join(
@@ -41,15 +44,23 @@ _WRITERS = sha256(
 ).hexdigest()
 
 
-@blp.route("/prov.json", methods=["GET"], endpoint="prov")
-@bundle_content(public=True)
-@blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, {"type": "object"})
-@blp.alt_response(304, description="The caller has this version.")
-@blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(503, "SERVICE_UNAVAILABLE")
-@blp.doc(parameters=[IF_NONE_MATCH])
+def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _View]:
+    """Declare a GET route for one export format."""
+    decorators = (
+        blp.route(path, methods=["GET"], endpoint=endpoint),
+        bundle_content(public=public),
+        blp.arguments(ShareTokenArgs, location="query"),
+        blp.response(200, {"type": "object"}),
+        blp.alt_response(304, description="The caller has this version."),
+        blp.alt_response(410, "GONE"),
+        blp.alt_response(412, "PRECONDITION_FAILED"),
+        blp.alt_response(503, "SERVICE_UNAVAILABLE"),
+        blp.doc(parameters=[IF_NONE_MATCH]),
+    )
+    return lambda view: reduce(lambda made, decorate: decorate(made), reversed(decorators), view)
+
+
+@_export("/prov.json", "prov", public=True)
 def read_prov(args: dict[str, Any], record_id: str) -> Response:
     """Read the record as W3C PROV-JSON"""
     base_url = services().settings.base_url
@@ -58,15 +69,7 @@ def read_prov(args: dict[str, Any], record_id: str) -> Response:
     )
 
 
-@blp.route("/otlp-logs.json", methods=["GET"], endpoint="otlp_logs")
-@bundle_content(public=False)
-@blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, {"type": "object"})
-@blp.alt_response(304, description="The caller has this version.")
-@blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(503, "SERVICE_UNAVAILABLE")
-@blp.doc(parameters=[IF_NONE_MATCH])
+@_export("/otlp-logs.json", "otlp_logs", public=False)
 def read_logs(args: dict[str, Any], record_id: str) -> Response:
     """Read what happened during the steps, as OpenTelemetry logs
 
@@ -76,15 +79,7 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
     return _made_from_bundle(lambda _, read: otlp.write_logs(read, version=VERSION))
 
 
-@blp.route("/otlp-traces.json", methods=["GET"], endpoint="otlp_traces")
-@bundle_content(public=False)
-@blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, {"type": "object"})
-@blp.alt_response(304, description="The caller has this version.")
-@blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(503, "SERVICE_UNAVAILABLE")
-@blp.doc(parameters=[IF_NONE_MATCH])
+@_export("/otlp-traces.json", "otlp_traces", public=False)
 def read_traces(args: dict[str, Any], record_id: str) -> Response:
     """Read the record and its steps as OpenTelemetry spans
 

@@ -8,6 +8,7 @@ from marshmallow import ValidationError, validates_schema
 
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import MAX_RECORD
+from app.api.http.requests.schemas import Schema
 from app.core.records.steps import StepStatus
 from app.lib import canonical_json
 
@@ -80,7 +81,7 @@ class Names(fields.Strict):
         raise ValidationError("Send an array of names, or an object of names with their values.")
 
 
-class StepEventSchema(fields.Schema):
+class StepEventSchema(Schema):
     """Something that happened during a step."""
 
     name = fields.Text(500, required=True)
@@ -88,7 +89,7 @@ class StepEventSchema(fields.Schema):
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
-class StepSchema(fields.Schema):
+class StepSchema(Schema):
     """One step of what the agent did."""
 
     name = fields.Text(500, required=True, metadata={"example": "look up the order"})
@@ -109,7 +110,7 @@ class StepSchema(fields.Schema):
             raise ValidationError("A step ends when it started, or later.", "ended_at")
 
 
-class NewRecordSchema(fields.Schema):
+class NewRecordSchema(Schema):
     """A record to be signed."""
 
     session_id = fields.Id("ses", required=True)
@@ -126,7 +127,7 @@ class NewRecordSchema(fields.Schema):
     steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
 
 
-class BundleSchema(fields.Schema):
+class BundleSchema(Schema):
     """The commitment to a record's bundle, which outlives it."""
 
     sha256 = fields.Text(64, required=True)
@@ -138,14 +139,14 @@ class BundleSchema(fields.Schema):
     expired = fields.Boolean(required=True)
 
 
-class LogSchema(fields.Schema):
+class LogSchema(Schema):
     """Where the bundle's commitment stands in the transparency log."""
 
     status = fields.Text(10, required=True, metadata={"enum": ["pending", "integrated"]})
     index = fields.Integer(0, canonical_json.MAX_INTEGER, required=True, allow_none=True)
 
 
-class RecordSchema(fields.Schema):
+class RecordSchema(Schema):
     """A record: its metadata and what proves its bundle, never its content."""
 
     id = fields.Id("rec", required=True)
@@ -161,7 +162,7 @@ class RecordSchema(fields.Schema):
     log = fields.Object(LogSchema, required=True)
 
 
-class RecordPageSchema(fields.Schema):
+class RecordPageSchema(Schema):
     """One page of records."""
 
     data = fields.Items(fields.Object(RecordSchema), required=True, max_items=200)

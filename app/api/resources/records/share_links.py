@@ -11,6 +11,7 @@ from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import Schema
 from app.api.http.responses.json_responses import no_content
 from app.api.http.services import services
 from app.api.http.transactions import transaction
@@ -31,13 +32,13 @@ _LONGEST = 30 * _DAY
 _LIFETIME: dict[str, Any] = {"description": "How long the link opens anything.", "default": _DAY}
 
 
-class NewShareLinkSchema(fields.Schema):
+class NewShareLinkSchema(Schema):
     """A link to be made."""
 
     expires_in_seconds = fields.Integer(1, _LONGEST, load_default=_DAY, metadata=_LIFETIME)
 
 
-class ShareLinkSchema(fields.Schema):
+class ShareLinkSchema(Schema):
     """A link, without its token."""
 
     id = fields.Id("shr", required=True)
@@ -67,7 +68,7 @@ class MintedShareLinkSchema(ShareLinkSchema):
     url = fields.Text(2000, required=True)
 
 
-class ShareLinkPageSchema(fields.Schema):
+class ShareLinkPageSchema(Schema):
     """One page of a record's links."""
 
     data = fields.Items(fields.Object(ShareLinkSchema), required=True, max_items=200)

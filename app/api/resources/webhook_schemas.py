@@ -1,0 +1,209 @@
+"""Schemas of webhooks: creation, changes, health, secret rotation, accounting."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from marshmallow import ValidationError
+
+from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
+from app.core.delivery import accounting
+from app.core.delivery.event_types import EventType
+from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, Status
+from app.lib.outbound.addresses import MAX_URL_LENGTH
+
+MOST_IN_FLIGHT = 64
+MAX_DESCRIPTION = 2000
+LONGEST_OVERLAP = 7 * 24 * 3600
+DEFAULT_OVERLAP = 24 * 3600
+
+_URL: dict[str, Any] = {
+    "description": "https, to a public address; without credentials and fragment. A key with the "
+    "role read is shown its path and query as `/***`.",
+    "example": "https://hooks.example.com/records",
+}
+_MAX_IN_FLIGHT: dict[str, Any] = {
+    "description": "How many POSTs may be out at the same time, at most. How many are allowed now "
+    "follows how the receiver behaves: `health.concurrency`. A lower number applies within a "
+    "second, to what is not out yet."
+}
+
+
+def _distinct(event_types: Sequence[EventType]) -> None:
+    if len(set(event_types)) != len(event_types):
+        raise ValidationError("Name each event type once.")
+
+
+def _event_types(**options: Any) -> fields.Items:
+    return fields.Items(
+        fields.Choice(EventType),
+        min_items=1,
+        max_items=len(EventType),
+        allow_none=True,
+        validate=_distinct,
+        metadata={"description": "What to send; null: every type.", "uniqueItems": True},
+        **options,
+    )
+
+
+class NewWebhookSchema(Schema):
+    """A webhook to be made."""
+
+    url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
+    event_types = _event_types(load_default=None)
+    description = fields.Text(MAX_DESCRIPTION, allow_none=True, load_default=None)
+    max_in_flight = fields.Integer(
+        1, MOST_IN_FLIGHT, load_default=DEFAULT_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT
+    )
+
+
+class WebhookChangeSchema(Schema):
+    """The fields to change; those not sent stay."""
+
+    url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
+    event_types = _event_types()
+    description = fields.Text(MAX_DESCRIPTION, allow_none=True)
+    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    status = fields.Choice(Status)
+
+
+class ConcurrencySchema(Schema):
+    """How many POSTs are out at the same time, and how many may be."""
+
+    now = fields.Integer(
+        0,
+        MOST_IN_FLIGHT,
+        required=True,
+        metadata={"description": "POSTs out now, those included whose outcome is being written."},
+    )
+    allowed = fields.Integer(
+        1,
+        MOST_IN_FLIGHT,
+        required=True,
+        metadata={
+            "description": "How many may be out: `max_in_flight` unless the receiver was "
+            "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
+            "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
+            "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
+            "begins anew. Fewer are out where fewer deliveries wait, or while other slow webhooks "
+            "have taken the worker's places."
+        },
+    )
+
+
+class LaneHealthSchema(Schema):
+    """How the webhook's deliveries have fared of late."""
+
+    consecutive_failures = fields.Integer(0, 2**53 - 1, required=True)
+    paused_until = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={"description": "When the next probe goes out; null: it is not paused."},
+    )
+    failing_since = fields.Time(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "When the endpoint failed first (no connection, TLS, timeout, 429, 5xx)"
+            " and has only failed since; null: it is not failing."
+        },
+    )
+    last_success_at = fields.Time(required=True, allow_none=True)
+    slow = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "Whether a POST was out for over a second, and none was answered with "
+            "2xx and sooner since. Slow webhooks share the places that they leave to quick ones; "
+            "their `concurrency` is none the lower."
+        },
+    )
+    concurrency = fields.Object(ConcurrencySchema, required=True)
+
+
+class WebhookSchema(Schema):
+    """A webhook, without its secret."""
+
+    id = fields.Id("whk", required=True)
+    url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
+    event_types = _event_types(required=True)
+    description = fields.Text(MAX_DESCRIPTION, required=True, allow_none=True)
+    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, required=True, metadata=_MAX_IN_FLIGHT)
+    status = fields.Choice(Status, required=True)
+    disabled_reason = fields.Text(
+        20,
+        required=True,
+        allow_none=True,
+        metadata={"description": "`requested`, `gone` (the receiver said 410) or `failing`."},
+    )
+    health = fields.Object(LaneHealthSchema, required=True)
+    created_at = fields.Time(required=True)
+    updated_at = fields.Time(required=True)
+
+
+class WebhookWithSecretSchema(WebhookSchema):
+    """A webhook with its secret, which is shown this once."""
+
+    secret = fields.Text(80, required=True, metadata={"pattern": "^whsec_[0-9A-Za-z+/]{43}=$"})
+
+
+class WebhookPageSchema(Schema):
+    """One page of webhooks."""
+
+    data = fields.Items(fields.Object(WebhookSchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+class RotationSchema(Schema):
+    """How to change over to a new secret."""
+
+    overlap_seconds = fields.Integer(
+        0,
+        LONGEST_OVERLAP,
+        load_default=DEFAULT_OVERLAP,
+        metadata={"description": "How long the present secret signs beside the new one."},
+    )
+
+
+class LineSchema(Schema):
+    """One line of the books."""
+
+    accepted = fields.Integer(0, 2**53 - 1, required=True)
+    succeeded = fields.Integer(0, 2**53 - 1, required=True)
+    failed = fields.Integer(0, 2**53 - 1, required=True)
+    cancelled = fields.Integer(0, 2**53 - 1, required=True)
+    pending = fields.Integer(0, 2**53 - 1, required=True)
+
+
+class AccountingSchema(LineSchema):
+    """The books of a webhook: its events, and tests and replays on lines of their own."""
+
+    balanced = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "On every line: accepted = succeeded + failed + cancelled + pending; "
+            "and if `counted`, as many were found waiting as had been counted one by one."
+        },
+    )
+    counted = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "Whether `pending` was found by a scan of what waits. Beyond "
+            f"{accounting.SCANNED_AT_MOST:,} it is what was counted as deliveries came and ended, "
+            "unless `exact` is asked for."
+        },
+    )
+    tests = fields.Object(LineSchema, required=True)
+    replays = fields.Object(LineSchema, required=True)
+
+
+class AccountingArgs(Schema):
+    """How the books are to be read."""
+
+    exact = fields.QueryBoolean(
+        load_default=False,
+        metadata={
+            "description": "Find `pending` by a scan of all that waits, however much that is: of a "
+            "million in about 0.2 s.",
+            "default": False,
+        },
+    )
