@@ -201,7 +201,7 @@ def app(settings: Settings, database: Database) -> Iterator[Flask]:
 
 @pytest.fixture
 def log(database: Database, settings: Settings) -> Sequencer:
-    """Return the keeper of the log that all tests of this process share: others add to it, too."""
+    """Return the sequencer of the log that all tests of this process share."""
     return Sequencer(database, settings.master_keys, settings.log_origin, None)
 
 

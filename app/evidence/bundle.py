@@ -1,9 +1,7 @@
-"""`bundle.json`: everything a record says, as the canonical JSON that is hashed and signed.
+"""`bundle.json`: a record's content, as the canonical JSON that is hashed and signed.
 
-The nonce is nowhere else. When a bundle expires, its SHA-256 stays; without those 32 random bytes
-an amount and a decision could be guessed from the hash by trying them all.
-
-A bundle is never written anew: what is stored is what was signed, and `read` takes it apart.
+A random nonce of 32 bytes keeps the content from being guessed from the SHA-256 that stays after
+expiry. A stored bundle is never written anew; `read` parses it.
 """
 
 import base64

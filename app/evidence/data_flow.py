@@ -1,9 +1,7 @@
-"""Which step made what another one used: steps name their inputs and outputs, and names recur.
+"""Data flow between steps: which step made the version of a name that another one used.
 
-A name is not yet a thing. A step that writes `draft` anew makes another draft, and what was read
-before it was the older one. So each name has versions: a new one wherever a step has it among its
-outputs, and wherever its value is reported to be another than before. A step uses the newest
-version that the steps before it (in the order of the record) have left.
+A name gets a new version wherever a step has it among its outputs, and wherever another value is
+reported for it. A step uses the newest version of the steps before it.
 """
 
 from collections.abc import Iterable, Sequence

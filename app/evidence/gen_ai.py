@@ -1,9 +1,8 @@
-"""OpenTelemetry's semantic conventions for generative AI, as far as a record's steps reach.
+"""OpenTelemetry's semantic conventions for generative AI, applied to steps.
 
-A step says what it was by its kind, or by an attribute `gen_ai.operation.name` of its own. Where
-that is an operation of the conventions, its span has the name, kind and attributes that they
-prescribe, so that a reader who knows them needs to know nothing of us. What a step's own attributes
-say is never replaced. https://github.com/open-telemetry/semantic-conventions-genai
+A step's kind, or its attribute `gen_ai.operation.name`, names the operation; its span gets the
+name, kind and attributes of the conventions. A step's own attributes are never replaced.
+https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,8 @@
-"""A record as OpenTelemetry data in OTLP/JSON: `TracesData` and `LogsData`.
+"""A record in OTLP/JSON: `TracesData` and `LogsData`, streamed by step.
 
-The record is the root span, its steps are the spans below it, in one trace a session. What happened
-during a step is an event of its span, and a log record that points at it. Ids are computed, so
-whoever imports a record twice has it once: a trace id is the first 16 bytes of the SHA-256 of the
-session's id, a span id the first 8 of that of `<record id>:<step index>`, the record itself having
-the index -1.
-
-Streamed, a step at a time; the same record gives the same bytes.
+The record is the root span, steps are its children, a session is a trace. Ids are parts of a
+SHA-256, so the same record gives the same bytes: trace of the session's id, span of `<record
+id>:<step index>`, with -1 for the record.
 https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """
 

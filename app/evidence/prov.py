@@ -1,12 +1,8 @@
-"""A record as W3C PROV-JSON: who did what, for whom, with which things.
+"""A record as W3C PROV-JSON, streamed.
 
-The AI agent acted on behalf of the principal in the session. The session and each step are
-activities of the agent; each step was informed by the one before it, the first by the session. The
-bundle is an entity that the session generated, and so are the versions of whatever steps name as
-inputs and outputs (`app.evidence.data_flow`). What the record does not say is not claimed: a
-session has no times here, and a value from outside has no maker.
-
-Streamed: the document is never in memory as a whole, only the names in it.
+The agent acted on behalf of the principal. Session and steps are activities, each step informed by
+the one before. The bundle is an entity that the session generated; so are versions of inputs and
+outputs (`data_flow`). Nothing is claimed that the record does not say.
 https://www.w3.org/submissions/prov-json/
 """
 

@@ -1,4 +1,4 @@
-"""The words of our PROV documents: namespaces, local names for any text, typed values."""
+"""Terms of our PROV documents: namespaces, local names for any text, typed values."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""Streaming: a long JSON document is written member by member, and leaves in chunks."""
+"""Streaming: long JSON documents, written member by member and sent in chunks."""
 
 import json
 from collections.abc import Iterable, Iterator

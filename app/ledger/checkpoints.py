@@ -1,4 +1,4 @@
-"""Checkpoints (C2SP tlog-checkpoint): what a log says of itself, as the text of a signed note."""
+"""Checkpoints (C2SP tlog-checkpoint): origin, size and root of a log, as a signed note's text."""
 
 import re
 from dataclasses import dataclass

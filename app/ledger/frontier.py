@@ -1,8 +1,7 @@
-"""The root of a tree that is read from its first leaf to its last, in the memory of a few hashes.
+"""The root of a tree that is streamed from first leaf to last, in constant memory.
 
-Leaves come in rows of 256, as in entry bundles. What lies behind is kept as the roots of the
-largest complete subtrees (RFC 9162 section 2.1 splits the tree there), so any size that is passed
-has its root at once, and no stored hash is trusted.
+Leaves come in rows of 256, as in entry bundles. The frontier is the roots of the largest complete
+subtrees (RFC 9162 section 2.1), so each size passed has its root, without stored hashes.
 """
 
 from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, Subtree, fold, node_hash

@@ -1,8 +1,8 @@
 """The audit chain: each entry holds the hash of the entry before it (a hash chain).
 
-An entry's body is the canonical JSON of its nine members; its hash is the SHA-256 of those bytes.
-`verify` recomputes both in constant memory. A truncated or rewritten chain agrees with itself, so
-`verify` also takes heads that were kept (`known`) and the head where the chain ends (`end`).
+An entry's hash is the SHA-256 of its body, the canonical JSON of nine members. `verify` recomputes
+both in constant memory. A truncated or rewritten chain agrees with itself: so it takes
+kept heads (`known`), and the head where the chain ends (`end`).
 """
 
 import heapq

@@ -1,7 +1,7 @@
-"""What the log's leaves say, as canonical JSON.
+"""The content of the log's leaves, as canonical JSON.
 
-The log is public and outlives every record, so a leaf names no tenant and no record, and holds
-hashes only. Hashes are hex in lower case.
+The log is public and permanent, so a leaf names no tenant and no record: hashes only, in lower-case
+hex.
 """
 
 import re

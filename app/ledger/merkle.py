@@ -1,8 +1,7 @@
-"""The Merkle tree of RFC 9162 section 2.1: its hashes, its proofs, and what checks them.
+"""The Merkle tree of RFC 9162 section 2.1: hashes, proofs, and their verification.
 
-A subtree is complete when it spans 2^level leaves from a multiple of 2^level on; it is named by
-(level, number), so (0, i) is leaf i. Its hash never changes as the tree grows. Every other hash of
-a tree is made of those, so proofs are generated from any function that reads them.
+A complete subtree spans 2^level leaves from a multiple of 2^level on, and is named (level, number).
+Its hash never changes, so proofs are generated from any function that reads such hashes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

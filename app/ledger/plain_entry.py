@@ -1,8 +1,8 @@
-"""The fast path of reading audit entries: a regular expression for the form that nearly all have.
+"""The fast path of reading audit entries: a regular expression for their usual form.
 
-A full parse takes four times as long as the rest of the verification. The expression admits
-canonical bytes only, and `details` by themselves as a whole document, so text in them cannot pass
-for another member. A body that does not match gets no verdict: it is parsed.
+A full parse takes four times as long as the rest of a verification. The expression admits canonical
+bytes only; `details` are judged as a document, so text in them cannot pass for another member. A
+body that does not match is parsed instead.
 """
 
 import re

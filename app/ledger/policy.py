@@ -1,6 +1,6 @@
-"""Whose word counts for a checkpoint (C2SP tlog-policy): logs, witnesses and their quorum.
+"""Policies (C2SP tlog-policy): trusted logs, witnesses and their quorum.
 
-The policy is octets: a name is compared byte for byte, whatever characters it spells.
+A policy is octets: names are compared byte for byte.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Whether a stored tile belongs to a published root.
+"""Proves that a stored tile belongs to a published root.
 
-The partial tiles of a tree together give its root (RFC 9162 section 2.1.1), so they are proven by
-it. The root of a full tile is one hash of the tile above it, so it is proven by that one.
+The partial tiles of a tree give its root (RFC 9162 section 2.1.1), which proves them. The root of a
+full tile is a hash in the tile above, which proves it.
 """
 
 from app.ledger import entry_bundles, tiles

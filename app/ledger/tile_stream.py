@@ -1,4 +1,4 @@
-"""The tiles of a tree whose leaves are read from the first to the last, in the memory of a few."""
+"""The tiles of a tree that is streamed from first leaf to last, a few in memory."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,7 @@
 """Tiles: how the tree is stored and served (C2SP tlog-tiles, "Merkle Tree").
 
-Tile (level, number) holds up to 256 hashes, joined: those of the complete subtrees of 256^level
-leaves, from the one at 256 * number on. The levels in between are computed inside a tile. A partial
-tile is the beginning of the full one, so only the widest is stored; a narrower one is cut from it.
+Tile (level, number) holds up to 256 joined hashes of complete subtrees of 256^level leaves, from
+256 * number on. A partial tile is the beginning of the full one, so only the widest is stored.
 """
 
 import re

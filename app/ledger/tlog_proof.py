@@ -1,6 +1,6 @@
-"""A proof that stands alone (C2SP tlog-proof): a leaf's place, its path, and the checkpoint.
+"""Self-contained proofs (C2SP tlog-proof): a leaf's index, its path, and the checkpoint.
 
-It does not hold the leaf itself: whoever checks it has the leaf's data from elsewhere.
+The leaf's data is not part of it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Findings: what somebody must know about what an agent did."""
+"""Findings: reports on what an agent did."""
 
 from uuid import UUID
 

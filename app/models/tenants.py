@@ -1,4 +1,4 @@
-"""Tenants, with the settings their owners rule."""
+"""Tenants and their settings."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The anchors of a tenant's chain, as they are answered: each with the best that proves it."""
+"""The anchors of a tenant's chain, each with the best evidence for it."""
 
 from base64 import b64encode
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Published checkpoints of one log, each with what others said of it: read once, for many at once.
+"""A cache of one log's published checkpoints, with their timestamps and cosignatures.
 
-A timestamp counts only if it is over the very bytes that were published, whoever put its row there.
+It lasts for one transaction. A timestamp counts only if it is over the published bytes.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What one tick asks for: the same checkpoint of the authority and of every witness.
+"""Chooses the checkpoint of a tick: the same for the timestamp authority and every witness.
 
-The log publishes each second. Were each job to take the newest checkpoint when it runs, no two
-would ask for the same one, and a quorum would hardly ever meet.
+The log publishes each second. If each job took the newest checkpoint when it runs, witnesses would
+cosign different ones, and a quorum would rarely meet.
 """
 
 from collections.abc import Callable, Sequence

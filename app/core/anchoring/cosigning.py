@@ -1,13 +1,8 @@
-"""Cosigning: each witness of the policy that has a URL is asked for each tick's checkpoint.
+"""Cosigning: a job for each witness of the policy with a URL asks it to cosign a checkpoint.
 
-Each by a job of its own, so that one that hangs or fails keeps none of the others waiting. A
-witness cosigns only what grew out of all that it cosigned before. So if it has seen a larger log
-than was ever published here, or one that this log did not grow out of, then somebody published
-another log with our key: a copy that runs beside this database, or what it forgot when it was
-restored. That is an alarm, until the witness accepts what is published here. A candidate, which the
-log has signed and not published, is shown to witnesses like what is published.
-
-What is stored is held anew before it counts: a line that does not hold is replaced.
+A witness that has seen a larger log, or one inconsistent with ours, raises an alarm: the log was
+forked by a copy, or rolled back. It ends when the witness accepts our log. Stored cosignatures are
+verified before they count.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,7 @@
-"""The best evidence for a leaf: which checkpoint that covers it proves most, and what it carries.
+"""Chooses the best evidence for a leaf: one checkpoint, with its proof, timestamp and cosignatures.
 
-A quorum of witnesses and a timestamp prove more than either, witnesses more than a timestamp, and
-that more than the log alone; of equals the earliest, since it proves the leaf to be oldest. Proof,
-timestamp and cosignatures that are given out together are of one checkpoint. Rows are hints:
-whoever writes to the database can add some, so what they say is checked before it counts.
+A quorum with a timestamp ranks before a quorum, then a timestamp, then the log alone; of equals the
+earliest. Stored rows are verified before they count.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,6 @@
-"""Searching for the first checkpoint that proves something, for many leaves at once.
+"""Finds the first checkpoint that proves something, for many leaves at once.
 
-What a row says is only a candidate: it counts once it was checked. Each candidate is looked at
-once, however many leaves it may be for.
+Rows give candidates, which count once they are verified. Each is verified once, for all leaves.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""How an authority or a witness is asked: within seconds, and without believing its answer ends."""
+"""POSTs to an authority or a witness, with a deadline and a limit on the answer's size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

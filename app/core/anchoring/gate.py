@@ -1,9 +1,7 @@
-"""The gate before publication: what a quorum of witnesses has not cosigned is seen by nobody else.
+"""The gate before publication (LOG_REQUIRE_QUORUM): admits what a quorum has cosigned.
 
-With LOG_REQUIRE_QUORUM the log's sequencer signs a checkpoint and asks here whether it may be
-published. A witness cosigns one history only, so nobody can be shown another one, not even for the
-minutes until the next tick. It fails closed: while the quorum is away nothing is published, leaves
-wait, and after a grace time that is a trouble.
+A witness cosigns one history only, so no reader can be shown a fork. It fails closed: without a
+quorum nothing is published, leaves wait, and after a grace time an incident opens.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The heads of audit chains go into the log, as leaves that name no tenant.
+"""Adds the heads of audit chains to the log, as leaves that name no tenant.
 
-A head that was anchored is expected for ever: whoever rewrites, cuts or empties the chain cannot
-take it out of the log. A chain's entries stay as they are, so the head is read without a lock, and
-one that is older by the time of the commit is still a head that the chain leads through.
+A rewritten, truncated or deleted chain no longer leads through its anchored heads. Entries never
+change, so a head is read without a lock: an older one is still a head of the chain.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""What keeps something from being anchored: one row a part, from when it begins until it ends.
+"""Incidents: one row for each part of anchoring that fails, from beginning to end.
 
-So a failure is seen while it lasts, and said once when it begins and once when it ends, not at each
-try. An alarm is more than a failure: a witness has seen another log of our name. It stays until
-that witness accepts what we publish.
+An incident is reported once when it opens and once when it ends. An alarm is an incident that says
+that a witness has seen another log under our name.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,7 +1,7 @@
-"""Watching that heads reach the log, that the log takes them in, and that witnesses meet.
+"""Monitors that heads reach the log, that leaves are integrated, and that quorums are met.
 
-Judged is what there is: how old the oldest entry is that no anchor covers, and the oldest leaf that
-the log has not taken in. The rows of jobs only say why.
+Judged by age: the oldest entry that no anchor covers, and the oldest leaf that waits. The rows of
+jobs only tell the reason.
 """
 
 from collections.abc import Sequence

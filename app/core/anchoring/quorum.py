@@ -1,4 +1,4 @@
-"""A policy's quorum, as a condition in SQL and as what the stored lines really say."""
+"""A policy's quorum: as a condition in SQL, and verified on stored cosignatures."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What really vouches for a chain, and for the log, in plain words: by evidence, not by settings.
+"""Anchoring status, computed from stored evidence.
 
-What was set up and has not come about is named, and so is what fails, and since when.
+It names what is configured and missing, what fails, and since when.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Stamping: a timestamp authority (RFC 3161) stamps each tick's checkpoint; its answer is kept.
+"""Timestamping: an authority (RFC 3161) timestamps each tick's checkpoint.
 
-Stamped are the bytes that are published: the note with the log's own signature only. The whole
-answer is stored, beside the certificates that `openssl ts -verify` needs to check it. What is there
-is held anew before it counts: a row that does not hold is replaced.
+The timestamp is over the published note with the log's own signature. The whole response is stored,
+with the certificates that `openssl ts -verify` needs. A stored one is verified before it counts,
+and replaced if invalid.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""C2SP tlog-witness, the log's side: what `add-checkpoint` is sent, and how its answer is read."""
+"""C2SP tlog-witness, the log's side: the request `add-checkpoint` and its response."""
 
 import re
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""Appending to the tenant's audit chain: every privileged action does, in its own transaction.
+"""Appends to the tenant's audit chain, in the transaction of the privileged action.
 
-No entry, no action; no action, no entry. The head row is locked for the append, so the chain cannot
-fork, and `body` holds exactly the bytes that were hashed. The lock is held until the commit, and
-whoever appends to the same chain waits for it: so all but the time, the link and the number is
-written before, and the database's function `append_audit_entry` does the rest in one round trip.
+The chain's head is locked until the commit, so it cannot fork, and `body` holds the hashed bytes.
+Everything but time, link and number is written before the lock; the database's function
+`append_audit_entry` does the rest in one round trip.
 """
 
 from collections.abc import Mapping

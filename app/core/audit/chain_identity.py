@@ -1,8 +1,7 @@
-"""The salt of each tenant's audit chain, which names the chain in the log, and the salt's seal.
+"""The salt of each tenant's audit chain, which names the chain in the log, and its seal.
 
-Whoever owns the database could give a chain another salt, and with it a name of which the log has
-never heard: nothing that was anchored would be held against it any more. So a salt counts only with
-its seal, which nobody makes without MASTER_KEYS.
+A salt counts only with its seal under MASTER_KEYS: otherwise the database's owner could rename a
+chain, and its anchors would no longer be compared with it.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""Reading the audit chain in pages, filtered.
+"""Pages of the audit chain, filtered.
 
-An entry is answered from `body`, the bytes that were hashed. Whether the chain holds is judged
-elsewhere (`app/core/verification/`); here it is broken only where it cannot be read.
+Entries are answered from `body`, the hashed bytes. `app/core/verification/` verifies; a read fails
+only where an entry cannot be parsed.
 """
 
 import enum

@@ -1,5 +1,5 @@
-"""The transparency log as a service: what is committed to, published so that nobody can unsay it.
+"""The transparency log as a service: leaves are sequenced, signed and published.
 
-`sequencer` narrates the order of commits: `generations`, `integration`, `tile_rows`, `head/`,
+`sequencer` is the order of commits: `generations`, `integration`, `tile_rows`, `head/`,
 `candidates`, `publication`. `proofs` and `reading` answer; `status` reports; `recovery/` repairs.
 """

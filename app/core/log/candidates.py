@@ -1,7 +1,7 @@
-"""Candidates: checkpoints that are signed, and shown to witnesses alone.
+"""Candidates: signed checkpoints that only witnesses see (LOG_REQUIRE_QUORUM).
 
-With LOG_REQUIRE_QUORUM a checkpoint becomes one before it is published. There is one at a time, and
-it has no `note` yet: whoever reads what was published sees nothing of it.
+There is one at a time. Its `note` is null until its quorum has cosigned it, so readers of published
+checkpoints never see it.
 """
 
 from datetime import datetime

@@ -1,13 +1,9 @@
-"""The log's generations, and whose turn it is to write.
+"""The generations of the log, and the lock of its writers.
 
-A log never goes back. A database that was restored to an earlier moment cannot go on with its log,
-so it begins the next generation: another origin, another key, its first leaf naming the checkpoint
-that went before (`app/core/log/recovery/succession.py`). The newest generation is the log; whoever
-writes to it holds the lock of its row.
-
-A successor is appointed: a seal under MASTER_KEYS says that somebody who holds them began it. Who
-has the database alone can write a row, and would otherwise have a log signed that knows nothing of
-what was published.
+A database restored to an earlier moment cannot continue its log: it begins a successor, with
+another origin and key (`app/core/log/recovery/succession.py`). The newest generation is the log. A
+successor needs an appointment, a seal under MASTER_KEYS, so the database's owner alone cannot begin
+one.
 """
 
 from dataclasses import dataclass

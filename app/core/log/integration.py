@@ -1,8 +1,8 @@
-"""Integration: leaves that wait get their places, and the tree grows by them.
+"""Integration: waiting leaves get their indexes, and the tree grows by them.
 
-Everything happens in the one transaction of the caller, under the log's lock: indexes, tiles and
-the prepared checkpoint are there together or not at all. The order of ids is the order of waiting
-and no more than that: a leaf whose transaction commits late is taken when it is seen.
+Indexes, tiles and the prepared checkpoint are written in the caller's transaction, under the log's
+lock. Leaves are taken in the order of their ids; one whose transaction commits late is taken by a
+later run.
 """
 
 from typing import Any

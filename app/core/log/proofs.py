@@ -1,7 +1,7 @@
-"""What the log answers to those who doubt it: proofs at a published size, from stored tiles alone.
+"""Proofs of inclusion and consistency at a published size, from stored tiles.
 
-A proof is held against the checkpoint before it is given out: whatever was done to the tiles, no
-proof leaves that does not prove.
+Each proof is verified against the checkpoint before it is returned, so damaged tiles give an error
+and never a wrong proof.
 """
 
 from base64 import b64encode

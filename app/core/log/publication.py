@@ -1,8 +1,8 @@
-"""Checkpoints: prepared, then published once the head outside the database says the same.
+"""Checkpoints: prepared, signed and published, in this order.
 
-Prepared is (size, root) alone. A note exists from the moment it is published on, so nothing that is
-signed can be lost, and nothing that could still be withdrawn is signed. Where a gate stands before
-publication, the signed one is a candidate first (`candidates.py`), in a column of its own.
+A prepared checkpoint is (size, root) without a note. It is signed once the head outside says the
+same, so nothing that could still be withdrawn is signed. With a gate, the signed note is a
+candidate first (`candidates.py`), in a column of its own.
 """
 
 from dataclasses import dataclass

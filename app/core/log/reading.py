@@ -1,4 +1,4 @@
-"""What anyone may fetch of the log: checkpoints, tiles, keys; never more than was published."""
+"""What the public may fetch of the log: published checkpoints, tiles and keys."""
 
 from datetime import datetime
 from typing import Any

@@ -1,25 +1,10 @@
-"""The keeper of the log: from leaves that wait to a checkpoint that nobody can unsay.
+"""The sequencer: takes the log from waiting leaves to a published checkpoint, in three commits.
 
-The order of commits, and what a crash behind each leaves to the next run:
+1. PostgreSQL: indexes, tiles and the prepared (size, root).
+2. The head outside: compare-and-swap to the prepared tree.
+3. PostgreSQL: the checkpoint is signed and published, or a candidate.
 
-1. PostgreSQL: leaves get their indexes, tiles grow, (size, root) is prepared, in one transaction
-   under the log's lock. Crash: the next run finds it prepared, and goes on with 2. Nothing was
-   signed, so a database that loses this transaction loses nothing.
-2. The head outside: swapped for the prepared (size, root), if it still is what this database went
-   on from. Crash, or an error although it was written: the next run finds head and prepared alike,
-   and goes on with 3. From here on no other tree of this size can be signed, by anyone.
-3. PostgreSQL: the checkpoint is signed and seen, in one transaction under the lock. Crash: nothing
-   was seen, the next run does it again; an Ed25519 signature of the same text is the same bytes.
-
-With a gate step 3 ends before the checkpoint is seen: it is a candidate, and witnesses are asked.
-Each later run asks the gate, and does 2 and 3 once more when that admits it. Crash behind any of
-it: the next run finds the candidate, or what others said of it, and goes on. What is prepared
-behind it waits, so there is one candidate at a time.
-
-Recovery is no code of its own: `run` always finishes what is prepared before it takes more. Two at
-once prepare one after the other (the lock), swap to the same head (compare and swap) and publish
-once (the lock again). Without a head store step 2 is left out: what is restored then is not noticed
-here.
+`run` first finishes what a crash left; docs/architecture.md has each case.
 """
 
 import time

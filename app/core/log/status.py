@@ -1,4 +1,4 @@
-"""How the log is doing, for operators."""
+"""The log's status, for operators."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tiles in the database: only the widest of each, entry bundles among them (level -1)."""
+"""Tiles in the database: the widest of each, and entry bundles (level -1)."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,5 +1,5 @@
-"""Master keys: where sealed bytes lie, under which keys, and how they are sealed anew.
+"""Master keys: which columns are sealed, under which keys, and how keys are rotated.
 
-`sealed_columns` lists columns; `key_heartbeat` writes to the `key_registry` which key each process
-has in front; `resealing` rotates; `status` reports.
+`sealed_columns` lists columns; `key_heartbeat` records each process's active key in `key_registry`;
+`resealing` rotates; `status` reports.
 """

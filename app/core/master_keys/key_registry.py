@@ -1,10 +1,7 @@
-"""Which master keys may have sealed something here: a row for each that may have.
+"""The registry of master keys that may have sealed something.
 
-That is each that was in front of some process's MASTER_KEYS, for the first seals, and each that
-somebody found something under. One that only ever stood behind has sealed nothing. A key is missed
-until somebody has looked through everything and found nothing under it (`status.py`). Each process
-says again and again which key it has in front (`key_heartbeat.py`): there is nothing to be gained
-by sealing anew while others still seal under the old one.
+A key is registered when it is a process's active key (the first of MASTER_KEYS), or when a seal
+under it is found. It is missed until `status.py` has scanned everything and found no seal under it.
 """
 
 from collections.abc import Collection

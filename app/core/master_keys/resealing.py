@@ -1,10 +1,8 @@
-"""Sealing anew: what older master keys sealed comes under the newest, by a durable job.
+"""Key rotation: a durable job seals everything anew under the newest master key.
 
-First what belongs to the service, then tenant after tenant, each table along its primary key. A
-step looks at a bounded number of rows in one short transaction, and puts those back sealed anew
-that name another key, where the seal is still the one that was read: who changed a row meanwhile
-keeps the last word. So it may be killed, run twice, and run beside a service at work. What does not
-open is left as it is, counted and logged.
+Each step walks a table's primary key, a bounded number of rows in one transaction, and replaces a
+seal only if it did not change meanwhile. So it may be killed or run twice. Seals that cannot be
+opened are counted and logged.
 """
 
 import itertools

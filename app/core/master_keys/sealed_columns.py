@@ -1,12 +1,8 @@
-"""Every place in the database where something lies sealed under MASTER_KEYS.
+"""The list of all columns sealed under MASTER_KEYS.
 
-Whoever adds one adds it here: what is not in this list stays under its old key, and is lost when
-that is dropped. A test holds the list against the columns of the database and the calls of `seal`.
-
-What leaves the service sealed is in no row, and ends with its key: the cursors of lists, after
-which a caller begins at the first page again, and the links by which a mail's reader ends digests.
-What verifications leave for a minute, or the daily one for a day, ends with its key as well, and is
-found anew.
+A column that is missing here is not sealed anew and is lost when its key is dropped; a test
+compares the list with the database and the calls of `seal`. Cursors, unsubscribe links and cached
+results end with their key.
 """
 
 from collections.abc import Callable

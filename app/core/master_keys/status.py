@@ -1,4 +1,4 @@
-"""How the master keys stand, for operators: what is under each, and which may be dropped."""
+"""Master key status, for operators: what is sealed under each, and which may be dropped."""
 
 import json
 from collections import Counter

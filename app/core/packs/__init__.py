@@ -1,4 +1,4 @@
-"""Evidence packs: built by a durable job, kept as long as their bundle, given out and audited.
+"""Evidence packs: built by a durable job, stored as long as their bundle, exported and audited.
 
-`requests` asks for one, `choosing` its evidence, `building` builds it, `store` keeps it.
+`requests` orders one, `choosing` its evidence, `building` builds it, `store` keeps it.
 """

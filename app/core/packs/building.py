@@ -1,11 +1,8 @@
-"""The durable job that builds a record's pack: one at a time for a record, whoever asks for it.
+"""The durable job that builds a record's pack; one at a time for a record.
 
-A step chooses the evidence and reads the bundle; the pack is then written outside any transaction,
-and its parts are stored in short ones. Each of these holds the bundle's row and proves that the job
-is still ours: where the bundle has gone meanwhile, or is due, nothing of the pack stays, and of two
-workers that take themselves for the one, the second stores. A build that was killed is begun anew
-when its lease ends, which deletes what it left. Two builds from the same source have the same
-bytes.
+A step chooses evidence and reads the bundle, writes the pack outside any transaction, and stores
+its parts in short ones, which lock the bundle's row and check the lease. A killed build begins
+anew. Builds from the same source have the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,12 +1,8 @@
-"""What a record's pack is to be made from: the best evidence there is, and the service's own part.
+"""Chooses what a record's pack is made from, and whether a stored pack is current.
 
-A pack is as good as what others say of the checkpoint in it. One whose evidence has the best rank
-that can be had stays, however the log grows; it is made anew once better evidence is there, after
-the key that signs packs was rotated, by another release, and when it counts other witnesses or
-timestamp authorities.
-
-A pack of a log that ended cannot be made again: its record has its place in the successor now. It
-stays as it is, whatever else has changed, until the successor's evidence is as good.
+A pack is replaced when better evidence exists, after a rotation of its signing key, by another
+release, and when the trusted witnesses or authorities change. A pack of an ended log stays until
+the successor's evidence is as good.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""Asking for a record's pack: what can be given out now, and the job that makes a better one.
+"""Requests for a record's pack: the stored one, and the job that builds a better one.
 
-A pack that is not the best any more is still whole and verifies: it is given out until its
-successor is there. A job that gave up is not begun again by every request: for an hour they are
-told so, unless somebody retries it.
+An outdated pack is still valid, and exported until its successor is stored. A job that failed for
+good is not enqueued again for an hour, unless it is retried.
 """
 
 from dataclasses import dataclass

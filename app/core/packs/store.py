@@ -1,9 +1,7 @@
-"""The port through which packs pass, as bundles pass theirs: part by part, never whole in memory.
+"""The storage port of packs: written and read in parts, never whole in memory.
 
-A pack may be several times its bundle, which is 8 MiB. Each part is sealed for its place, so what
-expiry deletes is unreadable wherever PostgreSQL still keeps it, and parts cannot change places. A
-pack goes with its bundle, by a foreign key: also one that is half built. Whoever stores a part
-holds the bundle's row, and finds out when that is gone.
+Each part is sealed for its position. A foreign key deletes a pack with its bundle, also one that is
+half built; storing a part locks the bundle's row.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The port through which bundles pass: today into PostgreSQL, by a setting elsewhere one day.
+"""The storage port of bundles, in PostgreSQL.
 
-Bytes are sealed for their own row. A dump that leaks holds no content, and what expiry deletes is
-unreadable wherever PostgreSQL still keeps it: dead rows, write-ahead log, old backups' pages.
+Bytes are sealed for their row: neither a leaked dump nor dead rows, write-ahead log and old backups
+show their content.
 """
 
 from collections.abc import Sequence

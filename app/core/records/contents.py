@@ -1,4 +1,4 @@
-"""What is in a record's bundle, for whoever may read it, as long as it is kept."""
+"""The content of a record's bundle, while it is kept."""
 
 from sqlalchemy.orm import Session
 

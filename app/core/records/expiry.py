@@ -1,12 +1,8 @@
-"""Expiry: bundles that are due are deleted, in batches, by a durable job of their tenant.
+"""Expiry: a durable job for each tenant deletes bundles that are due, in batches.
 
-A job walks the tenant's records by age, from where something is due to what was due when it began.
-Each step looks at a bounded number of records and deletes their bundles (with their packs, and the
-words taken from them) in one short transaction. What remains: metadata, findings, the audit chain,
-the log's leaf.
-
-What was due before is watched too: a slice at each look, so that a record whose time was set back
-behind all that has expired is found within minutes among thousands, within a day among millions.
+Each step looks at a bounded number of records by age and deletes their bundles, packs and words in
+one transaction; metadata, findings, audit chain and log leaf remain. A patrol at each tick finds
+older records whose time was set back.
 """
 
 import json

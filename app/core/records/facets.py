@@ -1,7 +1,7 @@
-"""What a record is filtered by, kept beside its words: words and filters share one index then.
+"""Facets: filters of a record, stored beside its words in one index.
 
-Without them a search for common words by one of many agents would look at every record of that
-agent. A label's name holds no colon, so a facet is never taken for a label.
+Without them, a search for common words by one agent would read all of that agent's records. Label
+names contain no colon, so they differ from facets.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,8 @@
-"""Openings: how a record is reached without a key, and what is kept of that.
+"""Access without an API key: share links and public records, counted and audited.
 
-Both lookups ask before any tenant is known, so the database has a function for each that opens the
-walls for that one question. An opening is counted and, when it is the day's first by its address,
-audited: committed before anything of the record is read. Deciding and counting is one conditional
-UPDATE, so a link that was revoked meanwhile opens nothing.
+The tenant is not known yet, so a database function lifts row-level security for one lookup. An
+access is counted, and the day's first by an address audited, before the record is read. One
+conditional UPDATE checks and counts: a revoked link opens nothing.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""Records: what an agent did, signed as it comes in, and committed to in the log.
+"""Records: signed, stored, and committed to in the log.
 
-A record is signed between two short transactions, for that may take a while: the first says with
-what, the second stores the metadata, the bundle (its exact bytes, sealed) and a leaf that waits for
-the log; a few statements through a raw cursor, for this is a path on which agents wait. Steps and
-content live in the bundle alone, and end with it.
+Signing takes time, so it happens between two short transactions: the first reads the key, the
+second stores metadata, the sealed bundle and a leaf that waits for the log. Raw cursors keep this
+hot path fast.
 """
 
 import itertools

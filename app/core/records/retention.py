@@ -1,7 +1,7 @@
-"""When a bundle is due: its tenant's days after its record's `created_at`, and then for good.
+"""Retention: a bundle is due when its record is older than its tenant's days.
 
-What is due is computed, never stored with a record. `expired_through` is how far the past has ended
-already: lengthening the days moves it forward first, so what was due stays gone.
+This is computed, not stored. `expired_through` is moved forward before the days are lengthened, so
+what was due stays expired.
 """
 
 from datetime import datetime

@@ -1,9 +1,8 @@
-"""Finding records: a feed with filters, or a search for words.
+"""Record search: a feed with filters, or words ranked by where they were found.
 
-A search has two ranks: records whose title, kind or labels have all the words, then those that have
-them only with their content; newest first in each. So a page is a walk along an index, its cost
-does not grow with what is found, and a cursor stays right while records come and expire. A bundle
-that is due is not found by its content any more, whether or not the expiry has run.
+Records with all words in title, kind or labels come before those that need their content; newest
+first in each. A page walks an index, so its cost does not depend on the number of matches. Content
+of expired bundles is not searched.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where the words of records are kept: those of the metadata for good, all of them until expiry."""
+"""The search index: words of metadata are permanent, words of content end with the bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Each tenant's search key: made when its first record comes, sealed, and never changed."""
+"""Each tenant's search key: created with its first record, sealed, and never changed."""
 
 import secrets
 from functools import lru_cache

@@ -1,7 +1,7 @@
-"""Share links: whoever holds one may read one record, with all its exports, until it ends.
+"""Share links: the holder may read one record and its exports until the link ends.
 
-The token is shown once, in the link's URL, and kept as SHA-256; lists and the audit chain name a
-link by its id.
+The token is shown once, in the URL, and stored as SHA-256; lists and the audit chain use the link's
+id.
 """
 
 from collections.abc import Sequence

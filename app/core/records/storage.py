@@ -1,8 +1,7 @@
-"""How much each tenant has stored, and what a tenant may: counted by triggers on `bundles`.
+"""Storage limits of tenants: records and bytes, counted by triggers on `bundles`.
 
-A tenant's count lies in a few rows, so that records that come in at the same time do not queue for
-one. It is read before a record is stored, without a lock: those that come in at the same moment may
-together go beyond the limit by what they hold.
+Counts are spread over several rows, so concurrent records do not wait for one. They are read
+without a lock: concurrent records may exceed the limit by their own size.
 """
 
 from collections.abc import Mapping

@@ -1,14 +1,8 @@
-"""The words by which records are found, and how they are kept: as keyed hashes, never as words.
+"""The tokenizer: words of records, kept as keyed hashes (a blind index).
 
-PostgreSQL's full text search works on lexemes and does not care what they say. Ours are keyed
-hashes of the words, under a key of the tenant's own (a "blind index"). So what expired leaves no
-word behind, neither in dead rows nor among an index's keys, which PostgreSQL never removes; and
-every tenant has posting lists of its own, however many share the table.
-
-A word is a run of letters, digits and their marks, compared without case (Unicode NFKC, casefold).
-Where words are not set apart (Chinese, Japanese, Thai), each two characters in a row are one. There
-is no stemming and no stop word: the texts of a tenant may be in any language. What stands together
-in a text (`order-300`) is found as a whole as well.
+The key is the tenant's, so expired content leaves no readable word in dead rows or index keys. A
+word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
+Thai are split into pairs. No stemming, no stop words.
 """
 
 import json

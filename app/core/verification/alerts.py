@@ -1,6 +1,6 @@
-"""Breaks that were found: remembered, told once each, and healed when all is well again.
+"""Alerts: each break of a chain is stored, reported once, and closed when the chain verifies again.
 
-Whoever owns the database can delete what is remembered here; that only repeats the alarm.
+A row that is deleted only repeats the alert.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""Every chain, once a day: the log is read once for all of them, then each chain by itself.
+"""The daily verification of all chains: the log is read once, then each chain.
 
-The log says which chains there are: one that no tenant has any more was deleted with its tenant, or
-renamed by another salt, and nobody but the log would miss it.
+The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
+salt.
 """
 
 import enum

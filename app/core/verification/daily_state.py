@@ -1,13 +1,8 @@
-"""What the daily run of `verify_audit` leaves that its job's row cannot say: when it last began.
+"""The sealed state of the daily `verify_audit`: when a run began, and how far it has come.
 
-Whoever owns the database can write any row: one UPDATE has a run wait for years, or end at once. So
-since when no chain was verified again is a note sealed under MASTER_KEYS; the worst that can be
-done to it is to put an older one in its place, or none. And each step seals how far its run has
-come: one that goes on from what nobody sealed begins anew.
-
-What was sealed once can be put back. But a step's seal says when its run began, every step of a run
-comes after that, and the note of a run names that moment, not its end. So whatever is put back, and
-however often: each chain was verified, and the log read, no earlier than the note says.
+Seals under MASTER_KEYS keep the database's owner from forging either; a step that is not sealed
+begins anew. A seal that is put back names the moment when its run began, so no chain passes for
+verified later than it was.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""The whole audit chain, for a reader who does not trust us.
+"""Exports a whole audit chain as a stream.
 
-The chain only grows, so all entries up to one head are one snapshot of it, whenever they are read:
-an export takes its head once and then reads part by part, each in a short transaction of its own. A
-slow reader holds no connection and no old rows, and memory does not grow with the chain.
+The chain only grows, so all entries up to one head are a snapshot. The head is read once, the
+entries in parts, each in a short transaction: a slow reader holds no connection.
 """
 
 from collections.abc import Sequence

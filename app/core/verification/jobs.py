@@ -1,4 +1,4 @@
-"""The job `verify_audit`: a tenant's chain when it takes long, and every chain once a day."""
+"""The job `verify_audit`: one chain if it takes long, all chains once a day."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a verification answers when all is well: how much holds the chain, and how much does not."""
+"""The report of a verification that found no break: what proves the chain, and how far."""
 
 from typing import Any
 from uuid import UUID

@@ -1,9 +1,7 @@
-"""What a job found, sealed in its row until somebody asks for it.
+"""The result of a verification job, sealed in its row for one minute.
 
-Whoever owns the database writes to rows of jobs as to any other. So nothing in such a row is given
-as the answer of a verification, but what opens under MASTER_KEYS for this tenant, this job and this
-very question, and says itself when it was sealed. An answer that nobody asks for while it is young
-is of no use any more, and stays under the key it came under.
+The seal binds it to tenant, job and question and holds the time, so the database's owner cannot
+write a result.
 """
 
 import json

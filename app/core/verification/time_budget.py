@@ -1,4 +1,4 @@
-"""How long a verification may take while somebody waits for it."""
+"""The time budget of a verification within a request."""
 
 import time
 

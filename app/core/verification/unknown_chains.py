@@ -1,7 +1,7 @@
-"""Chains that the log knows and no tenant has: counted, and acknowledged if that is on purpose.
+"""Chains that the log knows and no tenant has: counted, and acknowledged by an operator.
 
-Only the daily run looks for them. What it found is sealed, and an acknowledgement too: who has the
-database alone could otherwise rename a chain, and say that its old name is known or was not found.
+Only the daily run finds them. Findings and acknowledgements are sealed, so the database's owner
+cannot rename a chain and acknowledge its old name.
 """
 
 from collections.abc import Iterable

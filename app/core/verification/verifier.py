@@ -1,4 +1,4 @@
-"""One tenant's chain held against itself, the log, the head outside and a caller's head."""
+"""Verifies one chain against itself, the log, the head outside and a caller's head."""
 
 from dataclasses import dataclass
 from typing import Any

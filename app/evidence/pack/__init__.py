@@ -1,4 +1,4 @@
-"""The evidence pack: a ZIP with which anyone checks a record without us, now or in ten years.
+"""The evidence pack: a ZIP that verifies a record offline, without the service.
 
 `evidence` is chosen, `contents` lists its files (`anchor`, `manifest`, `readme`), `archive` is the
 ZIP.

@@ -1,4 +1,4 @@
-"""`anchor.json`: where the record is in the log, and who besides the log vouches for that."""
+"""`anchor.json`: a record's index in the log, with timestamps and cosignatures."""
 
 from base64 import b64encode
 from typing import Any

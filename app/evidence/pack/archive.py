@@ -1,7 +1,7 @@
-"""A ZIP of stored files, the same bytes whoever writes it: nothing in it tells when, where or how.
+"""A deterministic ZIP of stored files: no times, no names of hosts, no compression.
 
-Nothing is compressed, so no version of zlib has a say in the bytes. Sizes and checksums stand in
-front of each file, so each is read twice: once to measure, once to write (PKWARE's APPNOTE 4.3.6).
+Sizes and checksums stand before each file, so it is read twice: to measure and to write (PKWARE's
+APPNOTE 4.3.6).
 """
 
 import struct

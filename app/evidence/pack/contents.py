@@ -1,4 +1,4 @@
-"""From evidence to the pack: which files there are, and which of them need others first."""
+"""The files of a pack, and which of them need others first."""
 
 from collections.abc import Iterator
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a pack is made of. Nothing goes into a pack that its reader would have to refuse."""
+"""The evidence of a pack; evidence that a verifier would refuse is left out."""
 
 import re
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""`manifest.json` and `SHA256SUMS`: what must be in a pack, for machines and for `sha256sum -c`.
+"""`manifest.json` and `SHA256SUMS`: the files of a pack, for programs and `sha256sum -c`.
 
-The sums are signed. The manifest is not: all that it says must follow from what is signed.
+The sums are signed; the manifest follows from signed files.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""`README.txt`: what a pack holds and how to check it, for an auditor who has never seen one."""
+"""`README.txt`: what a pack holds and how an auditor verifies it."""
 
 import math
 from base64 import b64encode

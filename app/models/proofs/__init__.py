@@ -1,1 +1,1 @@
-"""What is proven: `audit` chains, the `log`, and `anchors` between them."""
+"""Proofs: `audit` chains, the `log`, and `anchors` between them."""

@@ -1,4 +1,4 @@
-"""What ties audit chains to the log, and the log to the clocks and signatures of others."""
+"""Anchors of audit chains in the log, and the log's timestamps and cosignatures."""
 
 from datetime import datetime
 

@@ -1,12 +1,8 @@
-"""Holds the database against the head outside it, and moves the head on.
+"""Compares the database with the head outside it (rollback detection), and moves the head on.
 
-The rule: the head is a tree that this database holds, or the database is not the one that was
-published from. Then it was restored to an earlier moment, or it is a copy, and if it signed, two
-logs of one name would say different things. So it signs nothing.
-
-Damage is no rollback. Leaves, tiles and checkpoint of a size are committed together: a database
-that has one of them for the head's size and root is the one that was published from, and what else
-of them is missing or changed was damaged there.
+Nothing is signed unless the database holds the tree of the head; otherwise it is a copy, or was
+restored to an earlier moment. A database that holds leaves, tiles or checkpoint of that tree is
+damaged, not rolled back: they are committed together.
 """
 
 import structlog

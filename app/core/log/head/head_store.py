@@ -1,7 +1,6 @@
-"""Where the newest checkpoint is kept outside PostgreSQL, and swapped for the next one.
+"""The store of the log's head outside PostgreSQL: read, and compare-and-swap.
 
-What a database holds it can be rolled back with; the head cannot, as long as it lies elsewhere. Its
-content is the unsigned text of a checkpoint.
+A restored database cannot roll it back. Its content is the unsigned text of the newest checkpoint.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Adoption: keeping the database's newest checkpoint as the head where none is any more."""
+"""Adoption: writes the database's newest checkpoint to an empty head store."""
 
 from app.core.log import generations, publication
 from app.core.log.head import head_guard

@@ -1,7 +1,7 @@
-"""The leaves of a log out of their copies: the row in `log_leaves`, the entry bundle, the tile.
+"""Restores a log's leaves from their copies: the row in `log_leaves`, the entry bundle, the tile.
 
-A leaf's data is in its row and in its entry bundle, its hash in a tile of level 0. Where they
-differ two of the three decide, and the root of the tree shows whether they were right.
+Data is in the row and the entry bundle, its hash in a tile of level 0. Where they differ two of the
+three decide; the tree's root shows whether they were right.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

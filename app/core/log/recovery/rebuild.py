@@ -1,9 +1,7 @@
-"""Rebuilding: the log once more from its leaves, beside what is stored of it.
+"""Rebuilds tiles, entry bundles, rows and the newest checkpoint of a log from its leaves.
 
-The root decides: what the copies of the leaves give must be the tree of the head outside, or of the
-last checkpoint where none is kept, or nothing is changed. Then tiles, entry bundles, rows of leaves
-and the newest checkpoint become what they have to be. It streams: in memory are some thousand
-leaves and the partial tiles behind them.
+The leaves must give the tree of the head outside, or of the last checkpoint without one; otherwise
+nothing is changed. It streams: memory holds some thousand leaves and the partial tiles.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,8 @@
-"""Succession: the way on for a database that is not the newest of its log any more.
+"""Succession: begins a new generation where the database is behind its published log.
 
-The old log ends where the world saw it last. The new one has another origin and another key, and
-its first leaf is that checkpoint, so whoever kept the old one can follow; every leaf that the
-database still has is sequenced again behind it. Its first checkpoint is prepared here and published
-as any other, so a command that was killed is finished by the next integration.
+The first leaf of the new log is the last checkpoint of the old one; all leaves that the database
+has follow. The first checkpoint is prepared here and published by the next integration, also after
+a crash.
 """
 
 import re

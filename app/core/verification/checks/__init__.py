@@ -1,5 +1,5 @@
-"""What a verification checks: `full` of all, `incremental` from the newest anchor on.
+"""The checks of a verification: `full` of everything, `incremental` from the newest anchor on.
 
-`stored_chain` recomputes hashes; `published_log` and `log_walk` recompute roots; `anchored_heads`
-and `stamps` hold the chain against them; `settings` against the chain.
+`stored_chain` recomputes hashes; `published_log` and `log_walk` recompute roots; `anchored_heads`,
+`stamps` and `settings` compare the chain with the log, with timestamps and with its tenant's row.
 """

@@ -1,8 +1,7 @@
-"""The heads that the log took in, held against the chains as they are now.
+"""Compares the heads in the log with the chains in the database.
 
-A head once anchored is expected for ever. Whoever cuts a chain, or writes it anew with hashes that
-fit, cannot take it out of the log; so what is asked here is not whether each anchor has its leaf,
-but whether each leaf has its entry, its anchor, and a tenant.
+An anchored head stays in the log. So each leaf must have its entry, its anchor and a tenant, which
+a chain that was truncated or rewritten cannot provide.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A whole verification of one chain: every entry, and every leaf of the log that speaks of it."""
+"""Full verification of one chain: every entry, and every leaf of the log for this chain."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,7 @@
-"""From the newest anchor on: what costs only what came after it.
+"""Incremental verification: from the newest anchor on.
 
-The anchor is proven by its leaf's path to the signed root. Behind that leaf the log's newest leaves
-are read as well, up to a number, and proven by the same root: a chain that was cut back to an older
-anchor has a later head there. What is before the anchor is left to a whole verification.
+A Merkle path to the signed root proves the anchor. The log's newest leaves, up to a limit, are
+proven by the same root: a chain truncated to an older anchor has a later head there.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""The log, read from its entry bundles: every root computed anew, no stored hash trusted.
+"""Reads the log from its entry bundles and recomputes every root.
 
-What is published never changes, so a tree's root that comes out as it was signed proves every leaf
-that was read on the way.
+A root that equals the signed one proves every leaf read so far, without trust in stored hashes.
 """
 
 from collections.abc import Iterable, Iterator

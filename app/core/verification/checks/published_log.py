@@ -1,4 +1,4 @@
-"""What was published of the log, as far as its signatures and the head outside hold it."""
+"""The published log, as far as its signatures and the head outside confirm it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

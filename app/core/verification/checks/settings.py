@@ -1,8 +1,7 @@
-"""What a tenant's row says, held against what its chain says of it.
+"""Compares a tenant's row with what its chain says about anchoring.
 
-Whoever owns the database could stop the anchoring of a chain in `tenants`, and nothing would ever
-hold what they then write at its end. Nobody else can without an entry: so what counts is the last
-`settings.update` that speaks of it, and the row must say the same.
+The database's owner could disable anchoring in `tenants` to hide later changes. The last
+`settings.update` in the chain decides, and the row must say the same.
 """
 
 from uuid import UUID

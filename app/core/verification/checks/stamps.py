@@ -1,8 +1,7 @@
-"""Timestamps and cosignatures: what others said of published checkpoints, verified once more.
+"""Verifies timestamps and cosignatures of published checkpoints: the newest of each, or all.
 
-Each is over a checkpoint as it was published, whose signature and root are held as well: the root
-must come out of the log's leaves again, which shows that the log at that size grew into what it is
-now. Only the newest of each kind, or all of them.
+The signature of each checkpoint is verified, and its root recomputed from the log's leaves: so the
+log of then grew into the present one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

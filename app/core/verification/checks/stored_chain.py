@@ -1,6 +1,6 @@
-"""One tenant's chain, streamed and recomputed in constant memory: every hash, every link, its end.
+"""Recomputes one tenant's chain in constant memory: every hash, every link, its end.
 
-The server sends while the rows that came before are checked, and never more of them than one part.
+Rows are streamed, one part ahead of the verification.
 """
 
 from collections.abc import Generator, Iterator
