@@ -325,7 +325,7 @@ def test_a_ca_file_replaces_the_public_authorities(
 ) -> None:
     (tmp_path / "public").mkdir()
     public = ServerAuthority(tmp_path / "public")
-    monkeypatch.setattr("app.lib.outbound.attempt_sockets.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
+    monkeypatch.setattr("app.lib.outbound.deadline_sockets.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
     pinned = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
     usual = Outbound(LOOPBACK, lookup=Names([HERE]))
     for client, trusted, refused in ((pinned, authority, public), (usual, public, authority)):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from app.lib.outbound.addresses import Address, Network, vet
 from app.lib.outbound.attempt import CONNECT_SECONDS, Stage, current, milliseconds_since
-from app.lib.outbound.attempt_sockets import connect
+from app.lib.outbound.deadline_sockets import connect_attempt
 from app.lib.outbound.resolver import Resolver
 
 
@@ -57,7 +57,7 @@ def _connect_to_any(addresses: Sequence[Address], port: int, seconds: float) -> 
         if share <= 0:
             break
         try:
-            return connect(address, port, share)
+            return connect_attempt(address, port, share)
         except OSError as error:
             failed = error
     raise failed

@@ -22,7 +22,7 @@ from urllib3.util.retry import Retry
 
 from app.lib.outbound.addresses import Target
 from app.lib.outbound.attempt import MAX_BODY_BYTES, Stage, current
-from app.lib.outbound.attempt_sockets import tls_context
+from app.lib.outbound.deadline_sockets import attempt_tls_context
 from app.lib.outbound.dialing import Dialer
 
 # A connection stays with the address that was vetted; an older one is not used again, so that a
@@ -143,7 +143,7 @@ class Adapter(HTTPAdapter):
     def __init__(self, dialer: Dialer, ca_file: str | None) -> None:
         # With a total of False every error is raised as it is.
         super().__init__(max_retries=Retry(total=False))
-        tls = tls_context(ca_file)
+        tls = attempt_tls_context(ca_file)
 
         @functools.lru_cache(MAX_RECEIVERS)
         def pool(scheme: str, host: str, port: int) -> HTTPConnectionPool:
