@@ -40,7 +40,7 @@ bench: $(INSTALLED) ## measure this machine: every figure beside its bound (twen
 	@$(BIN)/uv sync --quiet --locked --inexact --group bench --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m bench
 
-now: $(INSTALLED) ## ring one entry of the timetable at once: make now NAME=sweep
+now: $(INSTALLED) ## run one entry of the timetable at once: make now NAME=sweep
 	@exec $(BIN)/python -m scheduler now "$(NAME)"
 
 # Done again only when what is to be installed has changed.

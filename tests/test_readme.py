@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.dom import minidom
 
 import pytest
 from werkzeug.exceptions import MethodNotAllowed, NotFound
@@ -76,10 +75,6 @@ def test_every_heading_linked_to_exists(page: Path) -> None:
         headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
         assert anchor in anchors
-
-
-def test_the_picture_is_well_formed() -> None:
-    assert minidom.parse(str(ROOT / "docs" / "flow.svg")).documentElement is not None
 
 
 def routes_named(page: Path) -> set[tuple[str, str]]:
