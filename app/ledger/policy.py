@@ -14,7 +14,7 @@ ML_DSA_44_COSIGNATURE = 0x06
 """A witness's other algorithm. Its lines are kept, and never checked here."""
 
 NONE = "none"
-"""The quorum of whoever asks for no cosignature."""
+"""The quorum of a policy that needs no cosignature."""
 
 MAX_BYTES = 262_144
 MAX_ENTRIES = 256

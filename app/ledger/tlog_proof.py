@@ -21,7 +21,7 @@ _INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
 class TlogProof:
     """Where a leaf is, the hashes from its sibling up to the root's child, and a signed checkpoint.
 
-    `extra` is opaque and vouched for by nobody; ours have none. Raises Malformed for what could not
+    `extra` is opaque and not authenticated; ours have none. Raises Malformed for what could not
     be read back. Nothing is verified: that is `merkle.verify_inclusion` and `Note.verify`.
     """
 

@@ -45,7 +45,7 @@ class EvidencePackPart(Base):
 
 
 class EvidenceExport(Base):
-    """That somebody has had a pack: a key, a link, or `public`."""
+    """The first export of a pack by a key, a link, or `public`."""
 
     __tablename__ = "evidence_exports"
 

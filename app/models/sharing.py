@@ -28,7 +28,7 @@ class ShareLink(Base):
 
 
 class ShareLinkOpening(Base):
-    """That some address opened a link on some day (UTC); which address, nobody can tell."""
+    """An access to a link by an address on a day (UTC); the address cannot be recovered."""
 
     __tablename__ = "share_link_openings"
 

@@ -79,7 +79,7 @@ class AnchorReader:
         master_keys: MasterKeys,
         trusted: Sequence[Certificate] = (),
     ) -> None:
-        """`policy` says which witnesses count, `trusted` whose timestamps; by default nobody's.
+        """`policy` says which witnesses count, `trusted` whose timestamps; by default none.
 
         Raises `AuditChainBroken` where the chain's salt is not the one that was sealed.
         """

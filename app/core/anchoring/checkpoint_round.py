@@ -23,7 +23,7 @@ from app.models import Job
 EVERY = timedelta(minutes=10)
 # What was published before the last tick but one, and a job's tries, should be vouched for by now.
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
-# Of rows that do not hold: whoever fills a table with them must not keep a tick busy.
+# A limit on invalid rows per tick: a table full of them must not keep it busy.
 MOST_LOOKED_AT = 16
 # While a candidate waits for its quorum: a witness that is back is asked within so long.
 AGAIN = timedelta(seconds=15)

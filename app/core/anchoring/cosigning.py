@@ -28,7 +28,7 @@ from app.models import Job
 
 KIND = "cosign_checkpoint"
 
-# Somebody else may submit our checkpoints too, so the witness may have moved on again.
+# Others may submit our checkpoints too, so the witness may have moved on again.
 _MOST_CONFLICTS = 3
 
 _log = structlog.get_logger(__name__)

@@ -209,7 +209,7 @@ def reach(
 ) -> Reach:
     """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew.
 
-    Each is looked at only until one holds: anybody may ask.
+    The search ends with the first that is valid: any caller may ask.
     """
     cache = CheckpointCache(session, last.generation, trusted)
 

@@ -29,7 +29,7 @@ class QuorumGate:
     def admits(self, session: Session, candidate: Published) -> bool:
         """Say whether a candidate may be published; if not, have its witnesses asked.
 
-        The empty tree needs nobody: there is one only.
+        The empty tree needs no quorum: there is only one.
         """
         if candidate.checkpoint.size == 0:
             return True

@@ -16,7 +16,7 @@ class Condition:
 
 
 def condition(policy: Policy | None) -> Condition | None:
-    """Write a policy's quorum; None without one, or for a quorum that asks for nobody."""
+    """Write a policy's quorum; None without one, or for a quorum of no witness."""
     if policy is None or policy.quorum == NONE:
         return None
     written = {each.name: _cosigned(each) for each in policy.witnesses}

@@ -101,7 +101,7 @@ def append_if_whole(
 ) -> AuditChainBroken | None:
     """Append an operator's act; return the error, and write nothing, where the chain is broken.
 
-    An operator needs their commands most when somebody has changed the database.
+    An operator needs their commands most after the database was tampered with.
     """
     try:
         append(session, tenant_id, OPERATOR, action, target=target, details=details)

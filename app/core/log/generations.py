@@ -126,7 +126,7 @@ def appoint(
 
 
 def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
-    """Raise `LogDamaged` for a successor that nobody who holds MASTER_KEYS began.
+    """Raise `LogDamaged` for a successor without a valid appointment under MASTER_KEYS.
 
     The first generation needs no seal: another one of its name contradicts the head.
     """

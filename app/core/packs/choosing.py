@@ -96,7 +96,7 @@ def recipe(settings: Settings, revoked_at: datetime | None = None) -> str:
 
 
 def _witnesses(policy: Policy | None) -> bytes:
-    """Write what of a policy decides whether a quorum is met: nobody's address."""
+    """Write what of a policy decides whether a quorum is met, without addresses."""
     if policy is None:
         return b""
     lines = [f"witness {each.name} {each.key}" for each in policy.witnesses]

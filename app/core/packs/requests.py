@@ -58,7 +58,7 @@ def load(session: Session, settings: Settings, record: Record) -> PackState:
     if pack is not None and _is_current(session, settings, record, pack):
         return PackState(pack, is_current=True, job=None)
     if pack is not None and signing_keys.revoked_at(session, pack.source.key_id) is not None:
-        # Whoever has the key could have made it: its reader would have to refuse it.
+        # A holder of the revoked key could have made it: verifiers refuse it.
         pack = None
     job = _job(session, record.tenant_id, ids.text("rec", record.id))
     return PackState(pack, is_current=False, job=job)
@@ -71,7 +71,7 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
 
 
 def note_export(session: Session, pack: StoredPack, taker: Actor | None, request_id: str) -> None:
-    """Append `evidence.export` the first time that somebody takes a pack.
+    """Append `evidence.export` at the first export of a pack by each taker.
 
     None is whoever took it without a key or a link, since its tenant has made it public: all of
     them are one. Call it last in the transaction that decides to give the pack out.

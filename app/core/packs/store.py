@@ -16,7 +16,7 @@ from app.database import Tx, cursor
 from app.lib.crypto.sealing import MasterKeys
 
 PART_BYTES = 256 * 1024
-# Left-overs of one run: deleting costs what storing did, and may not hold anybody up.
+# Left-overs deleted in one run: deleting costs as much as storing, and must not block others.
 MOST_AT_ONCE = 20
 
 

@@ -48,7 +48,7 @@ def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
 
 
 def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
-    """Say the same, and let nobody delete the bundle before this transaction ends."""
+    """Say the same, and lock the bundle against deletion until this transaction ends."""
     return cursor(tx).execute(_HOLD, (tenant_id, record_id)).fetchone() is not None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-# A longer run is no word that somebody will type.
+# A longer run is no word that a person types.
 _MOST_CHARACTERS = 64
 # Of one record; what comes later in its content is not found by search.
 MOST_WORDS = 5_000
@@ -125,7 +125,7 @@ class Lexemes:
         return " ".join([*words, *(f"'{whole}'" for whole in wholes)])
 
     def query(self, typed: str) -> str | None:
-        """Write what somebody typed as a `tsquery`: all words, those in "quotes" as a phrase.
+        """Write a search text as a `tsquery`: all words, those in "quotes" as a phrase.
 
         None when it holds no word at all.
         """

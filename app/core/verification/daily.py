@@ -32,7 +32,7 @@ from app.models import NO_TENANT, Job, Tenant
 
 _log = structlog.get_logger(__name__)
 
-# A step commits how far it came: whoever is killed does as much again.
+# A step commits its progress: a killed one is repeated.
 _STEP_SECONDS = 10.0
 _AT_ONCE = 500
 _BEFORE_ALL = UUID(int=0)

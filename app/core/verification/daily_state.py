@@ -28,12 +28,12 @@ _log = structlog.get_logger(__name__)
 # begun before goes on no more.
 MISSED = timedelta(hours=25)
 AGAIN = timedelta(hours=1)
-# From then on somebody should look.
+# Older than this, an operator is alerted.
 OVERDUE = timedelta(hours=26)
 # Other than the moment that it names, a clock may be set back.
 _SLACK = timedelta(minutes=1)
 
-# An upgrade and a key that was dropped leave these; whatever else there is, somebody wrote.
+# An upgrade and a dropped key leave these; anything else was forged.
 _UNSEALED = "its row is not sealed"
 _KEY_MISSING = "its key is not in MASTER_KEYS"
 _CHANGED = "its row was changed"

@@ -67,10 +67,10 @@ def _key(what: Asked) -> str:
 
 
 def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
-    """Have a job verify what somebody would wait too long for; the same is asked once.
+    """Enqueue a verification that takes too long for a request; equal ones share a job.
 
-    A job that is stuck holds up nobody: another takes its place. Raises `Busy` beyond some
-    different questions at once: whoever has a key may invent any number.
+    A stuck job is replaced by another. Raises `Busy` beyond some
+    different questions at once: a caller could invent any number.
     """
     # Two who ask at once: the second waits here, and then counts the first one's job.
     job_rows.take_turns(session, f"{tenant_id}:{KIND}")

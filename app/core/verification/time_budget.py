@@ -2,7 +2,7 @@
 
 import time
 
-# Beyond that nobody should wait while others wait for the same processor.
+# Beyond that a verification would delay other requests of the process.
 _EXPECTED_AT_MOST = 3.0
 # What one of two cores does in a second while others work on them.
 _ENTRIES_A_SECOND = 60_000

@@ -52,7 +52,7 @@ class Unknown:
     looked_at: str | None
 
     def represent(self) -> dict[str, Any]:
-        """Return it as it is answered: null where nobody looked and nothing is open."""
+        """Return it for the API: null if no run has finished and nothing is open."""
         computed = self.looked_at is not None or self.count
         return {
             "unknown_chains": self.count if computed else None,

@@ -12,7 +12,7 @@ class MasterKey(Base):
 
     The key itself is never here. `in_front_at` is when a process last said that it seals under it
     (none: something was found), `emptied_at` when nothing was
-    found under it: from then on nobody misses it.
+    found under it: from then on it is not missed.
     """
 
     __tablename__ = "master_keys"

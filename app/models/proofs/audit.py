@@ -9,7 +9,7 @@ from app.models.base import Base, CreatedAt, TenantId
 
 
 class AuditHead(Base):
-    """The last entry of a tenant's chain; whoever appends holds its row lock."""
+    """The last entry of a tenant's chain; an append locks its row."""
 
     __tablename__ = "audit_heads"
 

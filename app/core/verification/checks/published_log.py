@@ -73,7 +73,7 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
 def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
     """Return the last checkpoint of a generation, its signature verified; None before the first.
 
-    Raises `LogDamaged` also for a successor that nobody appointed.
+    Raises `LogDamaged` also for a successor without an appointment.
     """
     generations.require_appointed(master_keys, generation)
     last = publication.newest(session, generation)
@@ -89,7 +89,7 @@ def read(
 ) -> Checkpoint:
     """Read what a generation signed at a size. Raises `LogDamaged` for what it did not sign.
 
-    The key is the one that only MASTER_KEYS open: anybody can put another public one into a table.
+    The key is the one sealed under MASTER_KEYS: a public key in a table may be forged.
     """
     try:
         public = signing_keys.opened(session, master_keys, generation.key_id).public

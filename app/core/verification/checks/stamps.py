@@ -136,7 +136,7 @@ class Stamps:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
         if moment != stated:
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
-        # Of an authority that is not trusted any more: a true timestamp, and nobody's word.
+        # Of an authority that is no longer trusted: a valid timestamp that proves nothing.
         if not self._is_trusted(bytes(response), note):
             self.unverified += 1
             return

@@ -84,7 +84,7 @@ def check(
 
 
 def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
-    """Hold a chain that was found good up to `last` against a head that somebody kept.
+    """Hold a chain that was found good up to `last` against a kept head.
 
     Raises `AuditChainBroken`.
     """
