@@ -1,13 +1,9 @@
 """The only way to PostgreSQL, and the only place that commits.
 
-A transaction opens in a route, an actor or a command and is handed down as a SQLAlchemy `Session`;
-returning commits, raising rolls back. `transaction(tenant)` also tells PostgreSQL whose rows may be
-seen (row-level security reads `app.tenant_id`), so a query that forgets its tenant finds nothing.
-What must work across tenants goes through `across_tenants()`, the one named door, or a function of
-the database that opens it for one question (`ask`).
-
-All settings are `SET LOCAL`, no session locks, no LISTEN, and no automatic prepared statements but
-where a deploy asks for them: the service runs behind PgBouncer in transaction mode.
+Routes, actors and commands open a transaction and hand it down. `transaction(tenant)` sees one
+tenant's rows (row-level security), `across_tenants()` all. Settings are `SET LOCAL`, and there are
+no session locks, no LISTEN and no prepared statements by default: PgBouncer in transaction mode
+works.
 """
 
 import select
@@ -20,18 +16,11 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 from sqlalchemy import PoolProxiedConnection, create_engine, event, text
-from sqlalchemy.exc import (
-    DBAPIError,
-    DisconnectionError,
-    InterfaceError,
-    InvalidatePoolError,
-    OperationalError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.errors import Unavailable
+from app.database_errors import translated
 from app.queue import Bell
 from app.wakeup_batcher import WakeupBatcher
 
@@ -39,17 +28,6 @@ _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
 _NEW = "record_service.new"
-# Of the driver too: raw cursors raise its own errors. Deadlocks, lock timeouts and terminated
-# connections are among them; whoever tries again may succeed.
-_AWAY = (
-    OperationalError,
-    InterfaceError,
-    DisconnectionError,
-    PoolTimeout,
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    psycopg.errors.IdleInTransactionSessionTimeout,
-)
 _EVERYONE = "app.every_tenant = 'on'"
 # By default TCP says after two hours that a host is gone; these say so within half a minute.
 _NOTICE_A_DEAD_SERVER = {
@@ -58,8 +36,7 @@ _NOTICE_A_DEAD_SERVER = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Those who queue behind a locked row give up and come again, or the connections of a client that
-# fell silent with it locked would go first.
+# Waiters for a locked row give up and retry before the pool's connections run out.
 _LOCK_TIMEOUT = "2s"
 _SET_TENANT = f"""
 SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK_TIMEOUT}', true),
@@ -99,11 +76,9 @@ class Database:
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
-        `pool_size` bounds the connections of this process; a caller waits at most 10 s for one.
-        `prepare_threshold` is how often a statement is sent before the server keeps its plan; None
-        for never, as PgBouncer in transaction mode needs it.
-        `bell` is rung after commits, `first_wait` is how long a delivery waits for its first
-        attempt; sessions carry what core needs of both in `info`.
+        `pool_size` bounds this process's connections; a caller waits at most 10 s for one.
+        `prepare_threshold` is how often a statement is sent before its plan is kept; None: never.
+        `bell` is rung after commits; `first_wait` delays a delivery's first attempt.
         """
         self.engine = create_engine(
             url,
@@ -136,7 +111,7 @@ class Database:
         With `snapshot` every statement sees the same moment (REPEATABLE READ). Raises `Unavailable`
         when the database is away, whatever was asked of it.
         """
-        with _translated(), self._sessions.begin() as session:
+        with translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _only(tenant_id), snapshot=snapshot)
             yield session
         _run_hooks(session)
@@ -147,7 +122,7 @@ class Database:
 
         For what serves them all: sweep, flusher, clock. Raises as `transaction` does.
         """
-        with _translated(), self._sessions.begin() as session:
+        with translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _EVERYONE, snapshot=snapshot)
             yield session
         _run_hooks(session)
@@ -159,7 +134,7 @@ class Database:
         Statements are pipelined: they go out together when a result is fetched, or with the COMMIT.
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.
         """
-        with _translated(), self._connection() as connection:
+        with translated(), self._connection() as connection:
             opened = RawTransaction(connection, dict(self._info))
             try:
                 with connection.pipeline():
@@ -180,7 +155,7 @@ class Database:
         It sees no tenant's rows, but through a function of the database that takes the tenant.
         Hooks run and errors are raised as in `transaction`.
         """
-        with _translated(), self._connection() as connection:
+        with translated(), self._connection() as connection:
             opened = RawTransaction(connection, dict(self._info))
             yield opened
         _run_hooks(opened)
@@ -190,7 +165,7 @@ class Database:
 
         It sees no tenant's rows, but through a function of the database that was made for it.
         """
-        with _translated(), self._connection() as connection:
+        with translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
 
     @property
@@ -254,24 +229,6 @@ def database_now(session: Session) -> datetime:
     return moment
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except _AWAY as error:
-        raise _unavailable(error) from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise _unavailable(error) from error
-        raise
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
-        return Unavailable("Somebody else is changing this at the moment; try again.")
-    return Unavailable("The database does not answer; try again in a moment.")
-
-
 def _only(tenant_id: UUID) -> str:
     return f"app.tenant_id = '{tenant_id}'"
 
@@ -291,10 +248,9 @@ def _refuse_closed(
 ) -> None:
     """Replace a pooled connection that the server has closed since its last use.
 
-    An idle connection has nothing to say: if it is readable, the server said goodbye, and probably
-    to the others of the pool too. This costs microseconds where a pre-ping costs a round trip.
-    One that was made for this checkout is not asked: the first statement shows what has become of
-    it, and the pool, which replaces twice and then gives up, would call that a mistake of ours.
+    An idle connection that is readable was closed: this check costs microseconds, a pre-ping a
+    round trip. A connection made for this checkout is not checked: the pool replaces only twice,
+    then raises an error that is no `Unavailable`.
     """
     if entry.info.pop(_NEW, False):
         return

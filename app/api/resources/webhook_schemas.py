@@ -9,7 +9,8 @@ from app.api.http.requests import fields
 from app.api.http.requests.schemas import Schema
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
-from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, Status
+from app.core.webhooks.webhook_changes import Status
+from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT
 from app.lib.outbound.addresses import MAX_URL_LENGTH
 
 MOST_IN_FLIGHT = 64

@@ -1,6 +1,6 @@
-"""Disabling a webhook because its receiver said so, or has only failed for days.
+"""Disables a webhook whose receiver answered 410 Gone, or has failed for days.
 
-Of the days its tenant is warned at half of them (`webhook.failing`), once.
+At half of these days the tenant is warned once (`webhook.failing`).
 """
 
 from dataclasses import dataclass
@@ -91,9 +91,9 @@ def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason
 
 
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
-    """Disable a webhook, cancel what is open, tell the tenant's other webhooks, and audit it.
+    """Disable a webhook, cancel its open deliveries, tell the tenant's other webhooks, audit it.
 
-    Returns False when the reason no longer holds: it was disabled or deleted already, has another
+    Returns False when the reason no longer holds: it is disabled or deleted already, has another
     URL by now, or has succeeded since.
     """
     if _lane_of(session, tenant_id, webhook_id, reason) is None:
@@ -111,6 +111,14 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
     cancelled = cancelling.cancel(session, tenant_id, webhook_id)
+    _tell(session, tenant_id, webhook_id, reason, cancelled)
+    return True
+
+
+def _tell(
+    session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason, cancelled: int
+) -> None:
+    """Send `webhook.disabled` to the tenant's other webhooks, and append it to the audit chain."""
     now = database_now(session)
     webhook = ids.text("whk", webhook_id)
     data = {
@@ -134,4 +142,3 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
         target=("webhook", webhook),
         details={"reason": reason.code, "cancelled_deliveries": cancelled},
     )
-    return True

@@ -1,12 +1,12 @@
-"""Recording what became of attempts: many in one transaction, each at most once.
+"""Records the outcomes of attempts: many in one transaction, each at most once.
 
-The deliveries, the history, the totals and the health of the lanes change together. Lanes are
-locked first, in one order, so two workers that record at once wait and do not deadlock.
+Deliveries, history, totals and lane health change together. Lanes are locked first, in one order,
+so two workers that record at once do not deadlock.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -65,11 +65,11 @@ class Recorded:
 
     written: int
     fenced: list[Outcome]
-    ended: Counter[tuple[str, str]]
-    pauses: int
-    to_disable: dict[LaneKey, Reason]
-    to_warn: dict[LaneKey, Reason]
-    widened: list[LaneKey]
+    ended: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pauses: int = 0
+    to_disable: dict[LaneKey, Reason] = field(default_factory=dict)
+    to_warn: dict[LaneKey, Reason] = field(default_factory=dict)
+    widened: list[LaneKey] = field(default_factory=list)
 
 
 def record(
@@ -91,27 +91,16 @@ def record(
     lanes = lane_changes.lock(session, sorted({*by_lane, *slow}))
     urls = {key: state.url for key, state in lanes.items()}
     done = _write(session, outcomes, urls) if outcomes else {}
-    recorded = Recorded(
-        written=len(done),
-        fenced=[each for each in outcomes if _claim(each) not in done],
-        ended=Counter(),
-        pauses=0,
-        to_disable={},
-        to_warn={},
-        widened=[],
-    )
+    recorded = Recorded(len(done), [each for each in outcomes if _claim(each) not in done])
     changes = []
     for key, state in lanes.items():
-        mine = [each for each in by_lane[key] if _claim(each) in done]
-        # What another URL answered, before it was changed, says nothing about this one.
-        telling = [each for each in mine if each.url == state.url]
-        change = _fold(state, telling, first_pause=first_pause)
-        if any(each.url != state.url and done[_claim(each)].next_attempt_at for each in mine):
-            change.health = lane_health.recover(change.health, state.now)
-        if change.health.recovering and not state.recovering:
-            change.wake_up(state.now)
-        for each in mine:
-            _count(change, recorded.ended, each, done[_claim(each)])
+        mine = [(each, done[_claim(each)]) for each in by_lane[key] if _claim(each) in done]
+        # Answers from an earlier URL say nothing about this one.
+        telling = [each for each, _ in mine if each.url == state.url]
+        retried_elsewhere = any(each.url != state.url and row.next_attempt_at for each, row in mine)
+        change = _fold(state, telling, first_pause, recover=retried_elsewhere)
+        for each, row in mine:
+            _count(change, recorded.ended, each, row)
         if key in slow:
             change.health = replace(change.health, slow_at=state.now)
         changes.append(change)
@@ -181,7 +170,7 @@ class _Done:
 def _write(
     session: Session, outcomes: Sequence[Outcome], urls: Mapping[LaneKey, str]
 ) -> dict[_Claim, _Done]:
-    # What an old URL asked for binds nobody at the new one.
+    # A Retry-After of an earlier URL does not bind the new one.
     binding = [urls.get((each.tenant_id, each.webhook_id)) == each.url for each in outcomes]
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
     columns["attempt_id"] = [ids.new() for _ in outcomes]
@@ -202,7 +191,10 @@ def _claim(outcome: Outcome) -> _Claim:
     return outcome.delivery_id, outcome.claim_no
 
 
-def _fold(state: LaneState, outcomes: Sequence[Outcome], *, first_pause: timedelta) -> LaneChange:
+def _fold(
+    state: LaneState, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
+) -> LaneChange:
+    """Return what the outcomes change about a lane; `recover` also brings waiting rows forward."""
     health = state.health
     for each in outcomes:
         health = lane_health.after(
@@ -214,14 +206,19 @@ def _fold(state: LaneState, outcomes: Sequence[Outcome], *, first_pause: timedel
             quick=(each.total_ms or 0) < 1000,
             first_pause=first_pause,
         )
+    if recover:
+        health = lane_health.recover(health, state.now)
     learned = concurrency.after(state.learned, outcomes, state.max_in_flight)
-    return LaneChange(state.tenant_id, state.webhook_id, health, learned)
+    change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
+    if health.recovering and not state.recovering:
+        change.wake_up(state.now)
+    return change
 
 
 def _count(
     change: LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
 ) -> None:
-    """Add one outcome to the lane's totals, or to what it must wake up for."""
+    """Add one outcome to the lane's totals, or to its next wake-up."""
     if done.next_attempt_at is not None:
         change.wake_up(done.next_attempt_at)
     elif done.status in ("succeeded", "failed"):

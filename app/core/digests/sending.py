@@ -1,14 +1,8 @@
-"""The job that sends one digest: it takes the findings, hands over the mail, and says what came.
+"""The job that sends one digest: take the findings, deliver the mail, record the outcome.
 
-    pending ──▶ sending ──▶ sent
-       ▲           │ └────▶ uncertain     pending ──▶ cancelled (the address was cleared)
-       └───────────┘ refused
-
-`sending`, with `data_at`, is committed before the mail's content leaves (`_Attempt.go_ahead`), and
-one attempt alone can do that: the row must be `pending`, and the job still that worker's. Up to
-there whatever fails is tried again, as the same digest. From there on nothing is, unless the server
-itself said no: a worker that dies, or an answer that never comes, leaves it `uncertain`, and the
-next digest, a day later at the earliest, lists the same again.
+`sending` is committed before the mail's content leaves (`_Attempt.go_ahead`). Until then any
+failure is retried as the same digest; afterwards only a refusal is. A lost worker or answer leaves
+it `uncertain`: the next digest lists the same findings again.
 """
 
 import random
@@ -25,12 +19,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.digests import content, message, schedule, taking, tokens
+from app.core.digests import content, digest_rows, message, schedule, taking, tokens
+from app.core.digests.digest_rows import Outcome
 from app.core.digests.links import Links
 from app.core.digests.tokens import Subscription
-from app.core.jobs import job_rows, leases
+from app.core.jobs import leases
 from app.core.jobs.steps import Errand, Name, Step
-from app.database import after_commit, cursor
+from app.database import after_commit
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.mail.mailer import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.models import Digest, Job, Tenant
@@ -38,25 +33,12 @@ from app.models import Digest, Job, Tenant
 # Before each further attempt; the last goes on for ever, for nothing was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
-# How often the digest of a suspended tenant is looked at.
+# How often the digest of a suspended tenant is tried.
 _SUSPENDED = timedelta(minutes=10)
-# While others send theirs: who is ready before calls the next. This is for what nobody calls, and
-# not all of it comes back at once.
+# While others send theirs: who is done calls the next. Jitter for those that are not called.
 _BUSY_SECONDS = (30.0, 90.0)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an attempt came to: the digest's next status, and why, where there is a why.
-
-    `pending` without one: nobody refused anything. `busy`: nothing was begun.
-    """
-
-    status: str
-    why: str | None = None
-    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,12 +62,12 @@ class Sender:
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Outcome]:
         """Do what is next for the job's digest: take its findings, send it, or see it ended."""
-        digest = _found(session, tenant_id, job)
+        digest = digest_rows.load(session, tenant_id, job)
         tenant = session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
         if digest.status == "cancelled":
             self.count_after(session, "cancelled")
         elif digest.status == "sending":
-            # Whoever began that is gone, and did not live to hear, or to write, the answer.
+            # The worker that began it was lost before it could record the answer.
             self.conclude(
                 session, digest, Outcome("uncertain", "The worker was lost while it sent.")
             )
@@ -98,7 +80,7 @@ class Sender:
             if taken == taking.TAKEN and not self.mailer.ready():
                 return _busy(digest)
             return Step(taken, _progress(digest))
-        wait = _SUSPENDED if tenant.suspended_at else _until_free(session, digest)
+        wait = _SUSPENDED if tenant.suspended_at else digest_rows.until_free(session, digest)
         if wait is not None:
             return Step("waiting", _progress(digest), wait)
         address = tenant.notification_email
@@ -115,7 +97,7 @@ class Sender:
 
     def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
         """Write an outcome to the digest's row, and count it."""
-        _conclude(session, digest, outcome)
+        digest_rows.conclude(session, digest, outcome)
         self.count_after(session, "refused" if digest.status == "pending" else digest.status)
 
     def count_after(self, session: Session, outcome: str) -> None:
@@ -190,20 +172,20 @@ class _Attempt:
     def _begin(self, session: Session) -> str | None:
         """Write that it is being sent; return why not, if it must not be."""
         digest = self._digest
-        address, series, nonce = _address_now(session, digest)
+        address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series or address is None or self._is_another(address, nonce):
             return "the address was changed or cleared"
         if not leases.renew(session, self._job):
             return "the job was taken over"
-        wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
-        begun = cursor(session).execute(_BEGIN.encode(), wanted)
-        return None if begun.rowcount == 1 else "it was ended, or another was sent within a day"
+        if not digest_rows.begin(session, digest):
+            return "it was ended, or another was sent within a day"
+        return None
 
     def _is_another(self, address: str, nonce: UUID | None) -> bool:
         return Subscription.of(self._digest.tenant_id, address, nonce) != self._subscription
 
     def _record(self, session: Session, outcome: Outcome) -> Step:
-        digest = _found(session, self._digest.tenant_id, self._job)
+        digest = digest_rows.load(session, self._digest.tenant_id, self._job)
         if outcome.busy:
             return _busy(digest)
         return replace(self._ended(session, digest, outcome), then=self._sender.next_waiting)
@@ -221,7 +203,7 @@ class _Attempt:
 
         Whoever changes it from here on finds the job waiting, and lets it hurry.
         """
-        address, series, nonce = _address_now(session, digest)
+        address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series:
             outcome = _CLEARED
         self._sender.conclude(session, digest, outcome)
@@ -234,76 +216,13 @@ class _Attempt:
 
 _CLEARED = Outcome("cancelled", "The address was cleared.")
 
-# Whoever sets or clears the address waits for this, or this for them.
-_LOCK_TENANT = """
-SELECT notification_email, digest_series, address_nonce FROM tenants
- WHERE id = %s FOR NO KEY UPDATE
-"""
-# A day after the last that may have been accepted: whoever connects before that does so in vain.
-_FREE = f"""
-SELECT max({schedule.ACCEPTED_BY}) + interval '24 hours' - clock_timestamp() FROM digests
- WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK}
-"""
-_BEGIN = f"""
-UPDATE digests SET status = 'sending', data_at = clock_timestamp()
- WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
-   AND NOT EXISTS (SELECT FROM digests
-                    WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK})
-"""
-_CONCLUDE = """
-UPDATE digests
-   SET status = %(status)s, error = %(why)s,
-       data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
-       sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
-       refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
- WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
-"""
-
-
-def _address_now(session: Session, digest: Digest) -> tuple[str | None, UUID | None, UUID | None]:
-    """Return the tenant's address, series and nonce, which stay so until the transaction ends."""
-    row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
-    assert row is not None  # noqa: S101  # a digest refers to its tenant
-    return row[0], row[1], row[2]
-
-
-def _until_free(session: Session, digest: Digest) -> timedelta | None:
-    """Return for how long another mail of the tenant keeps this one back; None: not at all."""
-    wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
-    row = cursor(session).execute(_FREE.encode(), wanted).fetchone()
-    return None if row is None else row[0]
-
-
-def _conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
-    """Write an outcome to the digest's row, unless it was cancelled meanwhile: that is its end.
-
-    Whose job it is not by now is undone with it.
-    """
-    wanted = {"status": outcome.status, "why": outcome.why}
-    cursor(session).execute(_CONCLUDE, {**wanted, "tenant": digest.tenant_id, "id": digest.id})
-    session.refresh(digest)
-    _log.info(
-        "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
-        digest=ids.text("dig", digest.id),
-        findings=digest.findings,
-        refusals=digest.refusals,
-        why=outcome.why,
-    )
-
-
-def _found(session: Session, tenant_id: UUID, job: Job) -> Digest:
-    """Return the job's digest, unlocked: whoever clears the address must not wait for a reading."""
-    digest_id = ids.parse("dig", job_rows.args_of(job)["digest_id"])
-    query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
-    return session.scalars(query).one()
-
 
 def _done(digest: Digest) -> Step:
     return Step(None, _progress(digest))
 
 
 def _busy(digest: Digest) -> Step:
-    """Wait to be called by who is sending now; if nobody calls, look again."""
+    """Wait to be called by a sender that is done; without a call, try again."""
     seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
     return Step(schedule.BUSY, _progress(digest), timedelta(seconds=seconds))
 

@@ -1,1 +1,4 @@
-"""Webhooks as their owner sees them: `webhooks` (create, change, delete) and `webhook_secrets`."""
+"""Webhooks as their owner sees them.
+
+`webhooks` has the verbs, `webhook_changes` what a change entails, `webhook_secrets` the secrets.
+"""

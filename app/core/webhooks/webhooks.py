@@ -1,11 +1,9 @@
-"""Webhooks: where a tenant wants its events sent, what may be changed about it, and how it fares.
+"""Webhooks: create, read, change, rotate the secret of, and delete them.
 
-A webhook is two rows. The cold one is what people set; the hot one is its lane, which workers lock.
-Whoever changes either holds the lane's lock first, so a change and a worker never wait for each
-other in a circle. Deleting is soft: the history of what was sent stays readable.
+A webhook is two rows: its settings, and its lane, which workers lock. Every writer of either locks
+the lane first, so no deadlock arises. Deletion is soft: the delivery history stays readable.
 """
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,14 +16,13 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import wakeups
-from app.core.audit import chain
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_slots, lanes
-from app.core.webhooks import webhook_secrets
+from app.core.webhooks import webhook_changes, webhook_secrets
+from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_secrets import Secret
-from app.database import cursor, database_now
+from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
 from app.lib.outbound.addresses import BadURL, check_url
@@ -36,14 +33,6 @@ MOST_WEBHOOKS = 100
 DEFAULT_MAX_IN_FLIGHT = 4
 # Each secret in force adds 120 bytes of signature headers to every delivery.
 MOST_SECRETS = 20
-DISABLED_BY_REQUEST = "requested"
-
-
-class Status(enum.StrEnum):
-    """Whether a webhook is sent anything."""
-
-    ENABLED = "enabled"
-    DISABLED = "disabled"
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,7 @@ def create(
     session.add(Lane(tenant_id=caller.tenant_id, webhook_id=webhook_id))
     session.flush()
     lane_slots.provide(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
-    _audit(session, caller, webhook, "create", {"event_types": webhook.event_types})
+    webhook_changes.audit(session, caller, webhook, "create", {"event_types": webhook.event_types})
     return find(session, caller, webhook_id), secret
 
 
@@ -166,7 +155,7 @@ def change(
         setattr(webhook, name, wanted[name])
     if changed:
         webhook.updated_at = func.clock_timestamp()
-        _follow(session, caller, webhook, changed)
+        webhook_changes.apply(session, caller, webhook, changed)
     return find(session, caller, webhook.id)
 
 
@@ -176,7 +165,7 @@ def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
     webhook.deleted_at = func.clock_timestamp()
     session.flush()
     cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
-    _audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
+    webhook_changes.audit(session, caller, webhook, "delete", {"cancelled_deliveries": cancelled})
 
 
 def rotate_secret(
@@ -208,15 +197,15 @@ def rotate_secret(
     webhook.updated_at = func.clock_timestamp()
     session.flush()
     details = {"overlap_seconds": int(overlap.total_seconds()), "secrets_in_force": len(secrets)}
-    _audit(session, caller, webhook, "rotate_secret", details)
+    webhook_changes.audit(session, caller, webhook, "rotate_secret", details)
     return find(session, caller, webhook.id), fresh
 
 
 def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
     """Return a webhook as its GET answers it: never its secret.
 
-    A URL's path and query often are one (incoming webhooks of chat services), so whoever may only
-    read sees the host.
+    A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
+    that may only read see the host.
     """
     webhook = watched.webhook
     return {
@@ -275,57 +264,6 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
     )
 
 
-def _follow(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[str]) -> None:
-    """Do what the changed fields ask for, and say in the audit chain what was done."""
-    if "status" in changed:
-        webhook.disabled_reason = None if webhook.status == Status.ENABLED else DISABLED_BY_REQUEST
-    session.flush()
-    if "max_in_flight" in changed:
-        lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
-    enabled = "status" in changed and webhook.status == Status.ENABLED
-    if enabled:
-        cancelling.cancel_all(session, caller.tenant_id, webhook.id)
-    if enabled or "url" in changed:
-        _start_anew(session, webhook, other_receiver="url" in changed)
-    fields = [name for name in changed if name != "status"]
-    if fields:
-        _audit(session, caller, webhook, "update", {"changed": fields})
-    if "status" in changed:
-        _switch(session, caller, webhook)
-
-
-def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
-    if webhook.status == Status.ENABLED:
-        _audit(session, caller, webhook, "enable", {})
-    else:
-        cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
-        _audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
-
-
-_START_ANEW = """
-UPDATE lanes
-   SET paused_until = NULL, pause_level = 0, consecutive_failures = 0, failing_since = NULL,
-       last_failures = DEFAULT, warned_at = NULL, slow_at = NULL,
-       concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
-       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
-       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
-       receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
-       last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-"""
-
-
-def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Forget the failures of before; of another receiver, nothing is known at all.
-
-    What waits because of the old one comes forward.
-    """
-    wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
-    cursor(session).execute(_START_ANEW, wanted)
-    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
-        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
-
-
 def _check_url(url: str, settings: Settings) -> None:
     try:
         check_url(url, settings.webhook_allowed_networks)
@@ -343,22 +281,6 @@ def _check_room(session: Session, tenant_id: UUID) -> None:
         raise TooManyWebhooks(
             f"This tenant has {MOST_WEBHOOKS} webhooks, which is the most. Delete one first."
         )
-
-
-def _audit(
-    session: Session, caller: Caller, webhook: Webhook, verb: str, details: Mapping[str, Any]
-) -> None:
-    """Append `webhook.<verb>`. Of the URL it names scheme and host: its path may hold a token."""
-    parts = urlsplit(webhook.url)
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        f"webhook.{verb}",
-        target=("webhook", ids.text("whk", webhook.id)),
-        details={"origin": f"{parts.scheme}://{parts.netloc}", **details},
-        request_id=caller.request_id,
-    )
 
 
 def _not_found() -> NotFound:

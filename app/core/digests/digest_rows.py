@@ -1,0 +1,101 @@
+"""The digest's row and its transitions.
+
+pending ──▶ sending ──▶ sent
+▲           │ └────▶ uncertain     pending ──▶ cancelled (the address was cleared)
+└───────────┘ refused
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.digests import schedule
+from app.core.jobs import job_rows
+from app.database import cursor
+from app.models import Digest, Job
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attempt came to: the digest's next status, and why, where there is a why.
+
+    `pending` without one: nobody refused anything. `busy`: nothing was begun.
+    """
+
+    status: str
+    why: str | None = None
+    busy: bool = False
+
+
+# Changing the address takes the same lock.
+_LOCK_TENANT = """
+SELECT notification_email, digest_series, address_nonce FROM tenants
+ WHERE id = %s FOR NO KEY UPDATE
+"""
+# A day after the last mail that may have been accepted.
+_FREE = f"""
+SELECT max({schedule.ACCEPTED_BY}) + interval '24 hours' - clock_timestamp() FROM digests
+ WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK}
+"""
+_BEGIN = f"""
+UPDATE digests SET status = 'sending', data_at = clock_timestamp()
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
+   AND NOT EXISTS (SELECT FROM digests
+                    WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK})
+"""
+_CONCLUDE = """
+UPDATE digests
+   SET status = %(status)s, error = %(why)s,
+       data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
+       sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
+       refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
+"""
+
+
+def lock_address(session: Session, digest: Digest) -> tuple[str | None, UUID | None, UUID | None]:
+    """Return the tenant's address, series and nonce, which stay so until the transaction ends."""
+    row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
+    assert row is not None  # noqa: S101  # a digest refers to its tenant
+    return row[0], row[1], row[2]
+
+
+def until_free(session: Session, digest: Digest) -> timedelta | None:
+    """Return for how long another mail of the tenant keeps this one back; None: not at all."""
+    wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
+    row = cursor(session).execute(_FREE.encode(), wanted).fetchone()
+    return None if row is None else row[0]
+
+
+def begin(session: Session, digest: Digest) -> bool:
+    """Write that it is being sent; False when it was ended, or another keeps it back."""
+    wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
+    return cursor(session).execute(_BEGIN.encode(), wanted).rowcount == 1
+
+
+def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
+    """Write an outcome to the digest's row, unless it was cancelled meanwhile."""
+    wanted = {"status": outcome.status, "why": outcome.why}
+    cursor(session).execute(_CONCLUDE, {**wanted, "tenant": digest.tenant_id, "id": digest.id})
+    session.refresh(digest)
+    _log.info(
+        "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
+        digest=ids.text("dig", digest.id),
+        findings=digest.findings,
+        refusals=digest.refusals,
+        why=outcome.why,
+    )
+
+
+def load(session: Session, tenant_id: UUID, job: Job) -> Digest:
+    """Return the job's digest, unlocked: clearing the address must not wait for a reader."""
+    digest_id = ids.parse("dig", job_rows.args_of(job)["digest_id"])
+    query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
+    return session.scalars(query).one()

@@ -1,0 +1,90 @@
+"""What follows from a change to a webhook: slots, lane, open deliveries, audit entry."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import wakeups
+from app.core.audit import chain
+from app.core.callers import Caller
+from app.core.delivery import cancelling
+from app.core.delivery.lanes import lane_slots, lanes
+from app.database import cursor
+from app.models import Webhook
+
+_DISABLED_BY_REQUEST = "requested"
+
+
+class Status(enum.StrEnum):
+    """Whether a webhook is sent anything."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+def apply(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[str]) -> None:
+    """Do what the changed fields ask for, and say in the audit chain what was done."""
+    if "status" in changed:
+        webhook.disabled_reason = None if webhook.status == Status.ENABLED else _DISABLED_BY_REQUEST
+    session.flush()
+    if "max_in_flight" in changed:
+        lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
+    enabled = "status" in changed and webhook.status == Status.ENABLED
+    if enabled:
+        cancelling.cancel_all(session, caller.tenant_id, webhook.id)
+    if enabled or "url" in changed:
+        _start_anew(session, webhook, other_receiver="url" in changed)
+    fields = [name for name in changed if name != "status"]
+    if fields:
+        audit(session, caller, webhook, "update", {"changed": fields})
+    if "status" in changed:
+        _switch(session, caller, webhook)
+
+
+def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
+    if webhook.status == Status.ENABLED:
+        audit(session, caller, webhook, "enable", {})
+    else:
+        cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
+        audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
+
+
+_START_ANEW = """
+UPDATE lanes
+   SET paused_until = NULL, pause_level = 0, consecutive_failures = 0, failing_since = NULL,
+       last_failures = DEFAULT, warned_at = NULL, slow_at = NULL,
+       concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
+       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
+       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
+       receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
+       last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
+    """Reset the lane's health; for another URL, also begin recovery: waiting rows come forward."""
+    wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
+    cursor(session).execute(_START_ANEW, wanted)
+    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
+        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
+
+
+def audit(
+    session: Session, caller: Caller, webhook: Webhook, verb: str, details: Mapping[str, Any]
+) -> None:
+    """Append `webhook.<verb>`. Of the URL it names scheme and host: its path may hold a token."""
+    parts = urlsplit(webhook.url)
+    chain.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        f"webhook.{verb}",
+        target=("webhook", ids.text("whk", webhook.id)),
+        details={"origin": f"{parts.scheme}://{parts.netloc}", **details},
+        request_id=caller.request_id,
+    )
