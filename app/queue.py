@@ -1,8 +1,8 @@
 """The bell: enqueues Dramatiq messages and wakes the workers; the only such code in `app/`.
 
-A message only names a row that is due. Redis's errors are counted and never raised: the sweep rings
-again from the rows, and a circuit breaker skips a failing Redis. Messages have Dramatiq's wire
-format (`dispatch.lua`); a PUBLISH in the same MULTI or script wakes `jobs/process/consumer.py`.
+A message only names a row that is due. Redis's errors are counted, never raised: the sweep rings
+again from the rows, and a circuit breaker skips a failing Redis. Messages have Dramatiq's format
+(`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/consumer.py`.
 """
 
 import time

@@ -1,13 +1,8 @@
-"""The clock: rq-scheduler keeps the timetable in Redis, and what is due becomes a Dramatiq message.
+"""The clock: rq-scheduler keeps the timetable in Redis; due entries become Dramatiq messages.
 
-Redis may forget or garble everything at any moment, so each poll holds it against the table in
-`scheduler/timetable.py`: what is missing is put back and rung at once (its time may have passed
-meanwhile), what is not in the table is dropped, what has a time it cannot have is corrected, what
-is not readable is thrown away. A lost or frozen Redis is waited out. Only the table says what is
-rung, so nothing that somebody wrote into Redis is ever loaded or run.
-
-Any number of schedulers may run; the one that holds the lock rings, and when it dies another takes
-over within 11 seconds. Should two ever ring at once, no harm is done.
+Redis may lose or garble anything, so each poll reconciles it with `scheduler/timetable.py`: missing
+entries are added and rung, strange ones dropped, wrong times corrected. Of several schedulers the
+holder of the lock rings; another takes over within 11 seconds.
 """
 
 import signal

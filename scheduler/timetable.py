@@ -1,11 +1,8 @@
-"""What the clock rings, and when: data.
+"""The timetable: which actor the clock rings, and when.
 
-An entry's times are the multiples of its period since the epoch, shifted by an offset. So they are
-UTC whatever the host's time zone, do not drift, and follow from the clock alone: nothing has to
-remember when an entry rang last.
-
-A ring carries no arguments. The actor asks the database what is due, so ringing twice does no harm
-and ringing late does all the work that was missed.
+An entry's times are multiples of its period since the epoch, plus an offset: UTC, without drift. A
+ring has no arguments; the actor asks the database what is due, so ringing twice or late does no
+harm.
 """
 
 from collections.abc import Iterable, Mapping

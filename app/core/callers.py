@@ -1,4 +1,4 @@
-"""Who is asking: the caller that a request's key stands for, and the actor that the audit names."""
+"""The caller that a request's key stands for, and the actor that the audit chain names."""
 
 import enum
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the feeds of sessions, records and findings share: who may see what, and their time.
+"""Shared by the feeds of sessions, records and findings: visibility, filters and time ranges.
 
 All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose first bits are its
 `created_at`, so one statement serves all, and every filter has an index that ends in `id`.

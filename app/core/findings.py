@@ -1,8 +1,8 @@
 """Findings: what somebody must know about what an agent did.
 
-This is the hot path of the service: any number of findings is one call of the database's function
-`add_findings`, which finds their sessions, stores them, and emits their events. A finding may be
-added to a session that is completed: analysis often ends after the agent did.
+The hot path: any number of findings is one call of the database's function `add_findings`, which
+finds their sessions, stores them, and emits their events. A completed session still takes findings:
+analysis often ends after the agent did.
 """
 
 import enum

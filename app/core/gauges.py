@@ -1,7 +1,6 @@
-"""How the stack stands at this moment: what is due, paused, disabled or dead, in every tenant.
+"""Gauges: what is due, paused, disabled or dead at this moment, over all tenants.
 
-Read when an operator's tool asks. Each figure comes from an index that holds little more than what
-is counted: the cost follows what is due or wrong, not what there is.
+Each figure comes from an index that holds little more than what is counted.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""Repeated requests: the first answer is kept for a day and given again.
+"""Idempotency keys: the first answer to a request is kept for a day and returned again.
 
-The answer is stored in the transaction of what it tells of, so it exists if and only if that
-happened. It may hold a secret that is shown once (a key, a webhook's secret), so it is sealed.
+It is stored in the transaction of its effect, and sealed: it may hold a new key or secret.
 """
 
 import hmac

@@ -1,7 +1,7 @@
-"""JSON documents in their columns: canonical text in, the value out, `None` for none.
+"""JSON documents in columns: canonical text in, the value out, `None` for none.
 
-Text and not `jsonb`, which rewrites numbers and refuses U+0000. What is answered is always read
-back from the text, so that a create and every later read answer the same value.
+Text and not `jsonb`, which rewrites numbers and refuses U+0000. Answers are read back from the
+text, so a create and every later read return the same value.
 """
 
 import json

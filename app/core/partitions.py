@@ -1,4 +1,4 @@
-"""The history kept: weekly partitions of events, deliveries and attempts, made ahead and dropped.
+"""Weekly partitions of events, deliveries and attempts: made ahead, dropped by retention.
 
 Ids are time, so a partition is a range of ids, and dropping one costs the same for ten rows as for
 ten million. Weeks begin on Monday, 00:00 UTC.

@@ -1,11 +1,8 @@
-"""The service's signing keys: one current for bundles and packs, one for the log, all kept.
+"""The service's signing keys: one for bundles and packs, one for the log, older ones kept.
 
-A private key lives sealed in the database, so every process signs with the same one and a restored
-dump still verifies. A retired key signs nothing and stays: what it signed must verify for ever.
-
-Others hold what a key signed against its end (docs/formats.md). So no bundle may have a later
-`created_at` than its key's `retired_at`: who signs takes the time first and the key then, and a
-key's end is set last, a little ahead, for those who read the key before the change is committed.
+Private keys are sealed in the database, for all processes. A retired key only verifies. No bundle
+may be dated after its key's `retired_at`: a signer reads the time first and the key second, and
+retirement is set a little ahead.
 """
 
 import enum

@@ -1,8 +1,8 @@
-"""An operator's way back into a tenant: suspend and resume it, revoke its keys, mint one.
+"""An operator's control of a tenant: suspend and resume it, revoke its keys, mint one.
 
-A suspended tenant's keys answer 403 and its share links and public records open nothing; its
-deliveries and digests wait. Nothing is lost: after `resume` all goes on. A broken audit chain stops
-no act: it has no entry of it then, and the act's `untold` says why.
+A suspended tenant's keys get 403, its shared pages are closed, and its deliveries and digests wait
+until `resume`. A broken audit chain stops no action: the action is then not audited, and its
+`untold` says why.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The four settings that a tenant's owner rules; each change is an entry of the audit chain."""
+"""The four settings of a tenant; each change is an entry of its audit chain."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ringing after the commit: only then can a worker see the row that the bell speaks of."""
+"""Wake-ups after the commit: only then can a worker see the row that the message names."""
 
 from collections.abc import Iterable
 from uuid import UUID

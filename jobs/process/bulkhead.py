@@ -1,8 +1,8 @@
-"""The bulkhead: limits how many delivery turns a worker process runs at once, by tenant and kind.
+"""The bulkhead: limits a worker process's delivery turns, by tenant and kind.
 
-Two threads are kept for jobs and ticks. Turns at quick lanes and slow ones are two kinds; each
-leaves a quarter of the threads to the other. A tenant that holds more permits of a kind than are
-free gets no further one (dynamic threshold; Choudhury and Hahne, 1998).
+Two threads are kept for jobs and ticks. Quick lanes and slow ones are two kinds; each leaves a
+quarter of the threads to the other. A tenant with more permits of a kind than are free gets none
+(dynamic threshold; Choudhury and Hahne, 1998).
 """
 
 import threading

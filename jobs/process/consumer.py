@@ -1,8 +1,8 @@
 """Dramatiq's consumer of one queue, woken by pub/sub instead of polling.
 
-It polls Redis only every 20 seconds, and survives a lost or frozen Redis. A failed message is never
-kept as a dead letter: the row it named is due again. The keys are those of Dramatiq's
-`dispatch.lua`, whose heartbeat and recovery of dead workers' messages run with each poll.
+It polls Redis only every 20 seconds, and survives a lost or frozen Redis. A failed message is not
+kept as a dead letter: its row is due again. The keys are those of Dramatiq's `dispatch.lua`, whose
+heartbeat and recovery of dead workers' messages run with each poll.
 """
 
 import time

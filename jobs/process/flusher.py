@@ -1,8 +1,8 @@
 """The flusher: one thread a process that writes delivery outcomes in batches.
 
 Senders hand outcomes over and go on. A batch is written after a short window, or at once when a
-sender waits. Claimed rows that were not sent are handed back the same way. While the database is
-away batches wait; the leases fence what is written too late.
+sender waits. Claimed rows that were not sent are handed back likewise. While the database is away
+batches wait; leases fence late writes.
 """
 
 import threading

@@ -1,9 +1,8 @@
-"""The books of a webhook: every event accepted is succeeded, failed, cancelled or pending.
+"""The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
-`accepted` comes from the lane's own counter of sequence numbers and the rows that wait for one; the
-totals outlive the pruned history; `pending` is counted, by a scan of the open rows while they are
-few. Of a long backlog it is what the rows' triggers have counted (migration 0004), unless the scan
-is asked for. No side is computed from another, so `balanced` is a check and not a tautology.
+`accepted` is the lane's sequence counter and the unnumbered rows; the totals outlive pruned
+history; `pending` is counted by a scan, or, of a long backlog, by triggers (migration 0004). No
+side is computed from another, so `balanced` is a real check.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cancelling what a webhook has open, when it is disabled or deleted: a long backlog in pieces."""
+"""Cancels a webhook's open deliveries when it is disabled or deleted, a long backlog in pieces."""
 
 from uuid import UUID
 

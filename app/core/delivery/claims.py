@@ -1,8 +1,8 @@
-"""Claiming deliveries and handing them back; `outcomes` records what became of each.
+"""Claims deliveries under a lease, and hands them back; `outcomes` records results.
 
-A claim is one conditional UPDATE that adds 1 to `claim_no` and leases the row; `next_attempt_at` is
-then the end of the lease, so a row whose worker died is due again by itself. Every later write
-names its `claim_no`: a worker that wakes up after its lease was taken over changes nothing.
+A claim is one conditional UPDATE that adds 1 to `claim_no`; `next_attempt_at` becomes the lease's
+end, so a dead worker's row is due again by itself. Every later write names its `claim_no`: a worker
+whose lease was taken over changes nothing.
 """
 
 from collections.abc import Callable, Sequence

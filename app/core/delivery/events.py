@@ -1,8 +1,7 @@
-"""Events: what happened, fixed as bytes, and one delivery row for each webhook that wants it.
+"""Events: the payload, fixed as bytes, and one delivery row for each webhook that wants it.
 
-`emit` runs in the transaction of the change it tells of: the event exists if and only if the change
-does. It locks no webhook and gives no sequence number (that costs most of the throughput, see
-docs/performance.md); workers number deliveries when they claim them.
+`emit` runs in the transaction of the change that the event reports. It locks no webhook and gives
+no sequence number (docs/performance.md); workers number deliveries when they claim them.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What follows from one attempt: pure decisions, taken from the answer and the schedule.
+"""The retry schedule: what follows from one attempt, decided by its answer alone.
 
-Whose fault it was decides who waits. Connection, TLS, timeouts, 429 and 5xx are the endpoint's: all
-of its deliveries would meet the same. Any other refusal is that delivery's own.
+Connection, TLS, timeouts, 429 and 5xx are the endpoint's fault: all of its deliveries wait. Any
+other refusal is that delivery's own.
 """
 
 import enum

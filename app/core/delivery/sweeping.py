@@ -1,9 +1,8 @@
-"""What is due and was not rung: the second way to every row, which makes losing Redis harmless.
+"""The sweeper: finds due lanes and jobs that were not rung, so that losing Redis is harmless.
 
-Each pick stamps `ring_at` in the statement that picks, so that a backlog is not rung anew each
-second, and lanes whose last ring is longest ago go first: those that stay due because nobody has
-room for them do not keep the others waiting. They are stamped in their order, and rung in it, so
-among those that find no room who waits longest is always the first to try.
+Each pick stamps `ring_at`, so a backlog is not rung again each second, and lanes rung longest ago
+go first. They are stamped and rung in order: of lanes that found no room, the one that waits
+longest tries first.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""What a digest lists: counted whole, shown in part, and the same at every attempt to send it.
+"""The content of a digest: counted in full, shown in part, the same at every attempt.
 
-A million findings are counted in a second or two and never leave the database; what leaves it is
-bounded, however long and however many titles and rules are.
+A million findings are counted in a second or two inside the database; what leaves it is bounded.
 """
 
 from collections.abc import Mapping, Sequence

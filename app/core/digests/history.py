@@ -1,4 +1,4 @@
-"""What was sent, when, and how many findings it listed."""
+"""Digests sent: when, and with how many findings."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the links of a mail lead."""
+"""The links in a mail."""
 
 from dataclasses import dataclass
 from uuid import UUID

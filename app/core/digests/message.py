@@ -1,9 +1,8 @@
-"""The mail: what a digest lists as plain text and as HTML, and the headers around it.
+"""The mail of a digest: plain text, HTML and headers.
 
-Nothing that a stranger wrote stands in a header, and addresses are of a grammar without line breaks
-(`app.lib.mail.mailbox`); in the HTML everything is escaped, in the text every word of a stranger is
-on a line of ours. Addresses and headers are ASCII, so no server needs SMTPUTF8; bodies are
-quoted-printable, so none needs 8BITMIME.
+No header holds a stranger's words; addresses allow no line breaks (`app.lib.mail.mailbox`). HTML is
+escaped; in the text, strangers' words stand on lines of ours. Headers are ASCII and bodies
+quoted-printable: no server needs SMTPUTF8 or 8BITMIME.
 """
 
 from datetime import UTC, datetime

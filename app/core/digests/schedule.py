@@ -1,9 +1,8 @@
-"""Which tenants are due a digest, and the one row that claims it.
+"""The digest schedule: which tenants are due one, and the row that claims it.
 
-Due is computed from the rows each time: an address is set, something waits (the oldest of it for so
-long that more of the same has had time to come), and 24 hours have gone since the last moment at
-which a mail may have been accepted (`KEEPS_BACK`). Of several who see that at once, one makes the
-row.
+A tenant is due when an address is set, its oldest waiting finding has settled, and 24 hours have
+passed since a mail may last have been accepted (`KEEPS_BACK`). Due is computed from the rows each
+time; of concurrent claims one succeeds.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What an address that is set, changed or cleared means for the digests of its tenant."""
+"""Digest subscriptions: what setting, changing or clearing an address does to digests."""
 
 import secrets
 from uuid import UUID

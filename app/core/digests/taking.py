@@ -1,4 +1,4 @@
-"""Taking the findings of a digest out of the series in which they wait."""
+"""Assigns the waiting findings of a series to a digest, in batches."""
 
 from uuid import UUID
 

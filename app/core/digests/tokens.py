@@ -1,9 +1,8 @@
-"""The token by which whoever got a mail clears the address it went to, without a key.
+"""The unsubscribe token of a mail: it clears the address that the mail went to, without a key.
 
-It is sealed under `MASTER_KEYS`, so it cannot be made up, older master keys still open it, and
-nothing can be read from it. It names the tenant and one setting of its address: where another
-address is set by now, or this one was set anew, it does nothing. It does not end by itself, since
-old mails are where people look for it.
+It is sealed under `MASTER_KEYS`, and names the tenant and one setting of its address: once the
+address was set anew, it does nothing. It does not expire, since old mails are where people look for
+it.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""What the owner of durable jobs sees of them, and may do: list, cancel, retry, resume."""
+"""What the owner of durable jobs may do: list, cancel, retry, resume."""
 
 import json
 from typing import Any

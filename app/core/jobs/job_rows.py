@@ -1,4 +1,4 @@
-"""Rows of durable jobs: read, locked, and written by whoever holds the claim."""
+"""Rows of durable jobs: read, locked, and written under a claim."""
 
 import json
 from collections.abc import Mapping

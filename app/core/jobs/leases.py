@@ -1,8 +1,8 @@
 """Leases of durable jobs: claim, renew, release, and what follows from a lost lease.
 
-A lease that ends without an outcome is counted, by whoever comes next. From the second in a row on
-the job waits longer each time, and is tried while no other such job is: what dies beside it by
-chance gets somewhere, and counts from nothing again.
+A lease that ends without an outcome is counted at the next claim. From the second in a row the job
+waits longer each time, and runs while no other such job does: an innocent one then succeeds, and
+counts from zero again.
 """
 
 from collections.abc import Collection, Mapping

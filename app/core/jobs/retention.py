@@ -1,9 +1,7 @@
-"""Old jobs: each goes with the history of the week in which it ended.
+"""Retention of ended jobs: each is deleted with the history of the week in which it ended.
 
-By then nobody needs one, however it ended. What a replay would send again is gone, its deliveries
-too; of all other kinds whoever needs one begins it anew: the clock, or the next request. So a dead
-job can be retried for as long as that can do anything. The service's own jobs stay: each is one
-row, which says how it went last.
+By then a retry could do nothing: what a replay would send is gone, and other kinds are enqueued
+anew. The service's own jobs stay: one row each, which shows the last run.
 """
 
 from datetime import datetime

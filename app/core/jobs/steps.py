@@ -1,9 +1,8 @@
 """Steps of durable jobs: what a handler returns, and how its outcome is written.
 
-Each step commits its effect and the job's new `cursor` together, so a job that is killed goes on
-where it was. What takes long or leaves the service is an errand: it runs between two transactions,
-with the lease renewed meanwhile. A job that fails is tried again with growing waits, then it is
-`dead`: it stays, is shown, and can be retried.
+A step's effect and the job's `cursor` commit together, so a killed job resumes. An errand is slow
+or external work between two transactions, under a renewed lease. A failed job is retried with
+backoff, then is `dead` until it is retried by hand.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Stuck jobs: put off beyond what anything here does, and freed."""
+"""Stuck jobs: scheduled further ahead than any retry allows, and freed."""
 
 from datetime import timedelta
 from uuid import UUID

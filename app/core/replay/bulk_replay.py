@@ -1,8 +1,7 @@
-"""Sending many events again: a job that walks over a selection and makes a replay of each.
+"""Bulk replay: a job that walks over a selection and makes a replay of each event.
 
-Each step takes the next sources in the order of their ids, and its replays, the job's cursor and
-its progress commit together: killed at any point, the job goes on where it was. What has settled
-when the job reaches it is skipped. Live events go first.
+A step's replays, the job's cursor and its progress commit together, so a killed job resumes. Rows
+that have settled meanwhile are skipped. Live events go first.
 """
 
 import json

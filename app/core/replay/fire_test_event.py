@@ -1,7 +1,7 @@
 """A test delivery: one event for one webhook, sent whatever its `event_types` say.
 
 It goes before everything else, even to a paused lane, whose probe it then is. It has no sequence
-number and stands on a line of its own in the books: a test is not news.
+number and its own line in the books.
 """
 
 from uuid import UUID

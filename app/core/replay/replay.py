@@ -1,7 +1,7 @@
-"""Sending one delivery again: a new delivery of the same event, with the same bytes and number.
+"""Replay of one delivery: a new delivery of the same event, with the same bytes and number.
 
 It goes before live events, even to a paused lane, whose probe it then is. A replay of a replay or
-of a test is a replay too: `replay_of` names the delivery that was asked for.
+of a test is a replay too: `replay_of` names the given delivery.
 """
 
 from uuid import UUID

@@ -1,9 +1,8 @@
-"""What a bulk replay covers: events that did not arrive, as of one moment.
+"""The selection of a bulk replay: events that did not arrive, as of one moment.
 
-These are the events of one webhook whose own delivery had failed or was cancelled, or that the
-webhook did not get because it was disabled; without those that a replay had brought by then or was
-about to bring. The moment is part of the selection, so that a preview, a job's total and what the
-job does are the same however long it runs.
+These are events of one webhook whose delivery failed or was cancelled, or that were not sent while
+it was disabled, without those already replayed or about to be. The moment is part of the selection:
+preview, total and job agree.
 """
 
 import enum

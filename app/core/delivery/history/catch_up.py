@@ -1,8 +1,7 @@
-"""The catch-up feed: a webhook's events by sequence, for a receiver that was away.
+"""The catch-up feed: a webhook's events by sequence number, for a receiver that was down.
 
-Sequences have no gaps, so a page never steps over one: a number that is missing was pruned, and who
-asks for it is told so. Rows are numbered first, under the lane's lock; numbers therefore appear in
-order, and a reader of everything after N misses nothing.
+Sequences have no gaps: a missing number was pruned, and the answer says so. Rows are numbered
+first, under the lane's lock, so a reader of everything after N misses nothing.
 """
 
 import json

@@ -1,9 +1,7 @@
-"""Why a webhook did or did not get an event: one packed array on the event.
+"""Why a webhook did or did not get an event: 17 bytes each, webhook id and code, in one array.
 
-A row for each webhook and event would cost more than the event itself (20 KiB of write-ahead log at
-100 webhooks), so the decisions are 17 bytes each: the webhook's id and a code. The
-database's function `emit_events` decides and packs; only a test event, which has one receiver, is
-packed here.
+A row each would cost more than the event itself. The database's function `emit_events` packs them;
+only test events are packed here.
 """
 
 from uuid import UUID

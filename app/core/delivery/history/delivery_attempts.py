@@ -1,4 +1,4 @@
-"""The attempts of deliveries, read back: when, how long each phase took, what came back.
+"""Attempts of deliveries: their times, the length of each phase, the answers.
 
 An attempt's id is the moment it was recorded, and none is older than its delivery, so the age of a
 delivery says which partitions can hold its attempts.

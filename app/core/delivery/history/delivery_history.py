@@ -1,11 +1,8 @@
-"""What was sent to a webhook and what became of it, newest first.
+"""Deliveries of a webhook and their outcomes, newest first.
 
-Values in a `(SELECT …)` are hidden from the planner (docs/performance.md): of a tenant or webhook
-that is younger than its statistics it would expect one row, and take any index for good enough.
-
-Ids are time, so a page continues from an id and a range of time is a range of ids, which leaves the
-partitions outside it untouched. The exact bound is `created_at`; the ids only come near it, because
-the hosts that make them have clocks of their own.
+Ids are time, so a cursor is an id and a range of time is a range of ids, which prunes partitions.
+The exact bound is `created_at`: the hosts that make ids have clocks of their own. `(SELECT …)`
+hides values from the planner (docs/performance.md).
 """
 
 import enum

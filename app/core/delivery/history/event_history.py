@@ -1,4 +1,4 @@
-"""One event across all webhooks: its body, what was decided for each of them, and why."""
+"""One event across all webhooks: its body, and the decision for each of them."""
 
 import json
 from typing import Any

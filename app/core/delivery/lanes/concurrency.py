@@ -1,7 +1,7 @@
-"""How many POSTs a lane may have out, and how many rows one claim takes: pure, from its answers.
+"""Concurrency of a lane, and the size of a claim: pure functions of its answers.
 
 Additive increase, multiplicative decrease, with a slow start (AIMD, as TCP's congestion control in
-RFC 5681 section 3.1). A receiver that is slow and answers well loses nothing by it.
+RFC 5681 section 3.1). Slow but successful answers lower nothing.
 """
 
 from collections.abc import Sequence

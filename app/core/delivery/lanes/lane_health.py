@@ -1,11 +1,8 @@
-"""How a lane's health moves with the outcomes of its attempts: a pure fold.
+"""Lane health, a fold over outcomes: the circuit breaker of a webhook.
 
-Five failures of the endpoint in a row pause the lane; each pause ends with one probe, and each
-probe that fails doubles the pause. A receiver that answers 429, 502, 503 or 504 slows its lane at
-once.
-
-An endpoint is failing from its first failure until it answers 2xx, or refuses a delivery on that
-delivery's own account. `only_failed_for` says when this is enough evidence to warn or to disable.
+Five endpoint failures in a row pause the lane; each pause ends with one probe, and each failed
+probe doubles the pause. An endpoint is failing until it answers 2xx or refuses a delivery on that
+delivery's own account.
 """
 
 from collections.abc import Sequence

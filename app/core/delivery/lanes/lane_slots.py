@@ -1,8 +1,7 @@
-"""The slots of a lane: whoever sends holds one, with a lease, so POSTs out are never too many.
+"""Slots of a lane: leased by each turn that sends, so POSTs in flight are bounded.
 
-A slot is taken only while fewer are held than the lane allows, counted under the lane's lock, and
-none that is held is ever taken away: so lowering and raising `max_in_flight`, however often, lets
-out no more than it says. A holder whose place is beyond what is allowed by now leaves.
+A slot is taken only while fewer are held than the lane allows, counted under the lane's lock. A
+held slot is never taken away; its holder leaves when it is beyond a lowered limit.
 """
 
 from collections.abc import Callable

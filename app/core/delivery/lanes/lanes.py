@@ -1,9 +1,8 @@
-"""A lane is one webhook's way out: its numbers, its pause and when it is due again.
+"""A lane is one webhook's queue: its sequence numbers, its pause, and when it is due.
 
-Whoever changes any of these, or its slots (`lane_slots`), holds the lane's row lock first (`load`),
-so a sequence has no gap, a slot no two holders and a pause one probe. `lanes.due_at` is when the
-lane next needs a worker; it is computed anew, under the lock, whenever a worker leaves, and lowered
-by whoever makes a row due.
+Every writer, also of its slots (`lane_slots`), takes the lane's row lock first (`load`): no gap in
+a sequence, one holder a slot, one probe a pause. `lanes.due_at` is computed when a worker leaves,
+and lowered when a row becomes due.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
-"""Recovery: what waits for its next attempt comes forward once its receiver takes deliveries again.
+"""Recovery: waiting rows come forward once their receiver takes deliveries again.
 
-It begins when a probe succeeds or the URL changes. Whenever the lane has nothing else to send, the
-next few rows become due: one at first, then one more for each success (slow start, RFC 5681 section
-3.1), half as many after a failure, and none once the lane pauses. All of it is in the lane's row,
-so whichever worker comes next goes on.
-
-Coming forward never costs a delivery: an attempt ahead of its schedule takes none of it away, so a
-receiver that flaps cannot use it up. Nor is a Retry-After overruled, but by another URL.
+It begins when a probe succeeds or the URL changes. When the lane has nothing else to send, rows
+become due: one at first, one more for each success (slow start, RFC 5681 section 3.1), half after a
+failure. Their schedule is not used up.
 """
 
 from uuid import UUID
