@@ -48,7 +48,7 @@ WAKE_CHANNEL: Final = "bell"
 _TIMEOUT_SECONDS = 0.5
 _BREAK_SECONDS = 5.0
 _FLAG_MS = 2_000
-# A queue that nobody drains stops growing here: the rows are due all the same.
+# A queue without consumers stops growing here: the rows are due all the same.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Rings the lanes whose flag was not set. KEYS: the queue, its messages, a flag a lane. ARGV: the
@@ -107,7 +107,7 @@ def push(
     """Add to a MULTI what puts one message a call on the actor's queue and wakes the workers.
 
     A call is the actor's arguments: ids, the tenant's first. A message older than `max_age_ms` is
-    dropped by whoever takes it. Raises `KeyError` for a name that is not in `ACTORS`.
+    dropped by its consumer. Raises `KeyError` for a name that is not in `ACTORS`.
     """
     queue_name = ACTORS[actor_name]
     options = {} if max_age_ms is None else {"max_age": max_age_ms}

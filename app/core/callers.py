@@ -46,7 +46,7 @@ OPERATOR = Actor("operator", "manage")
 class Caller:
     """An authenticated request: tenant, key, role, pin, and the request's id for the audit.
 
-    Not `confirmed`: the key was good once, and whoever works for this caller has yet to ask whether
+    Not `confirmed`: the key was good once, and the view has yet to ask whether
     it still is, in the statement that does the work.
     """
 

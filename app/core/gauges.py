@@ -43,7 +43,7 @@ class Gauges:
 # A stuck scrape must not stay behind as another burden.
 _GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
-# Events that nobody has looked at yet have no lane that is due: without the sweep it would look as
+# Events that were never numbered have no lane that is due: without the sweep it would look as
 # if all were well. One index probe a lane finds the first of each (as in `sweeping`).
 _READ = """
 WITH RECURSIVE unseen AS (

@@ -58,8 +58,8 @@ class Request:
     def find(self, session: Tx, master_keys: MasterKeys) -> tuple[int, bytes] | None:
         """Return the kept (status, answer) of this request, or None if it has not been made yet.
 
-        Until the transaction ends nobody else can make it. Raises `IdempotencyKeyInUse` when
-        somebody is making it now, and `IdempotencyKeyReused` when it had another body.
+        Until the transaction ends no other can make it. Raises `IdempotencyKeyInUse` when
+        it is being made now, and `IdempotencyKeyReused` when it had another body.
         """
         cur = cursor(session)
         if cur.execute(_LOCK, (self._lock,)).fetchone() == (False,):

@@ -213,7 +213,7 @@ def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
 
 
 def _lock_parent(session: Session, caller: Caller) -> ApiKey:
-    """Hold the minting key as it is: whoever revokes it waits, and then finds what it minted.
+    """Lock the minting key: a revocation waits, and then finds what the key minted.
 
     Raises `Unauthenticated` when it was revoked since it was looked up.
     """

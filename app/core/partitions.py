@@ -99,7 +99,7 @@ class PartitionKept(Exception):
 def drop(session: Session, partition: Partition) -> None:
     """Drop a partition; a refusal or a missed lock ends the caller's transaction.
 
-    Waits at most 2 s for the lock, so that nobody queues behind it for longer; then the database's
+    Waits at most 2 s for the lock, so that no query waits behind it longer; then the database's
     error is raised. Raises `PartitionKept` for what has open deliveries or is younger than the last
     release's HISTORY_DAYS.
     """

@@ -23,7 +23,7 @@ from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
 from app.models import SigningKey as SigningKeyRow
 
-# Any number does, as long as nobody else uses it for another lock in this database.
+# An advisory lock's number: any that no other lock of this database has.
 _LOCK = 7_264_301_560
 
 
@@ -73,7 +73,7 @@ def public_key(session: Session, key_id: str) -> PublicKey:
 def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
     """Return a key by its id, current or retired, as MASTER_KEYS open it.
 
-    Its public half is certain: that in the table could be anybody's. Raises LookupError without
+    Its public half is certain: that in the table may be forged. Raises LookupError without
     such a key, `CannotOpen` for one that was not sealed here.
     """
     row = cursor(tx).execute(_SEALED, (key_id,)).fetchone()

@@ -14,7 +14,7 @@ from app.lib.crypto.sealing import MasterKeys
 from app.models import ApiKey, Tenant
 
 ROOT_KEY_NAME = "root"
-# Any number does, as long as nobody else uses it for another lock in this database.
+# An advisory lock's number: any that no other lock of this database has.
 _SEED_LOCK = 7_264_301_559
 
 

@@ -48,8 +48,8 @@ def ring_log(database: Database, bell: Bell) -> None:
 def number(database: Database, unnumbered: Sequence[tuple[UUID, UUID]]) -> int:
     """Number what waits on these lanes, 500 rows of each in turn, for 0.3 s; return how many.
 
-    Each piece is a transaction: nobody waits for a lane's lock longer than one takes, and a lane
-    that somebody else has locked is left alone. The order is random, so no lane is always last.
+    Each piece is a transaction, which bounds how long a lane is locked; a locked lane is skipped.
+    The order is random, so no lane is always last.
     """
     ends = time.monotonic() + NUMBERING_SECONDS
     waiting = deque(random.sample(unnumbered, len(unnumbered)))

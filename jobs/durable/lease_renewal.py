@@ -13,7 +13,7 @@ from app.models import Job
 
 _log = structlog.get_logger(__name__)
 
-# A third of the lease: two renewals may fail before somebody else takes the job over.
+# A third of the lease: two renewals may fail before another worker takes the job over.
 RENEW_SECONDS = leases.LEASE.total_seconds() / 3
 
 

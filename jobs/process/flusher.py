@@ -50,7 +50,7 @@ class _Waiting:
 
     @property
     def tickets(self) -> int:
-        """How many of these somebody may wait for."""
+        """How many of these a sender may wait for."""
         return len(self.outcomes) + len(self.unsent)
 
 
@@ -63,7 +63,7 @@ class Flusher:
         self._bell = bell
         self._settings = settings
         # Two conditions of one lock: an outcome that arrives wakes this thread only if it must act,
-        # and nobody who waits for something to be written.
+        # and no sender that waits for a write.
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
         self._written = threading.Condition(lock)
@@ -126,8 +126,8 @@ class Flusher:
             with self._changed:
                 self._settled += batch.tickets
                 self._written.notify_all()
-            # Nobody waits for Redis. A flag may be set: only the sweep was to ring a lane for which
-            # there was no slot.
+            # After the tickets, so that no sender waits for Redis. A lane without a free slot may
+            # be debounced.
             self._bell.ring_lanes(self._to_ring, ignore_debounce=True)
             self._to_ring.clear()
 

@@ -21,7 +21,7 @@ _FRAMES = 8
 
 
 class MessageLog(Middleware):
-    """Every log line of a message names it; a failure is one line, without anybody's data."""
+    """Every log line of a message names it; a failure is one line, without data of a tenant."""
 
     def after_process_boot(self, broker: Broker) -> None:
         """Silence what Dramatiq says of the same.
@@ -55,7 +55,7 @@ class MessageLog(Middleware):
         clear_contextvars()
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """A message past its age is nobody's concern: the next tick does its work."""
+        """Log a message past its age: the next tick does its work."""
         _log.debug("message_too_old")
         clear_contextvars()
 

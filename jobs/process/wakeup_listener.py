@@ -29,7 +29,7 @@ class WakeListener:
     """Sets a queue's event when the bell rings for it."""
 
     def __init__(self, client: redis.Redis) -> None:
-        """Listen through `client`, once somebody asks for an event."""
+        """Listen through `client`, once an event is asked for."""
         self._client = client
         self._events: defaultdict[str, Event] = defaultdict(Event)
         self._lock = Lock()

@@ -37,7 +37,7 @@ RETURNING totals.events + totals.replays + totals.tests
 def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
-    More would hold the lane's lock for seconds, and whoever records outcomes waits for it. What is
+    More would hold the lane's lock for seconds, and the flusher waits for it. What is
     left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
     so a cancelled event keeps its place in the sequence.
     """

@@ -113,7 +113,7 @@ def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """The database's time carried on by this process's steady clock between two looks at it."""
+    """The database's time carried on by this process's steady clock between two readings."""
 
     database: datetime
     monotonic: float

@@ -18,7 +18,7 @@ GONE = 410
 
 
 class Blame(enum.StrEnum):
-    """Whose failure it was; `NOBODY` is a success, `US` is never held against the receiver."""
+    """Whose fault a failure is; `NOBODY` is a success, `US` never counts against the receiver."""
 
     NOBODY = "nobody"
     US = "us"

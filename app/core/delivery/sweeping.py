@@ -18,7 +18,7 @@ AT_ONCE = 1000
 # version, so the sweep numbers only a backlog that the workers do not reach.
 UNNUMBERED_FOR = timedelta(seconds=30)
 
-# Rows that nobody has looked at yet have no lane that knows of them.
+# A row that was never claimed or numbered has not made its lane due.
 _WAKE = """
 WITH unnumbered AS MATERIALIZED (
     SELECT * FROM unnumbered_lanes()

@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A webhook that needs somebody: its origin (the path may hold a token), and what is wrong."""
+    """A webhook that needs attention: its origin (the path may hold a token), and what is wrong."""
 
     id: UUID
     origin: str

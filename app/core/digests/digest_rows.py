@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 class Outcome:
     """What an attempt came to: the digest's next status, and why, where there is a why.
 
-    `pending` without one: nobody refused anything. `busy`: nothing was begun.
+    `pending` without one: nothing was refused. `busy`: nothing was begun.
     """
 
     status: str

@@ -8,7 +8,7 @@ from app import ids
 
 @dataclass(frozen=True)
 class Links:
-    """Addresses below `base_url`; whoever opens one needs a key of the tenant."""
+    """Addresses below `base_url`; opening one needs a key of the tenant."""
 
     base_url: str
 
@@ -35,5 +35,5 @@ class Links:
         return f"{self.base_url}/v1/webhooks/{ids.text('whk', webhook_id)}"
 
     def unsubscribe(self, token: str) -> str:
-        """Where the address is cleared, by whoever got the mail."""
+        """Where the mail's reader clears the address."""
         return f"{self.base_url}/unsubscribe/{token}"

@@ -59,9 +59,9 @@ def write(
     mail["To"] = Address(addr_spec=recipient)
     mail["Subject"] = subject(content)
     mail["Date"] = format_datetime(datetime.now(UTC))
-    # The same at every attempt, so whoever gets it twice can know it again.
+    # The same at every attempt, so a second copy can be recognised.
     mail["Message-ID"] = f"<{name}@{sender.rpartition('@')[2]}>"
-    # RFC 3834: nobody's holiday answers it.
+    # RFC 3834: no automatic reply.
     mail["Auto-Submitted"] = "auto-generated"
     # RFC 2369 and RFC 8058.
     mail["List-Unsubscribe"] = f"<{unsubscribe}>"
@@ -76,7 +76,7 @@ def write(
 
 
 def subject(content: Content) -> str:
-    """Return the subject: numbers and severities, nobody's words."""
+    """Return the subject: numbers and severities, no stranger's words."""
     new = content.total - content.again
     said = f"{_of(new, 'new finding')}" if new else f"{_of(content.again, 'finding')}, listed again"
     worst = next(iter(content.by_severity.items()), None)

@@ -53,7 +53,7 @@ _DUE = f"""
                           WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
                           ORDER BY f.id LIMIT 1), true))
 """
-# At random: whoever cannot be claimed has nobody else wait behind.
+# At random: a tenant that cannot be claimed blocks no other.
 _TENANTS = f"SELECT t.id {_DUE} ORDER BY random() LIMIT %(most)s"
 _CLAIM = f"""
 INSERT INTO digests (tenant_id, id, series, through, repeats)
@@ -69,7 +69,7 @@ SELECT t.id, %(id)s, t.digest_series,
 # Every statement after it sees what those who had the row before have committed.
 _LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 
-# The clock was set back: when that was sent nobody knows, but not later than now.
+# The clock was set back: when that was sent is unknown, but not later than now.
 _SET_BACK = """
 UPDATE digests SET data_at = clock_timestamp(),
        sent_at = CASE WHEN sent_at IS NOT NULL THEN clock_timestamp() END
@@ -109,7 +109,7 @@ def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
 def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
     """Make a due tenant's digest and the job that sends it.
 
-    None when it is not due any more, or somebody has its row locked: the next tick looks again.
+    None when it is not due any more, or its row is locked: the next tick tries again.
     """
     cur = cursor(session)
     if cur.execute(_LOCK, (tenant_id,)).fetchone() is None:
@@ -150,6 +150,6 @@ def next_waiting(session: Session) -> Name | None:
 def follow_the_clock(session: Session) -> None:
     """Count from now what was sent as of a moment that is too far ahead.
 
-    So a clock that was wrong for a while keeps nobody waiting for longer than a day.
+    So a clock that was wrong for a while delays no digest for longer than a day.
     """
     cursor(session).execute(_SET_BACK)

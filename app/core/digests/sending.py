@@ -89,7 +89,7 @@ class Sender:
         return _Attempt(self, job, digest, tenant.name, address, subscription).errand()
 
     def next_waiting(self) -> Name | None:
-        """Return the job of a digest that found others sending, now that somebody is ready."""
+        """Return the job of a digest that found others sending, now that the mailer is ready."""
         if not self.mailer.ready():
             return None
         with self.across_tenants() as session:
@@ -201,7 +201,7 @@ class _Attempt:
     def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
         """Try again later; at once where the address is another by now, never where it was cleared.
 
-        Whoever changes it from here on finds the job waiting, and lets it hurry.
+        A later change of the address finds the job waiting, and makes it due.
         """
         address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series:

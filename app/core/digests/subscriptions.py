@@ -15,7 +15,7 @@ from app.core.wakeups import ring_job
 from app.database import cursor
 from app.models import Tenant
 
-# Whoever holds a link that came with a mail.
+# The holder of a link from a mail.
 _HOLDER = Actor("link", "digest.unsubscribe")
 
 _CANCEL = """
@@ -46,7 +46,7 @@ def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
 def clear(session: Session, subscription: Subscription, request_id: str) -> bool:
     """Clear a tenant's address if it is still the one that is named; say whether it was.
 
-    The chain names who asked as the holder of a mail's link: nobody knows more.
+    The audit entry's actor is the holder of a mail's link: no more is known.
     """
     locked = select(Tenant).where(Tenant.id == subscription.tenant_id)
     tenant = session.scalars(locked.with_for_update(key_share=True)).one_or_none()

@@ -14,7 +14,7 @@ from app.database import database_now
 from app.errors import NotResumable
 from app.models import Job
 
-# Others do what somebody's rules demand, and leave an audit entry only at their end.
+# Other kinds follow a tenant's settings, and leave an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay"})
 # What these leave in their rows is an answer under a seal: it is asked for where it is opened.
 _SEALED = frozenset({"verify_audit"})

@@ -81,7 +81,7 @@ def recur(
     if job.finished_at is None and not waits and not stuck:
         return job
     if stuck:
-        # Whoever may have it writes nothing any more.
+        # A worker that still holds it writes nothing any more.
         job.claim_no = job.claim_no % (MOST_CLAIMS - 1) + 1
         log_stuck(session, job.id, job.kind)
     job.args = canonical_json.dumps(args).decode()
@@ -100,7 +100,7 @@ def last_of(session: Session, *, kind: str, dedupe_key: str) -> Job | None:
 
 
 def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
-    """Return the open job of a key. Until the commit nobody else opens one."""
+    """Return the open job of a key. Until the commit no other is opened."""
     # Two who enqueue the same at once: the second waits here and then finds the first's row.
     take_turns(session, f"{owner}:{kind}:{dedupe_key}")
     return session.scalar(
@@ -114,7 +114,7 @@ def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job |
 
 
 def queue_again(session: Session, job: Job) -> Job:
-    """Let a locked job that nobody works on go on from its cursor."""
+    """Let a locked, unleased job go on from its cursor."""
     job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
-    """Lease a due job for one step; None when it is not due, finished, or somebody else's.
+    """Lease a due job for one step; None when it is not due, finished, or leased.
 
     None also for one that was lost and is not to be tried now: see `LOST_WAITS`. Which jobs are
     suspected besides is seen in a session that sees all tenants only.
@@ -133,7 +133,7 @@ def _is_apart(session: Session, job: Job) -> bool:
     others = exists().where(
         Job.finished_at.is_(None),
         Job.claims_lost >= SUSPECT,
-        # What is leased for longer than a lease is keeps nobody waiting: no worker wrote that.
+        # A lease longer than any worker takes was planted: it blocks no other job.
         Job.locked_until.between(NOW, NOW + LEASE),
         Job.id != job.id,
     )

@@ -55,7 +55,7 @@ class Errand(Generic[_Said]):
     """A step that may take long, or talks to others: not while a transaction is open.
 
     `talk` runs outside any; `record` gets what it returned, in the transaction that ends the step.
-    Whoever dies in between is followed by another who does it all again: `talk` must bear that.
+    A worker that dies in between is followed by another that repeats it: `talk` must allow that.
     """
 
     talk: Callable[[], _Said]

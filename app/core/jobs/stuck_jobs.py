@@ -22,7 +22,7 @@ MOST_CLAIMS = 2**62
 _SLACK = timedelta(minutes=1)
 # Asked in a query of its own, the clock says one moment.
 _MOMENT = select(NOW).scalar_subquery()
-# Put off beyond what anything here does: somebody wrote to the row, or set the clock back.
+# Put off beyond any retry: the row was written by hand, or the clock was set back.
 IS_STUCK = Job.finished_at.is_(None) & or_(
     Job.run_at
     > _MOMENT

@@ -226,12 +226,12 @@ def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, A
 
 
 def earliest_id(since: datetime) -> UUID:
-    """Return an id that no row made at `since` or later is below, whoever's clock named it."""
+    """Return an id that no row made at `since` or later is below, on any host's clock."""
     return ids.earliest_at(_shift(since, -CLOCKS_DIFFER_BY))
 
 
 def latest_id(until: datetime) -> UUID:
-    """Return an id that every row made before `until` is below, whoever's clock named it."""
+    """Return an id that every row made before `until` is below, on any host's clock."""
     return ids.earliest_at(_shift(until, CLOCKS_DIFFER_BY))
 
 

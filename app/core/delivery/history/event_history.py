@@ -17,7 +17,7 @@ from app.models import Event
 
 _ABSENT = "absent"
 
-# What a decision means, for whoever asks why nothing came.
+# The text of each decision: why a webhook did not get the event.
 EXPLANATIONS = {
     "matched": "The webhook wanted this type of event, so a delivery was made.",
     "filtered": "The webhook's event_types leave this type out.",

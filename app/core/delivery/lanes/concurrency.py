@@ -73,7 +73,7 @@ def after(before: Concurrency, batch: Sequence[Attempted], most: int) -> Concurr
 
 
 def claim_size(latency_ms: float | None) -> int:
-    """Return how many rows to claim: what can be sent in half a second, one if nobody knows."""
+    """Return how many rows to claim: what can be sent in half a second, one if that is unknown."""
     if latency_ms is None:
         return 1
     return min(max(1, int(CLAIM_SECONDS * 1000 / max(latency_ms, 1.0))), CLAIM_MOST)

@@ -112,16 +112,16 @@ RETURNING found.count
 def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Give the next sequence numbers to up to 500 rows that have none; return how many.
 
-    Locks the lane before it looks for rows: with a snapshot from before the lock, two of these at
+    Locks the lane before it reads rows: with a snapshot from before the lock, two of these at
     once would leave gaps. The lane is due from then on, since the sweep finds a row without a
-    number by itself and one with a number only by its lane: whoever has numbered it may die.
+    number by itself and one with a number only by its lane: the numbering worker may die.
     """
     lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
 
 
 def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Do what `number` does, unless somebody else holds the lane's lock: then return 0 at once."""
+    """Do what `number` does, unless the lane's lock is taken: then return 0 at once."""
     free = cursor(session).execute(
         "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
         " FOR NO KEY UPDATE SKIP LOCKED",

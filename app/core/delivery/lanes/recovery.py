@@ -10,7 +10,7 @@ from uuid import UUID
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE
 from app.database import Tx, cursor
 
-# A row whose receiver flaps, or that is refused each time, is tried so often ahead of its schedule.
+# The most attempts of a row ahead of its schedule, for receivers that flap or always refuse it.
 MOST_UNSCHEDULED = 10
 # Waiting rows read by one step, and the most steps in one transaction.
 ROWS_A_STEP = 1000
