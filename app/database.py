@@ -1,9 +1,8 @@
 """The only way to PostgreSQL, and the only place that commits.
 
 Routes, actors and commands open a transaction and hand it down. `transaction(tenant)` sees one
-tenant's rows (row-level security), `across_tenants()` all. Settings are `SET LOCAL`, and there are
-no session locks, no LISTEN and no prepared statements by default: PgBouncer in transaction mode
-works.
+tenant's rows (row-level security), `across_tenants()` all. For PgBouncer in transaction mode,
+settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by default.
 """
 
 import select
@@ -16,11 +15,18 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 from sqlalchemy import PoolProxiedConnection, create_engine, event, text
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    InvalidatePoolError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.database_errors import translated
+from app.errors import Unavailable
 from app.queue import Bell
 from app.wakeup_batcher import WakeupBatcher
 
@@ -28,6 +34,17 @@ _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
 _NEW = "record_service.new"
+# The driver's too: raw cursors raise its errors. Deadlocks, lock timeouts and terminated
+# connections are among them; a retry may succeed.
+_AWAY = (
+    OperationalError,
+    InterfaceError,
+    DisconnectionError,
+    PoolTimeout,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 _EVERYONE = "app.every_tenant = 'on'"
 # By default TCP says after two hours that a host is gone; these say so within half a minute.
 _NOTICE_A_DEAD_SERVER = {
@@ -111,7 +128,7 @@ class Database:
         With `snapshot` every statement sees the same moment (REPEATABLE READ). Raises `Unavailable`
         when the database is away, whatever was asked of it.
         """
-        with translated(), self._sessions.begin() as session:
+        with _translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _only(tenant_id), snapshot=snapshot)
             yield session
         _run_hooks(session)
@@ -122,7 +139,7 @@ class Database:
 
         For what serves them all: sweep, flusher, clock. Raises as `transaction` does.
         """
-        with translated(), self._sessions.begin() as session:
+        with _translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _EVERYONE, snapshot=snapshot)
             yield session
         _run_hooks(session)
@@ -134,7 +151,7 @@ class Database:
         Statements are pipelined: they go out together when a result is fetched, or with the COMMIT.
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.
         """
-        with translated(), self._connection() as connection:
+        with _translated(), self._connection() as connection:
             opened = RawTransaction(connection, dict(self._info))
             try:
                 with connection.pipeline():
@@ -155,7 +172,7 @@ class Database:
         It sees no tenant's rows, but through a function of the database that takes the tenant.
         Hooks run and errors are raised as in `transaction`.
         """
-        with translated(), self._connection() as connection:
+        with _translated(), self._connection() as connection:
             opened = RawTransaction(connection, dict(self._info))
             yield opened
         _run_hooks(opened)
@@ -165,7 +182,7 @@ class Database:
 
         It sees no tenant's rows, but through a function of the database that was made for it.
         """
-        with translated(), self._connection() as connection:
+        with _translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
 
     @property
@@ -229,6 +246,24 @@ def database_now(session: Session) -> datetime:
     return moment
 
 
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except _AWAY as error:
+        raise _unavailable(error) from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise _unavailable(error) from error
+        raise
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
+        return Unavailable("Somebody else is changing this at the moment; try again.")
+    return Unavailable("The database does not answer; try again in a moment.")
+
+
 def _only(tenant_id: UUID) -> str:
     return f"app.tenant_id = '{tenant_id}'"
 
@@ -248,9 +283,8 @@ def _refuse_closed(
 ) -> None:
     """Replace a pooled connection that the server has closed since its last use.
 
-    An idle connection that is readable was closed: this check costs microseconds, a pre-ping a
-    round trip. A connection made for this checkout is not checked: the pool replaces only twice,
-    then raises an error that is no `Unavailable`.
+    An idle one that is readable was closed: this costs microseconds, a pre-ping a round trip. One
+    made for this checkout is not checked: the pool replaces only twice, then raises another error.
     """
     if entry.info.pop(_NEW, False):
         return
