@@ -1,8 +1,8 @@
-"""Every setting of the service, read once from the environment into one frozen object.
+"""Settings, read once from the environment into one frozen object.
 
 This is the only module that reads `os.environ`. A wrong value ends the program with one line that
-names the variable and the fix. When `DATABASE_URL` is not set, the files that `make up` keeps under
-`DATA_DIR` are read instead, so that operators' commands need no more than the same `DATA_DIR`.
+names the variable and the fix. Without `DATABASE_URL`, the files that `make up` keeps under
+`DATA_DIR` are read.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Canonical JSON (RFC 8785, "JCS"): the bytes that are hashed, signed and stored.
 
-`dumps` writes them, `parse` (from `app.lib.ijson`) reads bytes strictly, and whatever `parse`
-accepts is accepted again in the form that `dumps` gives it. Store the bytes that were hashed and
-hash the bytes that were stored: writing a value anew is for values that were never written.
+`dumps` writes them; `parse` (from `app.lib.ijson`) reads bytes strictly. Store the bytes that were
+hashed and hash the bytes that were stored; never serialise a stored value again.
 """
 
 import math

@@ -1,9 +1,8 @@
-"""Counting in memory: what a process has done since it began.
+"""Metrics in memory: counters and histograms since the process began.
 
-A `Counter` or a `Histogram` is only a description; a `Tally` holds the figures of all of them, for
-every thread of a process. A figure only grows. One more costs a lock and a look into a dict, so the
-hot paths count without a thought; who writes the figures down (`app/counters.py`) looks at them now
-and then.
+A `Counter` or a `Histogram` is a description; a `Tally` holds the values of all of them for every
+thread. Values only grow. An increment costs a lock and a dict lookup; `app/counters.py` stores the
+values periodically.
 """
 
 from bisect import bisect_left

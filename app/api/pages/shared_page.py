@@ -1,8 +1,7 @@
-"""The page that a share link opens: one record for people, without a key, or its metadata as JSON.
+"""The page of a share link: one record without an API key, as HTML or JSON metadata.
 
-Its token is the key, so it leaves the page only in links back to this service: no referrer, no
-script, nothing from elsewhere, kept by no cache, shown to no search engine. A link that was
-revoked, has expired or never was is answered alike.
+The token is a credential: the page sends no referrer, runs no script, and is neither cached nor
+indexed. Revoked, expired and unknown links get the same answer.
 """
 
 import base64

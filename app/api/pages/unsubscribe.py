@@ -1,9 +1,8 @@
-"""The link at the end of every digest: one click, without a key, and no more mail.
+"""The unsubscribe link of digest mails (RFC 8058 one-click), which needs no API key.
 
-Reading it changes nothing, for mail programs and scanners open links on their own; it shows a
-button. A POST, from the button or from a mail program (RFC 8058), clears the address that the mail
-went to, if it is still that. What it answers does not depend on that, so a link tells nobody
-whether somebody has come before or the address is another by now.
+GET changes nothing, since mail scanners follow links; it shows a button. POST clears the address
+that the mail went to, if it is still set. The answer is always the same, so that a link does not
+reveal the tenant's present address.
 """
 
 import base64

@@ -1,10 +1,8 @@
-"""One address that mail can be sent to, read by a grammar narrower than the mail standards'.
+"""One mail address, read by a grammar narrower than RFC 5321's.
 
-RFC 5321 section 4.1.2 also has quoted local parts, address literals and, with SMTPUTF8, any
-Unicode; no notification needs them, and each is a way to smuggle in a second recipient or a header.
-So this takes a Dot-string of ASCII before the `@` and a domain of two LDH labels or more behind it.
-An internationalised domain is written in its ASCII form (`xn--…`, RFC 5890): IDNA 2003 and 2008
-disagree about some names, and only the owner knows which one is meant.
+Quoted local parts, address literals and SMTPUTF8 are refused: each could smuggle in a recipient or
+a header. A mailbox is an ASCII Dot-string, `@`, and two or more LDH labels; internationalised
+domains are sent in ASCII form (`xn--…`, RFC 5890).
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Handing over one mail, so that it is known at each end whether it may have been accepted.
+"""Sending one mail, with a known outcome.
 
-A mail server may accept a mail from the moment it is told DATA (RFC 5321 section 4.1.1.4), and not
-before. So whoever sends is asked once more at that moment, and can write down that it may be so.
-What comes back is one of five: accepted, `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`.
+A server may accept a mail only once it is told DATA (RFC 5321 section 4.1.1.4), so the sender is
+asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `AnswerLost`,
+`Withdrawn`, `Busy`.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""Which addresses and which URLs this service may send to, and why the others are refused.
+"""SSRF guard: which addresses and URLs this service may send to.
 
-Customers name the URLs that we call, from inside our own network. So an address is refused unless
-it is plainly public, and a URL is refused unless it can be read in one way only. The URL is checked
-when it is registered and again at each attempt; the addresses that its name resolves to are vetted
-whenever a connection is made.
+Customers name the URLs that are called from inside our network. Only public addresses pass, and
+only URLs that parse in one way. URLs are checked at registration and at each attempt; resolved
+addresses whenever a connection is made.
 """
 
 import ipaddress

@@ -1,8 +1,7 @@
-"""The HTTP client for URLs that customers name: one POST, one `Answer`, whatever happens there.
+"""HTTP client for URLs that customers name: one POST, one `Answer`, whatever the receiver does.
 
-Nothing here is believed: not the name, not the certificate of another host, not the length of an
-answer, not that it ever ends. No redirect is followed, no proxy or credential of the environment is
-used, no cookie is kept and nothing is decompressed.
+No redirect is followed, no proxy or credential of the environment is used, no cookie is kept and no
+body is decompressed.
 """
 
 import functools

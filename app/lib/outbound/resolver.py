@@ -1,9 +1,8 @@
-"""Name resolution that never waits longer than it is told.
+"""Name resolution with a deadline.
 
 `getaddrinfo` has no timeout, and a hostile name server can hold it for half a minute. So each
-lookup has a thread of its own, which is left behind when its time is up; what it finds is dropped.
-Nothing is cached: whoever asks while the same name is being looked up shares that one lookup, so a
-name that hangs holds one thread, however often it is asked for.
+lookup runs in a thread, which is abandoned at the deadline. Concurrent lookups of one name share a
+thread; nothing is cached.
 """
 
 import ipaddress

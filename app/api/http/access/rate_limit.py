@@ -1,8 +1,8 @@
-"""How much one caller may ask, counted in this process's memory.
+"""Rate limits, counted in this process's memory.
 
-Counting in Redis would make its loss an outage; so each web process counts for itself, and a
-deployment's limit is this one times its processes. A key is counted by its id and with all others
-of its tenant, a caller without one by its address (IPv6 by /64, since one host owns that many).
+A shared counter in Redis would make its loss an outage, so a deployment's limit is this one times
+its web processes. Requests count by API key and by tenant; without a key by client address (IPv6 by
+/64, since one host owns that many).
 """
 
 from dataclasses import dataclass

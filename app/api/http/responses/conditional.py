@@ -1,8 +1,7 @@
-"""Conditional requests and ranges (RFC 9110 sections 13 and 14) for bytes that never change.
+"""Conditional requests and ranges (RFC 9110 sections 13 and 14): ETag, If-Match, Range.
 
-werkzeug reads the headers; what follows from them is decided here, because its own answer prefers a
-range to If-None-Match (13.2.2), takes a weak If-Range (13.1.5), answers a foreign range unit (14.2)
-and a suffix longer than the whole (14.1.2) with 416, and `bytes=-0` with everything.
+werkzeug parses the headers; the decisions are made here, because werkzeug's differ from the RFC in
+precedence (13.2.2), weak If-Range (13.1.5), unknown range units (14.2) and suffix ranges (14.1.2).
 """
 
 import re

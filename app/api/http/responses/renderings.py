@@ -1,8 +1,7 @@
-"""What was made of bundles a moment ago, kept compressed in memory for those who ask for the same.
+"""A cache of exports made from bundles, compressed in memory.
 
-A flood of readers then costs one rendering, and each reader a piece of it. Nothing is kept for
-longer than `KEPT_SECONDS`, so what expiry deletes is soon gone from here too; who may read it is
-asked each time before anything is looked up.
+Many readers of one export then cost one rendering. An entry lives for `KEPT_SECONDS` at most, so
+expired bundles soon leave the cache too. Access is checked before each lookup.
 """
 
 import time

@@ -1,9 +1,8 @@
-"""Answers that can go no further once their first bytes have left.
+"""Streams that fail after their first bytes have left.
 
-No problem can be answered then, and a server that meets an exception there writes a page of Python,
-or ends the answer as if it were whole. So what is wrong is logged here, with the request's id, and
-the answer ends where it is: short of its Content-Length, upon which servers close the connection;
-or without the trailer that makes an export whole.
+A problem document can no longer be sent then. The error is logged with the request's id and the
+stream ends: short of its Content-Length, upon which servers close the connection, or without the
+trailer that completes an export.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,11 +1,8 @@
-"""Who may read what is in a record's bundle: one rule for every path that leads to it.
+"""Access to bundle contents: one rule for every path, and the cache headers of the answer.
 
-A key of the tenant (its pin respected) or a share link of this very record opens it; and where the
-route allows it and the tenant says `public`, anyone who has the record's id, whatever else is sent
-along. Otherwise nothing tells whether there is such a record: 401 to whoever sends nothing or a key
-that is not good, 404 to a good key or a link that opens something else or nothing.
-
-What may be kept of an answer is decided here too, before any 304.
+An API key of the tenant (within its pin), a share link of the record, or public access opens it.
+Else the answer hides whether the record exists: 401 without a valid credential, 404 with one for
+something else.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,16 +1,8 @@
-"""A record's evidence pack over HTTP: the ZIP if there is one, else how far its job has come.
-
-A pack is given out in parts, each read in a short transaction of its own: memory does not grow with
-it, and a slow reader holds no connection. What fails or expires under way cuts the answer short of
-its Content-Length, so nobody takes a part for the whole.
-"""
+"""Evidence packs over HTTP: the ZIP if it is built, else the progress of the job that builds it."""
 
 import math
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-import structlog
 from flask import Response, request
 from marshmallow import fields as plain
 from sqlalchemy.orm import Session
@@ -19,31 +11,25 @@ from app import clock, ids
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.preferences import PREFER, Patience, patience
-from app.api.http.requests.request_ids import request_id
 from app.api.http.requests.schemas import Schema
-from app.api.http.responses import long_poll, truncated_stream
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
+from app.api.http.responses import long_poll
+from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.resources.jobs import JobSchema
-from app.api.resources.records import bundle_access
+from app.api.resources.records import bundle_access, pack_download
 from app.api.resources.records.bundle_access import (
     QUERY,
     ShareTokenArgs,
-    admission,
     admitted,
     bundle_content,
 )
-from app.core.callers import Actor, Caller
+from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
+from app.core.callers import Caller
 from app.core.jobs import control as job_control
 from app.core.packs import requests as pack_requests
-from app.core.packs import store
 from app.core.packs.requests import PackState
-from app.core.packs.store import StoredPack, Vanished
-from app.core.records import contents
-from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable
-from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
 
 blp = Blueprint(
@@ -53,12 +39,8 @@ blp = Blueprint(
     description="All that proves a record, in one ZIP that needs nobody to check it.",
 )
 
-MEDIA_TYPE = "application/zip"
 DEFAULT_WAIT = 10.0
 _STATE = "x-service-evidence"
-_MOST_RETRY_AFTER = 60
-
-_log = structlog.get_logger(__name__)
 
 
 def _header(description: str, **schema: object) -> dict[str, object]:
@@ -141,17 +123,9 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     """
     try:
         return _asked()
-    except _Damaged as damage:
-        _discard(services().database, damage.pack)
+    except pack_download.Damaged as damage:
+        pack_download.discard(services().database, damage.pack)
         raise PackUnreadable("It was changed in the database; another is built.", 1) from None
-
-
-class _Damaged(Exception):
-    """What is stored of a pack is not what was: another is built from the bundle when asked for."""
-
-    def __init__(self, pack: StoredPack) -> None:
-        super().__init__(f"pack {pack.id} does not open")
-        self.pack = pack
 
 
 def _asked() -> Response:
@@ -204,7 +178,7 @@ def _answer(
     waited: bool = False,
 ) -> Response:
     if found.pack is not None:
-        answered = _zip(session, record, found.pack, holder)
+        answered = pack_download.send(session, record, found.pack, holder)
         answered.headers[_STATE] = "current" if found.is_current else "outdated"
     else:
         answered = _pending(found.job, holder)
@@ -244,84 +218,4 @@ def _retry_after(job: Job) -> int:
     if job.status != "retrying":
         return 1
     left = (job.run_at - clock.now()).total_seconds()
-    return max(1, min(math.ceil(left), _MOST_RETRY_AFTER))
-
-
-def _zip(session: Session, record: Record, pack: StoredPack, holder: Caller | None) -> Response:
-    master_keys = services().settings.master_keys
-
-    def read(start: int, stop: int) -> Iterator[bytes]:
-        first = _first_part(session, master_keys, record, pack, start)
-        pack_requests.note_export(session, pack, _taker(holder), request_id())
-        database = services().database
-        parts = _parts(database, master_keys, pack, (start, stop), first)
-        return truncated_stream.short(parts, request_id(), partial(_told, database, pack))
-
-    answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
-    name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
-    answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answered
-
-
-def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
-    """Tell of what ends a download under way, and have a damaged pack made anew."""
-    if isinstance(error, KeyMissing):
-        _log.error("pack_without_key", reason=str(error), **_names(pack))
-    elif isinstance(error, CannotOpen):
-        _discard(database, pack)
-    elif isinstance(error, Vanished):
-        _log.info("pack_vanished", **_names(pack))
-    return isinstance(error, (CannotOpen, Vanished))
-
-
-def _taker(holder: Caller | None) -> Actor | None:
-    """Return who takes the pack, for the audit chain; None without a key and without a link."""
-    if holder is not None:
-        return holder.actor()
-    link_id = admission().link_id
-    return None if link_id is None else Actor("link", ids.text("shr", link_id))
-
-
-def _first_part(
-    session: Session, master_keys: MasterKeys, record: Record, pack: StoredPack, start: int
-) -> bytes:
-    """Return the part where the answer begins, while it can still be another answer."""
-    try:
-        return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
-    except KeyMissing as error:
-        _log.error("pack_without_key", reason=str(error), **_names(pack))
-        detail = "It was sealed under a master key that this service does not have now."
-        raise PackUnreadable(detail, _MOST_RETRY_AFTER) from None
-    except CannotOpen:
-        raise _Damaged(pack) from None
-    except Vanished:
-        contents.require_kept(session, record)
-        raise Busy("The evidence pack has just been replaced; ask again.") from None
-
-
-def _parts(
-    database: Database,
-    master_keys: MasterKeys,
-    pack: StoredPack,
-    wanted: tuple[int, int],
-    first: bytes,
-) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
-    start, stop = wanted
-    number = start // store.PART_BYTES
-    begins = number * store.PART_BYTES
-    yield first[start - begins : stop - begins]
-    for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
-        with database.transaction(pack.tenant_id) as session:
-            part = store.read_part(session, master_keys, pack, each)
-        yield part[: stop - each * store.PART_BYTES]
-
-
-def _names(pack: StoredPack) -> dict[str, str]:
-    return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
-
-
-def _discard(database: Database, pack: StoredPack) -> None:
-    _log.error("pack_damaged", **_names(pack))
-    with database.transaction(pack.tenant_id) as session:
-        store.discard(session, pack.tenant_id, pack.id)
+    return max(1, min(math.ceil(left), LONGEST_RETRY_AFTER))
