@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from app.core.log import generations
 from app.core.log.recovery import rebuild
@@ -75,6 +75,20 @@ def test_sizes_around_two_levels_of_tiles_come_out_right(world: World) -> None:
     assert world.published().checkpoint.size == 65_792
     check_tiles(world)
     world.prove()
+
+
+# With the plan that it guards against a batch takes minutes.
+@pytest.mark.timeout(120)
+def test_a_batch_is_taken_at_once_whatever_the_statistics_say(
+    world: World, log_owner: Engine
+) -> None:
+    add_leaves(world.database, 1)
+    world.keeper().run()
+    with log_owner.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE log_leaves"))
+    add_leaves(world.database, 16_384)
+    world.keeper().run()
+    assert world.published().checkpoint.size == 16_385
 
 
 def test_a_run_out_of_time_says_that_more_waits(world: World) -> None:
