@@ -67,9 +67,34 @@ class RawTransaction:
     For the hot paths; everything that takes a `Tx` works in either.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], info: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        info: dict[str, Any],
+        pipeline: psycopg.Pipeline | None = None,
+    ) -> None:
         self.connection = connection
         self.info = info
+        self.pipeline = pipeline
+
+
+class _SyncedCursor(psycopg.Cursor[_Row]):
+    """Ends a pipelined batch with Sync when a result is fetched, where psycopg only flushes.
+
+    The server counts a client's silence in a transaction from Sync on: a worker that is cut off
+    before one would keep its locks until TCP notices.
+    """
+
+    def __init__(
+        self, tx: RawTransaction, pipeline: psycopg.Pipeline, row_factory: RowFactory[_Row]
+    ) -> None:
+        super().__init__(tx.connection, row_factory=row_factory)
+        self._batch = pipeline
+
+    def _fetch_pipeline(self) -> None:
+        if self.pgresult is None and self.connection.info.pipeline_status:
+            self._batch.sync()
+        super()._fetch_pipeline()
 
 
 Tx: TypeAlias = Session | RawTransaction
@@ -152,9 +177,9 @@ class Database:
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.
         """
         with _translated(), self._connection() as connection:
-            opened = RawTransaction(connection, dict(self._info))
             try:
-                with connection.pipeline():
+                with connection.pipeline() as pipeline:
+                    opened = RawTransaction(connection, dict(self._info), pipeline)
                     connection.execute("BEGIN")
                     connection.execute(_SET_TENANT, (str(tenant_id), self._idle_timeout))
                     yield opened
@@ -231,6 +256,8 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
     times the query it sends (docs/performance.md).
     """
     if isinstance(tx, RawTransaction):
+        if tx.pipeline is not None:
+            return _SyncedCursor(tx, tx.pipeline, rows)
         return tx.connection.cursor(row_factory=rows)
     return _driver(tx.connection().connection).cursor(row_factory=rows)
 

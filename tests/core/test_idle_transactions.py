@@ -20,14 +20,19 @@ from tests.support.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
 
 
+@pytest.mark.parametrize("opened", ["transaction", "raw_transaction"])
 def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
-    database: Database, settings: Settings, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    settings: Settings,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: str,
 ) -> None:
     webhook = _webhook(database, settings, tenant.id)
     monkeypatch.setattr(database, "idle_seconds", 2.0)
     locked, over = threading.Event(), threading.Event()
     silent = threading.Thread(
-        target=_fall_silent, args=(database, tenant.id, webhook, locked, over)
+        target=_fall_silent, args=(database, opened, tenant.id, webhook, locked, over)
     )
     silent.start()
     assert locked.wait(LONG_ENOUGH)
@@ -53,12 +58,13 @@ def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
 
 def _fall_silent(
     database: Database,
+    opened: str,
     tenant_id: UUID,
     webhook: UUID,
     locked: threading.Event,
     over: threading.Event,
 ) -> None:
-    with suppress(Unavailable), database.transaction(tenant_id) as session:
+    with suppress(Unavailable), getattr(database, opened)(tenant_id) as session:
         lanes.load(session, tenant_id, webhook)
         locked.set()
         over.wait(2 * LONG_ENOUGH)
