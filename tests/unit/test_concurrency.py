@@ -21,7 +21,6 @@ class Attempt:
     status_code: int | None
     total_ms: float | None = 5.0
     started_at: datetime = NOW
-    ended_at: datetime = NOW
 
 
 GOOD = Attempt(Verdict("succeeded", Blame.NOBODY), 200)
@@ -40,60 +39,59 @@ def overloaded(allowed: int, at: datetime = NOW) -> Concurrency:
 def test_a_new_lane_has_all_of_sixteen_within_ten_good_answers() -> None:
     known = FRESH
     for _ in range(10):
-        known = after(known, [GOOD], MOST)
+        known = after(known, [GOOD], MOST, NOW)
     assert (FRESH.concurrency, known.concurrency) == (AT_FIRST, MOST)
 
 
 def test_slow_start_counts_answers_and_not_batches() -> None:
-    assert after(FRESH, [GOOD] * 5, MOST).concurrency == 12
+    assert after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 12
 
 
 @pytest.mark.parametrize(
     "failure", [TIMEOUT, TOO_MANY, *(replace(TOO_MANY, status_code=s) for s in (502, 503, 504))]
 )
 def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempt) -> None:
-    known = after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST)
+    known = after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST, NOW)
     assert (known.concurrency, known.halved_at) == (MOST // 2, NOW)
 
 
 @pytest.mark.parametrize("failure", [BROKEN, NOT_FOUND, LOST])
 def test_what_tells_of_no_overload_changes_nothing(failure: Attempt) -> None:
-    assert after(overloaded(5), [failure], MOST).concurrency == 5
-    assert after(FRESH, [failure], MOST).concurrency == AT_FIRST
+    assert after(overloaded(5), [failure], MOST, NOW).concurrency == 5
+    assert after(FRESH, [failure], MOST, NOW).concurrency == AT_FIRST
 
 
 def test_after_an_overload_a_batch_of_good_answers_allows_one_more() -> None:
-    assert after(overloaded(4), [GOOD] * 9, MOST).concurrency == 5
+    assert after(overloaded(4), [GOOD] * 9, MOST, NOW).concurrency == 5
 
 
 def test_posts_that_were_out_together_and_fail_one_by_one_halve_once() -> None:
     known = Concurrency(MOST)
     for second in range(MOST):
-        late = replace(TIMEOUT, ended_at=NOW + timedelta(seconds=15 + second))
-        known = after(known, [late], MOST)
+        known = after(known, [TIMEOUT], MOST, NOW + timedelta(seconds=15 + second))
     assert known.concurrency == MOST // 2
-    again = replace(TIMEOUT, started_at=LATER, ended_at=LATER + timedelta(seconds=15))
-    assert after(known, [again], MOST).concurrency == MOST // 4
+    again = replace(TIMEOUT, started_at=LATER)
+    assert after(known, [again], MOST, LATER + timedelta(seconds=15)).concurrency == MOST // 4
 
 
 def test_a_lower_max_in_flight_lowers_what_is_allowed() -> None:
-    assert after(Concurrency(MOST), [GOOD], 1).concurrency == 1
-    assert after(Concurrency(MOST), [], 3).concurrency == 3
-    assert after(Concurrency(MOST), [TIMEOUT], 4).concurrency == 2
+    assert after(Concurrency(MOST), [GOOD], 1, NOW).concurrency == 1
+    assert after(Concurrency(MOST), [], 3, NOW).concurrency == 3
+    assert after(Concurrency(MOST), [TIMEOUT], 4, NOW).concurrency == 2
 
 
 def test_the_latency_follows_a_receiver_that_drifts_within_a_few_answers() -> None:
-    known = after(FRESH, [GOOD], MOST)
+    known = after(FRESH, [GOOD], MOST, NOW)
     assert known.latency_ms == 5.0
     slow = replace(GOOD, total_ms=1100.0)
-    known = after(known, [slow] * 3, MOST)
+    known = after(known, [slow] * 3, MOST, NOW)
     assert claim_size(known.latency_ms) == 1
-    known = after(known, [GOOD] * 30, MOST)
+    known = after(known, [GOOD] * 30, MOST, NOW)
     assert claim_size(known.latency_ms) == CLAIM_MOST
 
 
 def test_only_answers_tell_how_long_answers_take() -> None:
-    known = after(FRESH, [TIMEOUT, LOST], MOST)
+    known = after(FRESH, [TIMEOUT, LOST], MOST, NOW)
     assert known.latency_ms is None
 
 
@@ -121,6 +119,6 @@ def test_no_history_allows_less_than_one_or_more_than_max_in_flight(
     known = FRESH
     for number, batch in enumerate(batches):
         at = NOW + timedelta(seconds=number)
-        known = after(known, [replace(a, started_at=at, ended_at=at) for a in batch], most)
+        known = after(known, [replace(a, started_at=at) for a in batch], most, at)
         assert 1 <= known.concurrency <= most
         assert known.latency_ms is None or 0 <= known.latency_ms <= 15_000

@@ -208,11 +208,7 @@ def _fold(
         )
     if recover:
         health = lane_health.recover(health, state.now)
-    learned = concurrency.after(state.learned, outcomes, state.max_in_flight)
-    if learned.halved_at != state.learned.halved_at:
-        # The lane's time, not a worker's reckoning of it: that may be late by how long the worker
-        # waited for a processor, and POSTs that were out together would halve twice.
-        learned = replace(learned, halved_at=state.now)
+    learned = concurrency.after(state.learned, outcomes, state.max_in_flight, state.now)
     change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
     if health.recovering and not state.recovering:
         change.wake_up(state.now)

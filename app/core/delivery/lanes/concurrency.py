@@ -39,10 +39,6 @@ class Attempted(Protocol):
     def started_at(self) -> datetime:
         """When it began."""
 
-    @property
-    def ended_at(self) -> datetime:
-        """When it ended."""
-
 
 @dataclass(frozen=True)
 class Concurrency:
@@ -56,8 +52,11 @@ class Concurrency:
     latency_ms: float | None = None
 
 
-def after(before: Concurrency, batch: Sequence[Attempted], most: int) -> Concurrency:
+def after(before: Concurrency, batch: Sequence[Attempted], most: int, now: datetime) -> Concurrency:
     """Return what is known after one more batch of attempts; `most` is `max_in_flight`.
+
+    `now` is the database's time as the batch is recorded: a worker's reckoning of when an attempt
+    ended may be late, and POSTs that were out together would halve twice.
 
     A batch with a 2xx adds one, in slow start two for each; one with a timeout, a connection that
     failed, or an answer of 429, 502, 503 or 504 halves instead. What began before the last halving
@@ -66,7 +65,7 @@ def after(before: Concurrency, batch: Sequence[Attempted], most: int) -> Concurr
     allowed = min(before.concurrency, most)
     latency_ms = _latency(before.latency_ms, batch)
     if _is_overloaded(before, batch):
-        return Concurrency(max(1, allowed // 2), max(each.ended_at for each in batch), latency_ms)
+        return Concurrency(max(1, allowed // 2), now, latency_ms)
     good = sum(each.verdict.blame is Blame.NOBODY for each in batch)
     more = good * MORE_AT_FIRST if before.halved_at is None else min(good, 1)
     return Concurrency(min(allowed + more, most), before.halved_at, latency_ms)
