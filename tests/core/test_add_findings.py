@@ -7,7 +7,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
@@ -48,6 +48,7 @@ def session_of(database: Database, tenant: FreshTenant, principal: str) -> UUID:
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+@example("a principal", "a title", "", None)
 @given(TEXT, TEXT, st.none() | st.text(st.characters(exclude_characters="\0")), JSON)
 def test_the_answer_and_the_event_are_what_a_get_answers(
     database: Database,

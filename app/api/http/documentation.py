@@ -102,10 +102,7 @@ class ProblemSchema(marshmallow.Schema):
     errors = plain.List(
         plain.Nested(
             marshmallow.Schema.from_dict(
-                {
-                    "pointer": plain.String(required=True),
-                    "detail": plain.String(required=True),
-                },
+                {"pointer": plain.String(required=True), "detail": plain.String(required=True)},
                 name="FieldErrorSchema",
             )
         ),

@@ -12,8 +12,8 @@ class FeedArgs(PageArgs):
 
     agent_id = fields.QueryId("agt")
     principal = fields.Text(200)
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
 
 
 def filters(args: Mapping[str, Any]) -> dict[str, Any]:

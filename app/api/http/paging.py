@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
+import marshmallow
 from flask import Response, request
 
 from app.api.http.access.auth import caller
-from app.api.http.requests.fields import QueryInteger, Text
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.fields import Described, Items, Object, QueryInteger, Text
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.errors import FieldError, Invalid
@@ -42,6 +43,19 @@ class PageArgs(Schema):
     cursor = Text(
         1000, metadata={"description": "`next_cursor` of the page before; absent: the first page."}
     )
+
+
+def page_schema(item: type[Schema], **beside: Described) -> type[marshmallow.Schema]:
+    """Return the schema of one page of a list: of `AgentSchema`, `AgentPageSchema`.
+
+    `beside` are further members of the answer.
+    """
+    members: dict[str, marshmallow.fields.Field[Any]] = {
+        "data": Items(Object(item), max_items=MAX_LIMIT),
+        "next_cursor": Text(1000, allow_none=True),
+        **beside,
+    }
+    return AnswerSchema.from_dict(members, name=f"{item.__name__.removesuffix('Schema')}PageSchema")
 
 
 def page(

@@ -43,9 +43,7 @@ KINDS: Mapping[str, Kind] = {
         "tenant. Use a key without a pin.",
     ),
     "wider-than-pin": Kind(
-        403,
-        "The pin would be wider",
-        "A pinned key mints only keys with exactly its own pin.",
+        403, "The pin would be wider", "A pinned key mints only keys with exactly its own pin."
     ),
     "tenant-suspended": Kind(
         403,

@@ -16,7 +16,7 @@ from app.api.http.access.auth import public
 from app.api.http.requests import client_address, fields, large_bodies
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.request_ids import request_id
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.pages.shared_view import ShownBundle, shown
@@ -55,14 +55,14 @@ _EXPORTS = {
 _DEAD = "This link opens nothing: it has expired, was revoked, or is not complete."
 
 
-class LinksSchema(Schema):
+class LinksSchema(AnswerSchema):
     """Where the record's exports are; each URL holds the link's token."""
 
-    bundle = fields.Text(3000, required=True)
-    prov = fields.Text(3000, required=True)
-    otlp_logs = fields.Text(3000, required=True)
-    otlp_traces = fields.Text(3000, required=True)
-    evidence = fields.Text(3000, required=True)
+    bundle = fields.Text(3000)
+    prov = fields.Text(3000)
+    otlp_logs = fields.Text(3000)
+    otlp_traces = fields.Text(3000)
+    evidence = fields.Text(3000)
 
 
 class SharedRecordSchema(RecordSchema):

@@ -7,10 +7,10 @@ from flask import Response
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core import agents
@@ -45,22 +45,18 @@ class AgentChangeSchema(Schema):
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
 
 
-class AgentSchema(Schema):
+class AgentSchema(AnswerSchema):
     """An agent."""
 
-    id = fields.Id("agt", required=True)
-    name = fields.Text(200, required=True, metadata=_NAME)
-    description = fields.Text(2000, required=True, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, required=True, allow_none=True, metadata=_METADATA)
-    created_at = fields.Time(required=True)
-    updated_at = fields.Time(required=True)
+    id = fields.Id("agt")
+    name = fields.Text(200, metadata=_NAME)
+    description = fields.Text(2000, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
+    created_at = fields.Time()
+    updated_at = fields.Time()
 
 
-class AgentPageSchema(Schema):
-    """One page of agents."""
-
-    data = fields.Items(fields.Object(AgentSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+AgentPageSchema = page_schema(AgentSchema)
 
 
 @blp.route("", methods=["POST"])

@@ -6,10 +6,10 @@ from typing import Any
 from flask import Response
 
 from app.api.http.access.auth import caller, requires
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.digests import history
@@ -33,55 +33,37 @@ class Status(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-class DigestSchema(Schema):
+class DigestSchema(AnswerSchema):
     """One digest; to which address, nobody is told."""
 
-    id = fields.Id("dig", required=True)
+    id = fields.Id("dig")
     status = fields.Choice(
         Status,
-        required=True,
-        metadata={
-            "description": "`uncertain`: the mail server's answer was lost, and the next digest "
-            "lists the same again. `cancelled`: the address was cleared before it was sent."
-        },
+        description="`uncertain`: the mail server's answer was lost, and the next digest "
+        "lists the same again. `cancelled`: the address was cleared before it was sent.",
     )
     findings = fields.Integer(
         0,
         MAX_INTEGER,
-        required=True,
         allow_none=True,
-        metadata={
-            "description": "How many are new in it; null while they are taken. "
-            "`GET /v1/findings?digest_id=` lists them."
-        },
+        description="How many are new in it; null while they are taken. "
+        "`GET /v1/findings?digest_id=` lists them.",
     )
     repeats = fields.Id(
-        "dig",
-        required=True,
-        allow_none=True,
-        metadata={"description": "The uncertain one that it lists again."},
+        "dig", allow_none=True, description="The uncertain one that it lists again."
     )
     refusals = fields.Integer(
-        0,
-        MAX_INTEGER,
-        required=True,
-        metadata={"description": "How often the mail server was away or said no."},
+        0, MAX_INTEGER, description="How often the mail server was away or said no."
     )
-    error = fields.Text(1000, required=True, allow_none=True)
-    claimed_at = fields.Time(required=True)
+    error = fields.Text(1000, allow_none=True)
+    claimed_at = fields.Time()
     data_at = fields.Time(
-        required=True,
-        allow_none=True,
-        metadata={"description": "From when on the mail may have been accepted."},
+        allow_none=True, description="From when on the mail may have been accepted."
     )
-    sent_at = fields.Time(required=True, allow_none=True)
+    sent_at = fields.Time(allow_none=True)
 
 
-class DigestPageSchema(Schema):
-    """One page of digests."""
-
-    data = fields.Items(fields.Object(DigestSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+DigestPageSchema = page_schema(DigestSchema)
 
 
 @blp.route("", methods=["GET"], endpoint="list")

@@ -9,7 +9,7 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.api.resources.delivery_schemas import DeliverySchema
@@ -21,39 +21,39 @@ from app.core.delivery.history import event_history
 blp = Blueprint("events", __name__, url_prefix="/v1", description="What webhooks are told of.")
 
 
-class EventTypeSchema(Schema):
+class EventTypeSchema(AnswerSchema):
     """One type of event: what it means and what its `data` holds."""
 
-    type = fields.Choice(EventType, required=True)
-    description = fields.Text(1000, required=True)
-    data_schema = plain.Dict(required=True, metadata={"description": "JSON Schema of `data`."})
-    example = plain.Dict(required=True, metadata={"description": "A `data` that fits it."})
+    type = fields.Choice(EventType)
+    description = fields.Text(1000)
+    data_schema = plain.Dict(metadata={"description": "JSON Schema of `data`."})
+    example = plain.Dict(metadata={"description": "A `data` that fits it."})
 
 
-class EventTypePageSchema(Schema):
+class EventTypePageSchema(AnswerSchema):
     """Every type of event."""
 
-    data = plain.List(plain.Nested(EventTypeSchema), required=True)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    data = plain.List(plain.Nested(EventTypeSchema))
+    next_cursor = fields.Text(1000, allow_none=True)
 
 
-class WebhookDecisionSchema(Schema):
+class WebhookDecisionSchema(AnswerSchema):
     """What was decided for one webhook, and what came of it."""
 
-    webhook_id = fields.Id("whk", required=True)
-    decision = fields.Text(20, required=True)
-    explanation = fields.Text(500, required=True)
-    deliveries = plain.List(plain.Nested(DeliverySchema), required=True)
+    webhook_id = fields.Id("whk")
+    decision = fields.Text(20)
+    explanation = fields.Text(500)
+    deliveries = plain.List(plain.Nested(DeliverySchema))
 
 
-class EventSchema(Schema):
+class EventSchema(AnswerSchema):
     """One event across all webhooks."""
 
-    id = fields.Id("evt", required=True)
-    type = fields.Choice(EventType, required=True)
-    created_at = fields.Time(required=True)
-    payload = plain.Dict(required=True, metadata={"description": "What every receiver gets."})
-    webhooks = plain.List(plain.Nested(WebhookDecisionSchema), required=True)
+    id = fields.Id("evt")
+    type = fields.Choice(EventType)
+    created_at = fields.Time()
+    payload = plain.Dict(metadata={"description": "What every receiver gets."})
+    webhooks = plain.List(plain.Nested(WebhookDecisionSchema))
 
 
 @blp.route("/event-types", methods=["GET"])

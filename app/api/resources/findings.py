@@ -10,10 +10,10 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page
+from app.api.http.paging import page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import statement, transaction
 from app.core import findings
@@ -43,7 +43,7 @@ class NewFindingSchema(Schema):
 
     session_id = fields.Id("ses")
     record_id = fields.Id(
-        "rec", metadata={"description": "The record it is about; its session is the finding's."}
+        "rec", description="The record it is about; its session is the finding's."
     )
     rule = fields.Text(200, required=True, metadata=_RULE)
     severity = fields.Choice(findings.Severity, required=True)
@@ -65,33 +65,29 @@ class NewFindingsSchema(Schema):
     )
 
 
-class FindingSchema(Schema):
+class FindingSchema(AnswerSchema):
     """A finding, with agent and principal of its session."""
 
-    id = fields.Id("fnd", required=True)
-    session_id = fields.Id("ses", required=True)
-    record_id = fields.Id("rec", required=True, allow_none=True)
-    agent_id = fields.Id("agt", required=True)
-    principal = fields.Text(200, required=True)
-    rule = fields.Text(200, required=True, metadata=_RULE)
-    severity = fields.Choice(findings.Severity, required=True)
-    title = fields.Text(500, required=True, metadata=_TITLE)
-    detail = fields.Text(10_000, required=True, allow_none=True)
-    data = fields.JsonValue(MAX_PAYLOAD, required=True, allow_none=True, metadata=_DATA)
-    created_at = fields.Time(required=True)
+    id = fields.Id("fnd")
+    session_id = fields.Id("ses")
+    record_id = fields.Id("rec", allow_none=True)
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    rule = fields.Text(200, metadata=_RULE)
+    severity = fields.Choice(findings.Severity)
+    title = fields.Text(500, metadata=_TITLE)
+    detail = fields.Text(10_000, allow_none=True)
+    data = fields.JsonValue(MAX_PAYLOAD, allow_none=True, metadata=_DATA)
+    created_at = fields.Time()
 
 
-class FindingsSchema(Schema):
+class FindingsSchema(AnswerSchema):
     """The findings added, in the order they were sent."""
 
-    data = fields.Items(fields.Object(FindingSchema), required=True, max_items=MAX_BATCH)
+    data = fields.Items(fields.Object(FindingSchema), max_items=MAX_BATCH)
 
 
-class FindingPageSchema(Schema):
-    """One page of findings."""
-
-    data = fields.Items(fields.Object(FindingSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+FindingPageSchema = page_schema(FindingSchema)
 
 
 class FindingArgs(FeedArgs):
@@ -101,7 +97,7 @@ class FindingArgs(FeedArgs):
     record_id = fields.QueryId("rec")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
-    digest_id = fields.QueryId("dig", metadata={"description": "Those of one digest."})
+    digest_id = fields.QueryId("dig", description="Those of one digest.")
 
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core.callers import Role
@@ -45,38 +45,30 @@ class JobArgs(PageArgs):
     status = fields.Choice(Status)
 
 
-class JobSchema(Schema):
+class JobSchema(AnswerSchema):
     """One job, from queued to its end."""
 
-    id = fields.Id("job", required=True)
-    kind = fields.Text(100, required=True, metadata={"example": "bulk_replay"})
-    args = plain.Dict(required=True)
-    status = fields.Choice(Status, required=True)
+    id = fields.Id("job")
+    kind = fields.Text(100, example="bulk_replay")
+    args = plain.Dict()
+    status = fields.Choice(Status)
     attempts = fields.Integer(
-        0,
-        2**53 - 1,
-        required=True,
-        metadata={"description": "How often it has failed since it last made progress."},
+        0, 2**53 - 1, description="How often it has failed since it last made progress."
     )
-    run_at = fields.Time(required=True, metadata={"description": "When it goes on, or went on."})
+    run_at = fields.Time(description="When it goes on, or went on.")
     progress = plain.Dict(
-        required=True,
         allow_none=True,
         metadata={
             "description": "How far it has come. Null of `verify_audit`, whose answer is given by"
             " `GET /v1/audit/verify`."
         },
     )
-    error = fields.Text(10_000, required=True, allow_none=True)
-    created_at = fields.Time(required=True)
-    finished_at = fields.Time(required=True, allow_none=True)
+    error = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    finished_at = fields.Time(allow_none=True)
 
 
-class JobPageSchema(Schema):
-    """One page of jobs."""
-
-    data = fields.Items(fields.Object(JobSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+JobPageSchema = page_schema(JobSchema)
 
 
 @blp.route("", methods=["GET"], endpoint="list")

@@ -7,10 +7,10 @@ from flask import Response
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer, no_content
 from app.api.http.transactions import transaction
 from app.core import keys
@@ -24,37 +24,35 @@ _EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
 class PinSchema(Schema):
     """The one agent and principal whose things a pinned key may touch."""
 
-    agent_id = fields.Id("agt", required=True, metadata={"example": _EXAMPLE_AGENT})
-    principal = fields.Text(200, required=True, metadata={"example": "alice@example.com"})
+    agent_id = fields.Id("agt", required=True, example=_EXAMPLE_AGENT)
+    principal = fields.Text(200, required=True, example="alice@example.com")
 
 
 class NewKeySchema(Schema):
     """A key to be minted."""
 
-    name = fields.Text(200, required=True, metadata={"example": "the auditor's"})
+    name = fields.Text(200, required=True, example="the auditor's")
     role = fields.Choice(Role, required=True)
     pin = fields.Object(PinSchema, allow_none=True, load_default=None)
     expires_at = fields.Time(
         allow_none=True,
         load_default=None,
-        metadata={
-            "description": "In the future, and no later than the minting key's own. Null: as that, "
-            "or never where that never expires."
-        },
+        description="In the future, and no later than the minting key's own. Null: as that, "
+        "or never where that never expires.",
     )
 
 
-class KeySchema(Schema):
+class KeySchema(AnswerSchema):
     """A key, without its text."""
 
-    id = fields.Id("key", required=True)
-    name = fields.Text(200, required=True)
-    role = fields.Choice(Role, required=True)
-    pin = fields.Object(PinSchema, required=True, allow_none=True)
-    expires_at = fields.Time(required=True, allow_none=True)
-    created_at = fields.Time(required=True)
-    created_by = fields.Id("key", required=True, allow_none=True)
-    revoked_at = fields.Time(required=True, allow_none=True)
+    id = fields.Id("key")
+    name = fields.Text(200)
+    role = fields.Choice(Role)
+    pin = fields.Object(PinSchema, allow_none=True)
+    expires_at = fields.Time(allow_none=True)
+    created_at = fields.Time()
+    created_by = fields.Id("key", allow_none=True)
+    revoked_at = fields.Time(allow_none=True)
 
 
 class MintedKeySchema(KeySchema):
@@ -63,11 +61,7 @@ class MintedKeySchema(KeySchema):
     key = fields.Text(50, required=True, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
 
 
-class KeyPageSchema(Schema):
-    """One page of keys."""
-
-    data = fields.Items(fields.Object(KeySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+KeyPageSchema = page_schema(KeySchema)
 
 
 @blp.route("", methods=["POST"])
@@ -113,10 +107,8 @@ class RevokeArgs(Schema):
 
     descendants = fields.QueryBoolean(
         load_default=False,
-        metadata={
-            "description": "Revoke also the keys that it minted, that those minted, and so on.",
-            "default": False,
-        },
+        description="Revoke also the keys that it minted, that those minted, and so on.",
+        metadata={"default": False},
     )
 
 

@@ -8,10 +8,10 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page
+from app.api.http.paging import page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.api.resources.agents import MAX_METADATA
@@ -47,26 +47,22 @@ class CompletionSchema(Schema):
     summary = fields.Text(10_000, allow_none=True)
 
 
-class SessionSchema(Schema):
+class SessionSchema(AnswerSchema):
     """A session."""
 
-    id = fields.Id("ses", required=True)
-    agent_id = fields.Id("agt", required=True)
-    principal = fields.Text(200, required=True, metadata=_PRINCIPAL)
-    title = fields.Text(500, required=True, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, required=True, allow_none=True)
-    status = fields.Choice(sessions.Status, required=True)
-    outcome = fields.Choice(sessions.Outcome, required=True, allow_none=True)
-    summary = fields.Text(10_000, required=True, allow_none=True)
-    created_at = fields.Time(required=True)
-    completed_at = fields.Time(required=True, allow_none=True)
+    id = fields.Id("ses")
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200, metadata=_PRINCIPAL)
+    title = fields.Text(500, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
+    status = fields.Choice(sessions.Status)
+    outcome = fields.Choice(sessions.Outcome, allow_none=True)
+    summary = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    completed_at = fields.Time(allow_none=True)
 
 
-class SessionPageSchema(Schema):
-    """One page of sessions."""
-
-    data = fields.Items(fields.Object(SessionSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+SessionPageSchema = page_schema(SessionSchema)
 
 
 class SessionArgs(FeedArgs):

@@ -9,7 +9,7 @@ from marshmallow import ValidationError
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
@@ -42,28 +42,27 @@ class SettingsChangeSchema(Schema):
 
     bundle_visibility = fields.Choice(Visibility)
     bundle_retention_days = fields.Integer(
-        1, 3650, allow_none=True, metadata={"description": "Null: bundles are kept for ever."}
+        1, 3650, allow_none=True, description="Null: bundles are kept for ever."
     )
     anchoring_enabled = fields.Boolean(
-        metadata={"description": "Whether the audit chain's head goes into the transparency log."}
+        description="Whether the audit chain's head goes into the transparency log."
     )
     notification_email = fields.Text(
         mailbox.MAX_LENGTH,
         allow_none=True,
         validate=_mailbox,
-        metadata={"description": _EMAIL, "example": "security@example.com"},
+        description=_EMAIL,
+        example="security@example.com",
     )
 
 
-class SettingsSchema(Schema):
+class SettingsSchema(AnswerSchema):
     """All settings of a tenant."""
 
-    bundle_visibility = fields.Choice(Visibility, required=True)
-    bundle_retention_days = fields.Integer(1, 3650, required=True, allow_none=True)
-    anchoring_enabled = fields.Boolean(required=True)
-    notification_email = fields.Text(
-        mailbox.MAX_LENGTH, required=True, allow_none=True, metadata={"description": _EMAIL}
-    )
+    bundle_visibility = fields.Choice(Visibility)
+    bundle_retention_days = fields.Integer(1, 3650, allow_none=True)
+    anchoring_enabled = fields.Boolean()
+    notification_email = fields.Text(mailbox.MAX_LENGTH, allow_none=True, description=_EMAIL)
 
 
 @blp.route("/settings", methods=["GET"], endpoint="settings")

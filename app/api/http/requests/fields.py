@@ -22,14 +22,30 @@ from app.lib import canonical_json
 # and answers what is answered for any unknown id.
 NOWHERE = UUID(int=0)
 
-_REQUIRED = "This field is required."
-_NULL = "null is not allowed here."
+
+class Described(fields.Field[Any]):
+    """A field with the `description` and the `example` that the documentation has of it."""
+
+    default_error_messages = {  # noqa: RUF012  # marshmallow's own spelling
+        "required": "This field is required.",
+        "null": "null is not allowed here.",
+    }
+
+    def __init__(
+        self,
+        *arguments: Any,
+        description: str | None = None,
+        example: Any = None,
+        metadata: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        documented = {"description": description, "example": example}
+        given = {name: value for name, value in documented.items() if value is not None}
+        super().__init__(*arguments, metadata={**metadata, **given}, **options)
 
 
-class Strict(fields.Field[Any]):
-    """What all of these share: their words, and a description of themselves."""
-
-    default_error_messages = {"required": _REQUIRED, "null": _NULL}  # noqa: RUF012  # as above
+class Strict(Described):
+    """A field that takes JSON of one form and converts nothing."""
 
     #: The JSON Schema of the values that pass, null aside.
     json_schema: Mapping[str, Any] = MappingProxyType({})
@@ -214,24 +230,16 @@ class JsonObject(JsonValue):
         return super()._deserialize(value, *arguments, **options)
 
 
-class Object(fields.Nested):
+class Object(Described, fields.Nested):
     """An object with a schema of its own."""
 
-    default_error_messages = {  # noqa: RUF012  # as above
-        "required": _REQUIRED,
-        "null": _NULL,
-        "type": "Send a JSON object.",
-    }
+    default_error_messages = {"type": "Send a JSON object."}  # noqa: RUF012  # as above
 
 
-class Items(fields.List[Any]):
+class Items(Described, fields.List[Any]):
     """An array of `min_items` to `max_items` of one type."""
 
-    default_error_messages = {  # noqa: RUF012  # as above
-        "required": _REQUIRED,
-        "null": _NULL,
-        "invalid": "Send an array.",
-    }
+    default_error_messages = {"invalid": "Send an array."}  # noqa: RUF012  # as above
 
     def __init__(
         self, item: fields.Field[Any], *, max_items: int, min_items: int = 0, **options: Any

@@ -1,8 +1,8 @@
-"""The base schema: an object of known fields, read strictly."""
+"""The base schemas: objects of known fields, as they are read strictly and as they are answered."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import marshmallow
 from marshmallow import ValidationError
@@ -72,3 +72,13 @@ class Schema(marshmallow.Schema):
     @cached_property
     def _required(self) -> frozenset[str]:
         return frozenset(name for name, field in self.load_fields.items() if field.required)
+
+
+class AnswerSchema(Schema):
+    """An object that is answered: each of its fields is always there, but for the `optional`."""
+
+    optional: ClassVar[Collection[str]] = ()
+
+    def on_bind_field(self, field_name: str, field_obj: marshmallow.fields.Field[Any]) -> None:
+        """Require the field, as marshmallow binds it to this schema."""
+        field_obj.required = field_name not in self.optional

@@ -34,10 +34,7 @@ IF_RANGE = _header("If-Range", "The ETag of which the range is wanted; else the 
 
 
 def conditional(
-    etag: str,
-    size: int,
-    read: Callable[[int, int], bytes | Iterator[bytes]],
-    content_type: str,
+    etag: str, size: int, read: Callable[[int, int], bytes | Iterator[bytes]], content_type: str
 ) -> Response:
     """Answer a GET or HEAD for `size` bytes with a strong ETag.
 

@@ -7,10 +7,10 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.access.auth import caller, requires
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.log.log_schemas import Hash, LogProofSchema
@@ -33,89 +33,68 @@ blp = Blueprint(
 _BASE64 = {"contentEncoding": "base64"}
 
 
-class AnchorSchema(Schema):
+class AnchorSchema(AnswerSchema):
     """A head of the chain in the log. Proof, timestamp and cosignatures are of one checkpoint.
 
     `chain` is what the log calls this tenant's chain. While `log_proof` is null it waits for its
     place in the log.
     """
 
-    seq = fields.Integer(1, MAX_INTEGER, required=True)
-    hash = Hash(required=True)
-    at = fields.Time(required=True)
-    chain = Hash(required=True)
-    log_proof = fields.Object(LogProofSchema, required=True, allow_none=True)
-    vkey = fields.Text(
-        1000, required=True, allow_none=True, metadata={"description": "The log's verifier key."}
-    )
+    seq = fields.Integer(1, MAX_INTEGER)
+    hash = Hash()
+    at = fields.Time()
+    chain = Hash()
+    log_proof = fields.Object(LogProofSchema, allow_none=True)
+    vkey = fields.Text(1000, allow_none=True, description="The log's verifier key.")
     timestamp = fields.Text(
         100_000,
-        required=True,
         allow_none=True,
-        metadata={"description": "The RFC 3161 response over the checkpoint.", **_BASE64},
+        description="The RFC 3161 response over the checkpoint.",
+        metadata=_BASE64,
     )
     tsa_chain = fields.Text(
         1_000_000,
-        required=True,
         allow_none=True,
-        metadata={"description": "PEM: the certificates above the authority's, root included."},
+        description="PEM: the certificates above the authority's, root included.",
     )
-    cosignatures = fields.Items(fields.Text(20_000), required=True, max_items=1000)
+    cosignatures = fields.Items(fields.Text(20_000), max_items=1000)
 
 
-class TroubleSchema(Schema):
+class TroubleSchema(AnswerSchema):
     """What keeps a part of anchoring from happening, for all tenants alike."""
 
-    part = fields.Text(
-        1000,
-        required=True,
-        metadata={"description": "`heads`, `log`, `timestamps`, `quorum`, or `witness …`."},
-    )
-    since = fields.Time(required=True)
-    alarm = fields.Boolean(
-        required=True,
-        metadata={"description": "This witness has cosigned another log of our name."},
-    )
-    detail = fields.Text(1000, required=True)
+    part = fields.Text(1000, description="`heads`, `log`, `timestamps`, `quorum`, or `witness …`.")
+    since = fields.Time()
+    alarm = fields.Boolean(description="This witness has cosigned another log of our name.")
+    detail = fields.Text(1000)
 
 
-class AnchoringSchema(Schema):
+class AnchoringSchema(AnswerSchema):
     """How far the chain is anchored, who vouches for that, and what fails at present."""
 
-    enabled = fields.Boolean(required=True)
+    enabled = fields.Boolean()
     disabled_since = fields.Time(
-        required=True,
-        allow_none=True,
-        metadata={"description": "Null also if no entry of the chain says when."},
+        allow_none=True, description="Null also if no entry of the chain says when."
     )
     anchored_through = fields.Integer(
         1,
         MAX_INTEGER,
-        required=True,
         allow_none=True,
-        metadata={"description": "The newest entry whose head is in the published log."},
+        description="The newest entry whose head is in the published log.",
     )
     unanchored_since = fields.Time(
-        required=True,
-        allow_none=True,
-        metadata={"description": "When the first entry behind that was made; null without one."},
+        allow_none=True, description="When the first entry behind that was made; null without one."
     )
     anchored_by = fields.Items(
         fields.Choice(Voucher),
-        required=True,
         max_items=len(Voucher),
-        metadata={"description": "Who vouches for that head, by the evidence that is there."},
+        description="Who vouches for that head, by the evidence that is there.",
     )
-    troubles = fields.Items(fields.Object(TroubleSchema), required=True, max_items=1000)
-    detail = fields.Text(1000, required=True)
+    troubles = fields.Items(fields.Object(TroubleSchema), max_items=1000)
+    detail = fields.Text(1000)
 
 
-class AnchorPageSchema(Schema):
-    """One page of anchors, newest first."""
-
-    data = fields.Items(fields.Object(AnchorSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
-    anchoring = fields.Object(AnchoringSchema, required=True)
+AnchorPageSchema = page_schema(AnchorSchema, anchoring=fields.Object(AnchoringSchema))
 
 
 @blp.route("/anchors", methods=["GET"], endpoint="list")
@@ -135,11 +114,7 @@ def list_anchors(args: dict[str, Any]) -> Response:
     tenant_id = caller().tenant_id
     with transaction(snapshot=True) as session:
         reader = AnchorReader(
-            session,
-            tenant_id,
-            settings.witness_policy,
-            settings.master_keys,
-            settings.tsa_ca_file,
+            session, tenant_id, settings.witness_policy, settings.master_keys, settings.tsa_ca_file
         )
         standing = anchors.standing(session, tenant_id)
         return page(

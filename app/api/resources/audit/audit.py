@@ -7,10 +7,10 @@ from flask import Response
 
 from app.api.http.access.auth import caller, requires
 from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields, parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
@@ -42,46 +42,44 @@ class AuditArgs(PageArgs):
     """Filters of the audit chain; all that are given must hold."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    action = fields.Text(100, metadata={"example": "webhook.create"})
-    since = fields.Time(metadata={"description": "Appended at this moment or later."})
-    until = fields.Time(metadata={"description": "Appended before this moment."})
+    action = fields.Text(100, example="webhook.create")
+    since = fields.Time(description="Appended at this moment or later.")
+    until = fields.Time(description="Appended before this moment.")
 
 
-class ActorSchema(Schema):
+class ActorSchema(AnswerSchema):
     """Who did it."""
 
-    type = fields.Text(50, required=True)
-    id = fields.Text(200, required=True)
+    optional = ("role",)
+
+    type = fields.Text(50)
+    id = fields.Text(200)
     role = fields.Choice(Role)
 
 
-class TargetSchema(Schema):
+class TargetSchema(AnswerSchema):
     """What it was done to."""
 
-    type = fields.Text(50, required=True)
-    id = fields.Text(200, required=True)
+    type = fields.Text(50)
+    id = fields.Text(200)
 
 
-class EntrySchema(Schema):
+class EntrySchema(AnswerSchema):
     """One entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
 
-    seq = fields.Integer(1, MAX_INTEGER, required=True)
-    at = fields.Time(required=True)
-    tenant_id = fields.Id("ten", required=True)
-    actor = fields.Object(ActorSchema, required=True)
-    action = fields.Text(100, required=True)
-    target = fields.Object(TargetSchema, required=True)
-    details = fields.JsonObject(parsing.MAX_BODY, required=True)
-    request_id = fields.Text(128, required=True, allow_none=True)
-    prev_hash = fields.Text(64, required=True, metadata=HASH)
-    hash = fields.Text(64, required=True, metadata=HASH)
+    seq = fields.Integer(1, MAX_INTEGER)
+    at = fields.Time()
+    tenant_id = fields.Id("ten")
+    actor = fields.Object(ActorSchema)
+    action = fields.Text(100)
+    target = fields.Object(TargetSchema)
+    details = fields.JsonObject(parsing.MAX_BODY)
+    request_id = fields.Text(128, allow_none=True)
+    prev_hash = fields.Text(64, metadata=HASH)
+    hash = fields.Text(64, metadata=HASH)
 
 
-class EntryPageSchema(Schema):
-    """One page of the chain."""
-
-    data = fields.Items(fields.Object(EntrySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+EntryPageSchema = page_schema(EntrySchema)
 
 
 @blp.route("", methods=["GET"], endpoint="list")

@@ -7,7 +7,7 @@ from marshmallow import ValidationError, validate, validates_schema
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.anchoring.evidence import Voucher
 from app.lib.canonical_json import MAX_INTEGER
 
@@ -37,23 +37,21 @@ class Verdict(enum.StrEnum):
 class VerifyArgs(Schema):
     """What to verify. Of a head that the caller kept, both `seq` and `hash` or none."""
 
-    seq = fields.QueryInteger(1, MAX_INTEGER, metadata={"description": "`head.seq` of then."})
+    seq = fields.QueryInteger(1, MAX_INTEGER, description="`head.seq` of then.")
     hash = fields.Text(
         64,
         validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
-        metadata={"description": "`head.hash` of then.", **HASH},
+        description="`head.hash` of then.",
+        metadata=HASH,
     )
     chain = fields.Text(
         64,
         validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
-        metadata={"description": "`chain` of then: the chain must still be called so.", **HASH},
+        description="`chain` of then: the chain must still be called so.",
+        metadata=HASH,
     )
-    since = fields.Choice(
-        Since, metadata={"description": "`anchor`: only what came after the newest anchor."}
-    )
-    full = fields.Choice(
-        Full, metadata={"description": "`1`: every timestamp and cosignature, not the newest."}
-    )
+    since = fields.Choice(Since, description="`anchor`: only what came after the newest anchor.")
+    full = fields.Choice(Full, description="`1`: every timestamp and cosignature, not the newest.")
 
     @validates_schema
     def _both(self, data: dict[str, Any], **_: Any) -> None:
@@ -64,11 +62,11 @@ class VerifyArgs(Schema):
             raise ValidationError("Either all that there is, or since the newest anchor.", "full")
 
 
-class HeadSchema(Schema):
+class HeadSchema(AnswerSchema):
     """The newest entry of a chain."""
 
-    seq = fields.Integer(1, MAX_INTEGER, required=True)
-    hash = fields.Text(64, required=True, metadata=HASH)
+    seq = fields.Integer(1, MAX_INTEGER)
+    hash = fields.Text(64, metadata=HASH)
 
 
 class NewestTimestampSchema(Schema):
@@ -78,52 +76,46 @@ class NewestTimestampSchema(Schema):
     at = fields.Time(required=True)
 
 
-class AnchorsSchema(Schema):
+class AnchorsSchema(AnswerSchema):
     """What the chain was held against outside itself."""
 
-    enabled = plain.Boolean(required=True)
-    disabled_since = fields.Time(required=True, allow_none=True)
-    checked = fields.Integer(
-        0, MAX_INTEGER, required=True, metadata={"description": "Heads that the log took in."}
-    )
-    pending = fields.Integer(
-        0, MAX_INTEGER, required=True, metadata={"description": "Heads that wait for the log."}
-    )
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    enabled = plain.Boolean()
+    disabled_since = fields.Time(allow_none=True)
+    checked = fields.Integer(0, MAX_INTEGER, description="Heads that the log took in.")
+    pending = fields.Integer(0, MAX_INTEGER, description="Heads that wait for the log.")
+    leaf_index = fields.Integer(0, MAX_INTEGER, allow_none=True)
     anchored_by = fields.Items(
         fields.Choice(Voucher),
-        required=True,
         allow_none=True,
         max_items=3,
-        metadata={"description": "What vouches for the newest head; null with `since`."},
+        description="What vouches for the newest head; null with `since`.",
     )
-    timestamps = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    timestamps = fields.Integer(0, MAX_INTEGER, allow_none=True)
     timestamps_unverified = fields.Integer(
         0,
         MAX_INTEGER,
-        required=True,
         allow_none=True,
-        metadata={"description": "Those whose authority is unknown here: they vouch for nothing."},
+        description="Those whose authority is unknown here: they vouch for nothing.",
     )
-    newest_timestamp = fields.Object(NewestTimestampSchema, required=True, allow_none=True)
-    cosignatures = fields.Integer(0, MAX_INTEGER, required=True, allow_none=True)
+    newest_timestamp = fields.Object(NewestTimestampSchema, allow_none=True)
+    cosignatures = fields.Integer(0, MAX_INTEGER, allow_none=True)
 
 
-class PredecessorSchema(Schema):
+class PredecessorSchema(AnswerSchema):
     """A log that ended, and how many of its leaves are still held and were verified."""
 
-    origin = fields.Text(1000, required=True)
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    held = fields.Integer(0, MAX_INTEGER, required=True)
+    origin = fields.Text(1000)
+    size = fields.Integer(0, MAX_INTEGER)
+    held = fields.Integer(0, MAX_INTEGER)
 
 
-class VerifiedLogSchema(Schema):
+class VerifiedLogSchema(AnswerSchema):
     """The log as it was published last, whose signature was verified."""
 
-    origin = fields.Text(1000, required=True)
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    root = fields.Text(64, required=True, metadata=HASH)
-    predecessors = fields.Items(fields.Object(PredecessorSchema), required=True, max_items=10_000)
+    origin = fields.Text(1000)
+    size = fields.Integer(0, MAX_INTEGER)
+    root = fields.Text(64, metadata=HASH)
+    predecessors = fields.Items(fields.Object(PredecessorSchema), max_items=10_000)
 
 
 class SinceSchema(HeadSchema):
@@ -132,35 +124,30 @@ class SinceSchema(HeadSchema):
     leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
 
 
-class VerificationSchema(Schema):
+class VerificationSchema(AnswerSchema):
     """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
 
-    status = fields.Choice(Verdict, required=True)
-    verified_at = fields.Time(
-        required=True, metadata={"description": "The moment whose rows were read."}
-    )
-    chain = fields.Text(
-        64, required=True, metadata={"description": "The chain's name in the log.", **HASH}
-    )
-    entries = fields.Integer(1, MAX_INTEGER, required=True)
-    head = fields.Object(HeadSchema, required=True)
-    anchored_through = fields.Integer(1, MAX_INTEGER, required=True, allow_none=True)
-    unanchored_entries = fields.Integer(0, MAX_INTEGER, required=True)
-    anchors = fields.Object(AnchorsSchema, required=True)
-    log = fields.Object(VerifiedLogSchema, required=True, allow_none=True)
-    head_store = fields.Text(200, required=True, metadata={"example": "kept"})
+    optional = ("since", "leaves_read_from")
+
+    status = fields.Choice(Verdict)
+    verified_at = fields.Time(description="The moment whose rows were read.")
+    chain = fields.Text(64, description="The chain's name in the log.", metadata=HASH)
+    entries = fields.Integer(1, MAX_INTEGER)
+    head = fields.Object(HeadSchema)
+    anchored_through = fields.Integer(1, MAX_INTEGER, allow_none=True)
+    unanchored_entries = fields.Integer(0, MAX_INTEGER)
+    anchors = fields.Object(AnchorsSchema)
+    log = fields.Object(VerifiedLogSchema, allow_none=True)
+    head_store = fields.Text(200, example="kept")
     unknown_chains = fields.Integer(
         0,
         MAX_INTEGER,
-        required=True,
         allow_none=True,
-        metadata={
-            "description": "Chains in the log that no tenant of this service has any more;"
-            " null where no daily run has looked."
-        },
+        description="Chains in the log that no tenant of this service has any more;"
+        " null where no daily run has looked.",
     )
-    unknown_chains_at = fields.Time(required=True, allow_none=True)
+    unknown_chains_at = fields.Time(allow_none=True)
     since = fields.Object(SinceSchema)
     leaves_read_from = fields.Integer(
-        0, MAX_INTEGER, metadata={"description": "With `since`: the first leaf that was read."}
+        0, MAX_INTEGER, description="With `since`: the first leaf that was read."
     )

@@ -7,7 +7,7 @@ from marshmallow import ValidationError, validates_schema
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.ledger.merkle import MAX_SIZE
 from app.lib.canonical_json import MAX_INTEGER
 
@@ -25,6 +25,10 @@ class Hash(fields.Strict):
         return bytes.fromhex(value)
 
 
+def _path() -> fields.Items:
+    return fields.Items(Hash(), max_items=130)
+
+
 def _size(**options: Any) -> fields.QueryInteger:
     return fields.QueryInteger(0, MAX_SIZE, **options)
 
@@ -32,9 +36,9 @@ def _size(**options: Any) -> fields.QueryInteger:
 class InclusionArgs(Schema):
     """Which leaf is to be proved, and in a tree of which size."""
 
-    leaf_hash = Hash(metadata={"description": "The leaf's hash; or send `index`."})
-    index = _size(metadata={"description": "The leaf's place, from 0."})
-    size = _size(metadata={"description": "Absent: the published size."})
+    leaf_hash = Hash(description="The leaf's hash; or send `index`.")
+    index = _size(description="The leaf's place, from 0.")
+    size = _size(description="Absent: the published size.")
 
     @validates_schema
     def _check_one(self, args: dict[str, Any], **_: Any) -> None:
@@ -46,45 +50,39 @@ class ConsistencyArgs(Schema):
     """Between which two sizes."""
 
     since = _size(data_key="from", required=True)
-    to = _size(metadata={"description": "Absent: the published size."})
+    to = _size(description="Absent: the published size.")
 
 
-def _hashes() -> fields.Items:
-    return fields.Items(Hash(), required=True, max_items=130)
-
-
-class InclusionSchema(Schema):
+class InclusionSchema(AnswerSchema):
     """A leaf's place and its path to the root (RFC 9162 section 2.1.3)."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
-    leaf_hash = Hash(required=True)
-    tree_size = fields.Integer(0, MAX_INTEGER, required=True)
-    root = Hash(required=True)
-    inclusion = _hashes()
+    leaf_index = fields.Integer(0, MAX_INTEGER)
+    leaf_hash = Hash()
+    tree_size = fields.Integer(0, MAX_INTEGER)
+    root = Hash()
+    inclusion = _path()
 
 
-class ConsistencySchema(Schema):
+class ConsistencySchema(AnswerSchema):
     """That one tree begins with another (RFC 9162 section 2.1.4)."""
 
-    since = fields.Integer(0, MAX_INTEGER, data_key="from", required=True)
-    to = fields.Integer(0, MAX_INTEGER, required=True)
-    consistency = _hashes()
+    since = fields.Integer(0, MAX_INTEGER, data_key="from")
+    to = fields.Integer(0, MAX_INTEGER)
+    consistency = _path()
 
 
-class LogProofSchema(Schema):
+class LogProofSchema(AnswerSchema):
     """All that is needed to check a record's commitment without us, but for the log's key."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
-    leaf_data = fields.Text(100_000, required=True, metadata={"description": "Base64."})
-    leaf_hash = Hash(required=True)
-    tree_size = fields.Integer(1, MAX_INTEGER, required=True)
-    inclusion = _hashes()
-    checkpoint = fields.Text(
-        100_000, required=True, metadata={"description": "The signed note (C2SP tlog-checkpoint)."}
-    )
+    leaf_index = fields.Integer(0, MAX_INTEGER)
+    leaf_data = fields.Text(100_000, description="Base64.")
+    leaf_hash = Hash()
+    tree_size = fields.Integer(1, MAX_INTEGER)
+    inclusion = _path()
+    checkpoint = fields.Text(100_000, description="The signed note (C2SP tlog-checkpoint).")
 
 
-class JwksSchema(Schema):
+class JwksSchema(AnswerSchema):
     """A JSON Web Key Set (RFC 7517)."""
 
-    keys = plain.List(plain.Dict(keys=plain.String()), required=True)
+    keys = plain.List(plain.Dict(keys=plain.String()))

@@ -41,7 +41,7 @@ class ShareTokenArgs(Schema):
     """How a share link travels; `x-share-token` does as well."""
 
     share_token = fields.AnyText(
-        metadata={"description": "The token of a share link of this record; no key is needed."}
+        description="The token of a share link of this record; no key is needed."
     )
 
 

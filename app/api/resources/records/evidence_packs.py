@@ -4,26 +4,20 @@ import math
 from typing import Any
 
 from flask import Response, request
-from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
 from app import clock, ids
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.preferences import PREFER, Patience, patience
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import long_poll
 from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.resources.jobs import JobSchema
 from app.api.resources.records import bundle_access, pack_download
-from app.api.resources.records.bundle_access import (
-    QUERY,
-    ShareTokenArgs,
-    admitted,
-    bundle_content,
-)
+from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admitted, bundle_content
 from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
 from app.core.callers import Caller
 from app.core.jobs import control as job_control
@@ -69,20 +63,14 @@ _RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("Which bytes of how 
 class PendingJobSchema(JobSchema):
     """The job that builds a pack; callers without a key get `status` and `progress` alone."""
 
-    id = fields.Id("job")
+    optional = JobSchema().fields.keys() - {"status", "progress"}
     kind = fields.Text(100)
-    args = plain.Dict()
-    attempts = fields.Integer(0, 2**53 - 1)
-    run_at = fields.Time()
-    error = fields.Text(10_000, allow_none=True)
-    created_at = fields.Time()
-    finished_at = fields.Time(allow_none=True)
 
 
-class PackPendingSchema(Schema):
+class PackPendingSchema(AnswerSchema):
     """The pack is not there yet; `job` says how far it has come."""
 
-    job = fields.Object(PendingJobSchema, required=True)
+    job = fields.Object(PendingJobSchema)
 
 
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")

@@ -6,9 +6,10 @@ from typing import Any
 
 from marshmallow import ValidationError, validates_schema
 
+from app.api.http.paging import page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import MAX_RECORD
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.records.steps import StepStatus
 from app.lib import canonical_json
 
@@ -92,8 +93,8 @@ class StepEventSchema(Schema):
 class StepSchema(Schema):
     """One step of what the agent did."""
 
-    name = fields.Text(500, required=True, metadata={"example": "look up the order"})
-    kind = fields.Text(200, required=True, metadata={"example": "tool"})
+    name = fields.Text(500, required=True, example="look up the order")
+    kind = fields.Text(200, required=True, example="tool")
     started_at = fields.Time(required=True)
     ended_at = fields.Time(required=True)
     status = fields.Choice(StepStatus, required=True)
@@ -116,54 +117,49 @@ class NewRecordSchema(Schema):
     session_id = fields.Id("ses", required=True)
     kind = fields.Text(200, required=True, metadata=_KIND)
     title = fields.Text(500, required=True, metadata=_TITLE)
-    occurred_at = fields.Time(metadata={"description": "Absent: the moment it came in."})
+    occurred_at = fields.Time(description="Absent: the moment it came in.")
     labels = Labels(load_default=dict, metadata=_LABELS)
     content = fields.JsonValue(
         MAX_RECORD,
         required=True,
         allow_none=True,
-        metadata={"description": "Any JSON: what was done.", "example": {"amount": "49.90 EUR"}},
+        description="Any JSON: what was done.",
+        example={"amount": "49.90 EUR"},
     )
     steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
 
 
-class BundleSchema(Schema):
+class BundleSchema(AnswerSchema):
     """The commitment to a record's bundle, which outlives it."""
 
-    sha256 = fields.Text(64, required=True)
-    size = fields.Integer(0, canonical_json.MAX_INTEGER, required=True)
-    key_id = fields.Text(16, required=True)
-    signature = fields.Text(
-        88, required=True, metadata={"description": "Ed25519 over the exact bytes, base64."}
-    )
-    expired = fields.Boolean(required=True)
+    sha256 = fields.Text(64)
+    size = fields.Integer(0, canonical_json.MAX_INTEGER)
+    key_id = fields.Text(16)
+    signature = fields.Text(88, description="Ed25519 over the exact bytes, base64.")
+    expired = fields.Boolean()
 
 
-class LogSchema(Schema):
+class LogSchema(AnswerSchema):
     """Where the bundle's commitment stands in the transparency log."""
 
-    status = fields.Text(10, required=True, metadata={"enum": ["pending", "integrated"]})
-    index = fields.Integer(0, canonical_json.MAX_INTEGER, required=True, allow_none=True)
+    status = fields.Text(10, metadata={"enum": ["pending", "integrated"]})
+    index = fields.Integer(0, canonical_json.MAX_INTEGER, allow_none=True)
 
 
-class RecordSchema(Schema):
+class RecordSchema(AnswerSchema):
     """A record: its metadata and what proves its bundle, never its content."""
 
-    id = fields.Id("rec", required=True)
-    session_id = fields.Id("ses", required=True)
-    agent_id = fields.Id("agt", required=True)
-    principal = fields.Text(200, required=True)
-    kind = fields.Text(200, required=True, metadata=_KIND)
-    title = fields.Text(500, required=True, metadata=_TITLE)
-    labels = Labels(required=True, metadata=_LABELS)
-    occurred_at = fields.Time(required=True)
-    created_at = fields.Time(required=True)
-    bundle = fields.Object(BundleSchema, required=True)
-    log = fields.Object(LogSchema, required=True)
+    id = fields.Id("rec")
+    session_id = fields.Id("ses")
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    kind = fields.Text(200, metadata=_KIND)
+    title = fields.Text(500, metadata=_TITLE)
+    labels = Labels(metadata=_LABELS)
+    occurred_at = fields.Time()
+    created_at = fields.Time()
+    bundle = fields.Object(BundleSchema)
+    log = fields.Object(LogSchema)
 
 
-class RecordPageSchema(Schema):
-    """One page of records."""
-
-    data = fields.Items(fields.Object(RecordSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+RecordPageSchema = page_schema(RecordSchema)

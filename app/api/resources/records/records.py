@@ -45,19 +45,15 @@ class RecordArgs(FeedArgs):
 
     q = fields.Text(
         1000,
-        metadata={
-            "description": "Words, all of which must be there, compared without case; those in "
-            '"quotes" as a phrase. Records that have them in title, kind or labels come first, '
-            "then those that have them in their content (its texts and numbers, and what its "
-            "steps, their inputs and outputs are called; the first 5,000 words)."
-        },
+        description="Words, all of which must be there, compared without case; those in "
+        '"quotes" as a phrase. Records that have them in title, kind or labels come first, '
+        "then those that have them in their content (its texts and numbers, and what its "
+        "steps, their inputs and outputs are called; the first 5,000 words).",
     )
     session_id = fields.QueryId("ses")
     kind = fields.Text(200)
     label = fields.Items(
-        LabelPair(700),
-        max_items=16,
-        metadata={"description": "`name:value`; several must all be there."},
+        LabelPair(700), max_items=16, description="`name:value`; several must all be there."
     )
 
 

@@ -8,10 +8,10 @@ from flask import Response
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import no_content
 from app.api.http.services import services
 from app.api.http.transactions import transaction
@@ -38,28 +38,23 @@ class NewShareLinkSchema(Schema):
     expires_in_seconds = fields.Integer(1, _LONGEST, load_default=_DAY, metadata=_LIFETIME)
 
 
-class ShareLinkSchema(Schema):
+class ShareLinkSchema(AnswerSchema):
     """A link, without its token."""
 
-    id = fields.Id("shr", required=True)
-    record_id = fields.Id("rec", required=True)
-    expires_in_seconds = fields.Integer(
-        1, _LONGEST, required=True, metadata={"description": "As it was asked for."}
-    )
-    expires_at = fields.Time(required=True)
-    active = fields.Boolean(
-        required=True, metadata={"description": "False once it is revoked or has expired."}
-    )
-    created_at = fields.Time(required=True)
-    created_by = fields.Id("key", required=True)
-    revoked_at = fields.Time(required=True, allow_none=True)
+    id = fields.Id("shr")
+    record_id = fields.Id("rec")
+    expires_in_seconds = fields.Integer(1, _LONGEST, description="As it was asked for.")
+    expires_at = fields.Time()
+    active = fields.Boolean(description="False once it is revoked or has expired.")
+    created_at = fields.Time()
+    created_by = fields.Id("key")
+    revoked_at = fields.Time(allow_none=True)
     opened = fields.Integer(
         0,
         MAX_INTEGER,
-        required=True,
-        metadata={"description": "Requests that it let in: page and exports, by people or robots."},
+        description="Requests that it let in: page and exports, by people or robots.",
     )
-    last_opened_at = fields.Time(required=True, allow_none=True)
+    last_opened_at = fields.Time(allow_none=True)
 
 
 class MintedShareLinkSchema(ShareLinkSchema):
@@ -68,11 +63,7 @@ class MintedShareLinkSchema(ShareLinkSchema):
     url = fields.Text(2000, required=True)
 
 
-class ShareLinkPageSchema(Schema):
-    """One page of a record's links."""
-
-    data = fields.Items(fields.Object(ShareLinkSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+ShareLinkPageSchema = page_schema(ShareLinkSchema)
 
 
 @blp.route("", methods=["POST"])
@@ -90,9 +81,7 @@ def mint(body: dict[str, Any], record_id: str) -> Response:
     with transaction() as session:
         base_url = services().settings.base_url
         return once(
-            session,
-            201,
-            lambda: share_links.mint(session, caller(), asked_for, lifetime, base_url),
+            session, 201, lambda: share_links.mint(session, caller(), asked_for, lifetime, base_url)
         )
 
 
