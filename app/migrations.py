@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -23,6 +24,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from app import clock
 from app.core import partitions
+from app.database import Database
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
@@ -85,12 +87,16 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
     return line
 
 
-def is_current(connection: Connection) -> bool:
-    """Say whether the database has had every migration of this release (it may have had more)."""
-    if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+def is_current(database: Database) -> bool:
+    """Say whether the database has had every migration of this release (it may have had more).
+
+    One statement. Raises `Unavailable`.
+    """
+    try:
+        row = database.ask("SELECT version_num FROM alembic_version", ())
+    except psycopg.errors.UndefinedTable:
         return False
-    revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return revision is not None and revision not in _superseded()
+    return row is not None and row[0] not in _superseded()
 
 
 @cache

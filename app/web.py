@@ -32,6 +32,7 @@ from app.api.resources import (
 from app.api.resources.audit import anchors, audit
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
+from app.core.health.readiness import Readiness
 from app.core.keys import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys.key_heartbeat import Announcer
@@ -144,6 +145,7 @@ def _services(settings: Settings) -> Services:
         tally,
         counters,
         announcer,
+        Readiness(database, settings),
         keyring,
         verifier,
         damage,

@@ -127,7 +127,7 @@ def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
         api = made(tenant.root_key)
 
         def ready() -> str:
-            return str(api.get("/readyz").json["parts"]["anchored_by"])
+            return str(api.readyz().json["parts"]["anchored_by"])
 
         said = listed(api)["anchoring"]
         assert said["anchored_by"] == ["log"]
@@ -253,7 +253,7 @@ def test_readyz_says_what_is_not_anchored_and_since_when(
 ) -> None:
     log.run()
     with serving(settings) as api:
-        ready = api().get("/readyz").json
+        ready = api().readyz().json
         assert ready["parts"]["anchoring"] == "up"
         assert "log alone" in ready["parts"]["anchored_by"]
         with database.across_tenants() as session:
@@ -261,7 +261,7 @@ def test_readyz_says_what_is_not_anchored_and_since_when(
             incidents.begin(session, "timestamps", since, "No answer: it hangs.")
             incidents.begin(session, "witness w", since, "It cosigned another.", alarm=True)
         try:
-            answer = api().get("/readyz")
+            answer = api().readyz()
         finally:
             with admin_engine.begin() as connection:
                 connection.execute(text("DELETE FROM anchoring_troubles"))

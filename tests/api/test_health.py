@@ -152,7 +152,18 @@ def test_readyz_and_metrics_say_since_when_no_run_has_verified_every_chain(
         seconds = re.search(found, scraped)
         assert seconds is not None
         assert float(seconds[1]) > 26 * 3600
-        assert api().get("/readyz").json["parts"]["audit"] == "up"
+        assert api().readyz().json["parts"]["audit"] == "up"
+
+
+def test_a_state_that_nobody_can_compute_is_degraded_and_no_reason_to_refuse_requests(
+    settings: Settings, admin_engine: Engine
+) -> None:
+    with serving(settings) as api, admin_engine.begin() as owner:
+        owner.execute(text("LOCK TABLE audit_breaks IN ACCESS EXCLUSIVE MODE"))
+        answer = api().get("/readyz")
+        assert (answer.status_code, answer.json["status"]) == (200, "ready")
+        assert {"log", "anchoring", "audit", "master_keys"} < set(answer.json["degraded"])
+        assert answer.json["parts"]["audit"].startswith("unknown: never computed")
 
 
 # Metrics

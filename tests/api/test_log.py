@@ -76,7 +76,7 @@ class Stranger:
 def test_a_log_that_has_not_begun_is_not_there(service: Service) -> None:
     for path in ("checkpoint", "key", "tile/0/000", "proof/inclusion?index=0", "1/checkpoint"):
         refused(service.anyone.get(f"/v1/log/{path}"), 404, "not-found")
-    assert service.anyone.get("/readyz").json["parts"]["log"] == "up"
+    assert service.anyone.readyz().json["parts"]["log"] == "up"
 
 
 def test_a_stranger_finds_every_tile_entry_and_proof_to_be_true(service: Service) -> None:
@@ -320,7 +320,7 @@ def test_readyz_says_what_halted_the_log_and_the_checkpoint_is_still_served(
         session.connection().exec_driver_sql(
             "UPDATE log_generations SET trouble = 'log-rolled-back'"
         )
-    answer: Any = service.anyone.get("/readyz")
+    answer: Any = service.anyone.readyz()
     assert answer.status_code == 200
     assert "log" in answer.json["degraded"]
     assert answer.json["parts"]["log"] == "log-rolled-back"

@@ -129,7 +129,7 @@ class Site:
 
     def part(self, name: str) -> str:
         """Return the state of a part of /readyz."""
-        return str(self.anyone.get("/readyz").json["parts"][name])
+        return str(self.anyone.readyz().json["parts"][name])
 
     def status(self) -> str:
         """Return what `log status` says is wrong, or that nothing is."""
@@ -250,7 +250,7 @@ def check_successor(site: Site) -> None:
     assert site.part("log") == "up"
     assert site.part("audit").startswith("not verified: Size ")
     assert site.api.get("/v1/audit/verify").json["status"] == "intact"
-    assert site.anyone.get("/readyz").json["parts"]["audit"] == "up"
+    assert site.anyone.readyz().json["parts"]["audit"] == "up"
     assert site.command("rebuild", "--check")[0] == 0
 
 

@@ -15,7 +15,7 @@ from app import heartbeats, metrics
 from app.api.http.responses import prometheus
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
-from app.core.gauges import Gauges
+from app.core.health.gauges import Gauges
 from app.database import Database
 from app.settings import Settings
 from app.web import create_app

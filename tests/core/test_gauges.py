@@ -7,12 +7,13 @@ import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import gauges, tenants
+from app.core import tenants
 from app.core.callers import Caller, Role
 from app.core.delivery import events, sweeping
 from app.core.delivery.events import NewEvent
 from app.core.delivery.lanes import lanes
-from app.core.gauges import Gauges
+from app.core.health import gauges
+from app.core.health.gauges import Gauges
 from app.core.jobs import job_queue
 from app.core.webhooks import webhooks
 from app.database import Database

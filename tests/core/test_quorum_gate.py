@@ -13,9 +13,9 @@ import pytest
 import structlog
 from sqlalchemy import Engine, text
 
-from app.core import gauges
 from app.core.anchoring import evidence, quorum
 from app.core.anchoring.gate import QuorumGate
+from app.core.health import gauges
 from app.core.log import candidates, proofs, publication, reading
 from app.core.log.recovery import rebuild, succession
 from app.core.log.sequencer import Sequencer

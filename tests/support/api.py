@@ -48,6 +48,11 @@ class Api:
         """GET `path`."""
         return self.request("GET", path, **options)
 
+    def readyz(self) -> Answer:
+        """GET /readyz as the next tick makes it."""
+        self._client.application.extensions[EXTENSION].readiness.compute()
+        return self.get("/readyz")
+
     def post(self, path: str, json: Any = None, **options: Any) -> Answer:
         """POST `json` to `path`, or no body."""
         if json is not None:

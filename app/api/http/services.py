@@ -6,6 +6,7 @@ from flask import current_app
 
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
+from app.core.health.readiness import Readiness
 from app.core.keys import Keyring
 from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.verifier import Verifier
@@ -33,6 +34,7 @@ class Services:
     tally: Tally
     counters: CounterWriter
     announcer: Announcer
+    readiness: Readiness
     keyring: Keyring
     verifier: Verifier
     damage: Breaker
@@ -44,6 +46,7 @@ class Services:
         """Write the last counts and close every connection to PostgreSQL and Redis."""
         self.counters.close()
         self.announcer.close()
+        self.readiness.close()
         self.database.close()
         self.bell.close()
 

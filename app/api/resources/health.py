@@ -7,7 +7,6 @@ from typing import Any
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy.orm import Session
 
 from app import counters, migrations
 from app.api.http.access.auth import probed, public
@@ -17,16 +16,11 @@ from app.api.http.requests.schemas import Schema
 from app.api.http.responses import prometheus
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
-from app.core import gauges
-from app.core.anchoring import evidence, incidents
-from app.core.anchoring import status as anchoring_status
-from app.core.gauges import Gauges
-from app.core.log import generations, publication, status
-from app.core.master_keys import key_registry
-from app.core.verification import alerts, daily_state
+from app.core.health import gauges
+from app.core.health.gauges import Gauges
+from app.core.verification import daily_state
 from app.database import database_now
-from app.errors import LogDamaged, Unauthenticated, Unavailable
-from app.ledger.notes import Malformed
+from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
@@ -74,12 +68,15 @@ def readyz() -> Response:
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
     `audit` is when an audit chain was found broken, and is not verified again since, or when the
     daily verification of all chains has not ended well for more than a day.
+
+    `database`, `redis`, `worker` and `scheduler` are asked anew each time. What the others say is
+    at most 15 seconds old; each of them is `unknown`, with its age, if that cannot be renewed.
     """
     database = _database_state()
-    parts = {"database": database, **_others(), **_log_states(database), **_anchoring(database)}
-    parts |= {"audit": _audit(database), "master_keys": _master_keys(database)}
-    missing = [name for name in _NEEDED if parts[name] != "up"]
     ready = database == "up"
+    state = services().readiness
+    parts = {"database": database, **_others(), **(state.parts() if ready else state.unknown())}
+    missing = [name for name in _NEEDED if parts[name] != "up"]
     body: dict[str, Any] = {
         "status": "ready" if ready else "unavailable",
         "degraded": missing,
@@ -139,77 +136,9 @@ def _unverified_since() -> float | None:
 
 def _database_state() -> str:
     try:
-        with services().database.across_tenants() as session:
-            return "up" if migrations.is_current(session.connection()) else _MIGRATE
+        return "up" if migrations.is_current(services().database) else _MIGRATE
     except Unavailable:
         return "away"
-
-
-def _log_states(database: str) -> dict[str, str]:
-    """Say whether the log signs and is whole, and whether it is guarded against a rollback."""
-    head = "kept" if services().settings.log_head_url else status.NO_HEAD
-    if database != "up":
-        return {"log": "unknown", "log_head": head}
-    try:
-        trouble = generations.load_state(services().database).trouble
-        with services().database.across_tenants() as session:
-            if trouble is None and alerts.log_is_damaged(session):
-                trouble = LogDamaged.slug
-    except Unavailable:
-        return {"log": "unknown", "log_head": head}
-    return {"log": trouble or "up", "log_head": head}
-
-
-def _anchoring(database: str) -> dict[str, str]:
-    """Say what is not anchored, and who vouches for the log, by evidence that is there."""
-    if database != "up":
-        return _UNKNOWN
-    try:
-        with services().database.across_tenants() as session:
-            found = [incidents.line(each) for each in incidents.rows(session)]
-            return {"anchoring": "; ".join(found) or "up", "anchored_by": _vouchers(session)}
-    except Unavailable:
-        return _UNKNOWN
-
-
-def _vouchers(session: Session) -> str:
-    settings = services().settings
-    policy, trusted = settings.witness_policy, settings.tsa_ca_file
-    others = anchoring_status.asked(timestamps=settings.tsa_url is not None, policy=policy)
-    try:
-        last = publication.current(session)
-        reach = None if last is None else evidence.reach(session, last, policy, trusted)
-    except Malformed:
-        return "Unknown: the stored log data is damaged."
-    return anchoring_status.of_log(reach, others)
-
-
-_UNKNOWN = {"anchoring": "unknown", "anchored_by": "unknown"}
-
-
-def _audit(database: str) -> str:
-    """Say what verifying the audit chains has found, and since when nobody did."""
-    if database != "up":
-        return "unknown"
-    try:
-        with services().database.across_tenants() as session:
-            overdue = daily_state.standing(session, services().settings.master_keys)
-            found = [alerts.standing(session), overdue]
-            return "; ".join(filter(None, found)) or "up"
-    except Unavailable:
-        return "unknown"
-
-
-def _master_keys(database: str) -> str:
-    """Say which keys are needed and not there."""
-    if database != "up":
-        return "unknown"
-    try:
-        with services().database.across_tenants() as session:
-            missing = key_registry.missing(session, services().settings.master_keys)
-    except Unavailable:
-        return "unknown"
-    return key_registry.say_missing(missing) if missing else "up"
 
 
 def _others() -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from app import metrics
-from app.core import gauges
+from app.core.health import gauges
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on

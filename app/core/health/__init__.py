@@ -1,0 +1,1 @@
+"""What operators watch: the `readiness` state behind `/readyz`, and `gauges` for `/metrics`."""
