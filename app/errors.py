@@ -5,23 +5,28 @@ the page that explains each. A `detail` is for the caller: what was wrong and wh
 secret, never the words of a driver.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """The root of every refusal that a caller can meet."""
+    """The root of every refusal that a caller can meet; `members` are for the caller too."""
 
-    slug = "internal-error"
+    slug: ClassVar[str] = "internal-error"
 
-    def __init__(self, detail: str) -> None:
+    def __init_subclass__(cls, slug: str | None = None) -> None:
+        cls.slug = slug or cls.slug
+
+    def __init__(self, detail: str, members: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.members = members
 
 
-class NotFound(ServiceError):
+class NotFound(ServiceError, slug="not-found"):
     """There is no such thing, or the caller may not know that there is."""
-
-    slug = "not-found"
 
 
 @dataclass(frozen=True)
@@ -32,73 +37,54 @@ class FieldError:
     detail: str
 
 
-class Invalid(ServiceError):
+class Invalid(ServiceError, slug="validation-failed"):
     """A value was understood and refused; `fields` names each."""
-
-    slug = "validation-failed"
 
     def __init__(
         self, *fields: FieldError, detail: str = "One or more fields were refused."
     ) -> None:
-        super().__init__(detail)
+        named = [{"pointer": field.pointer, "detail": field.detail} for field in fields]
+        super().__init__(detail, {"errors": named} if named else {})
         self.fields = fields
 
 
-class Conflict(ServiceError):
+class Conflict(ServiceError, slug="conflict"):
     """The request is fine, but not in the state that things are in."""
 
-    slug = "conflict"
 
-
-class SessionCompleted(Conflict):
+class SessionCompleted(Conflict, slug="session-completed"):
     """A session is completed once."""
 
-    slug = "session-completed"
 
-
-class WebhookDisabled(Conflict):
+class WebhookDisabled(Conflict, slug="webhook-disabled"):
     """A disabled webhook is sent nothing."""
 
-    slug = "webhook-disabled"
 
-
-class CannotRevokeOwnKey(Conflict):
+class CannotRevokeOwnKey(Conflict, slug="cannot-revoke-own-key"):
     """A key cannot end itself: nobody would be left to undo the mistake."""
 
-    slug = "cannot-revoke-own-key"
 
-
-class NotResumable(Conflict):
+class NotResumable(Conflict, slug="job-state"):
     """The job is not in a state from which it can be retried, cancelled or resumed."""
 
-    slug = "job-state"
 
-
-class TooManyWebhooks(Conflict):
+class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
     """A tenant has at most 100 webhooks."""
 
-    slug = "too-many-webhooks"
 
-
-class TooManyShareLinks(Conflict):
+class TooManyShareLinks(Conflict, slug="too-many-share-links"):
     """A record has at most 100 active share links."""
 
-    slug = "too-many-share-links"
 
-
-class StorageLimit(Conflict):
+class StorageLimit(Conflict, slug="storage-limit"):
     """A tenant has stored as many records, or bytes of bundles, as the operator admits."""
 
-    slug = "storage-limit"
 
-
-class AuditChainBroken(Conflict):
+class AuditChainBroken(Conflict, slug="audit-chain-broken"):
     """The audit chain does not verify; `report` says where and how."""
 
-    slug = "audit-chain-broken"
-
     def __init__(self, detail: str, report: dict[str, object]) -> None:
-        super().__init__(detail)
+        super().__init__(detail, report)
         self.report = report
 
 
@@ -106,79 +92,57 @@ class KeptHeadContradicted(AuditChainBroken):
     """The chain agrees with itself and the log, and not with what a caller says they kept of it."""
 
 
-class LogPending(Conflict):
+class LogPending(Conflict, slug="log-pending"):
     """What was asked for has no place in the published log yet."""
-
-    slug = "log-pending"
 
 
 class LogHalted(Conflict):
     """The transparency log signs nothing until what is wrong has been put right."""
 
 
-class LogRolledBack(LogHalted):
+class LogRolledBack(LogHalted, slug="log-rolled-back"):
     """The database is older than the log that was published from it, or another."""
 
-    slug = "log-rolled-back"
 
-
-class LogDamaged(LogHalted):
+class LogDamaged(LogHalted, slug="log-damaged"):
     """What the database holds of the log does not fit what was published."""
-
-    slug = "log-damaged"
 
 
 class OlderStampDamaged(LogDamaged):
     """So it is where only a verification of every timestamp and cosignature looks."""
 
 
-class LogHeadLost(LogHalted):
+class LogHeadLost(LogHalted, slug="log-head-lost"):
     """The head outside the database is gone or cannot be read as one."""
 
-    slug = "log-head-lost"
 
-
-class LogHeadUnavailable(LogHalted):
+class LogHeadUnavailable(LogHalted, slug="log-head-unavailable"):
     """Where the head is kept does not answer; it is tried again by itself."""
 
-    slug = "log-head-unavailable"
 
-
-class Gone(ServiceError):
+class Gone(ServiceError, slug="history-pruned"):
     """What was asked for is older than what is kept."""
 
-    slug = "history-pruned"
-
     def __init__(self, detail: str, first_available: int) -> None:
-        super().__init__(detail)
-        self.first_available = first_available
+        super().__init__(detail, {"first_available": first_available})
 
 
-class BundleExpired(ServiceError):
+class BundleExpired(ServiceError, slug="bundle-expired"):
     """The bundle was kept as long as its tenant said; its commitment remains."""
 
-    slug = "bundle-expired"
-
     def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
-        super().__init__(detail)
-        self.sha256 = sha256
-        self.log_index = log_index
+        super().__init__(detail, {"sha256": sha256.hex(), "log_index": log_index})
 
 
-class PackFailed(ServiceError):
+class PackFailed(ServiceError, slug="evidence-pack-failed"):
     """The evidence pack's job gave up; `job_id` (as callers see it) says which."""
 
-    slug = "evidence-pack-failed"
-
     def __init__(self, detail: str, job_id: str) -> None:
-        super().__init__(detail)
-        self.job_id = job_id
+        super().__init__(detail, {"job_id": job_id})
 
 
-class PackUnreadable(ServiceError):
+class PackUnreadable(ServiceError, slug="evidence-pack-unreadable"):
     """What is stored of an evidence pack does not open; come back after `retry_after` seconds."""
-
-    slug = "evidence-pack-unreadable"
 
     def __init__(self, detail: str, retry_after: int) -> None:
         super().__init__(detail)
@@ -189,71 +153,49 @@ class PackUnreadable(ServiceError):
 BAD_KEY = "This API key is not known, was revoked or has expired."
 
 
-class Unauthenticated(ServiceError):
+class Unauthenticated(ServiceError, slug="unauthenticated"):
     """No key was sent, or it is unknown, revoked or expired."""
 
-    slug = "unauthenticated"
 
-
-class Forbidden(ServiceError):
+class Forbidden(ServiceError, slug="forbidden"):
     """The key is good and may not do this."""
 
-    slug = "forbidden"
 
-
-class InsufficientRole(Forbidden):
+class InsufficientRole(Forbidden, slug="insufficient-role"):
     """The key's role is below what is needed."""
 
-    slug = "insufficient-role"
 
-
-class PinnedKey(Forbidden):
+class PinnedKey(Forbidden, slug="pinned-key"):
     """A pinned key was used for what belongs to the whole tenant."""
 
-    slug = "pinned-key"
 
-
-class WiderThanPin(Forbidden):
+class WiderThanPin(Forbidden, slug="wider-than-pin"):
     """A pinned key may only mint keys with the same pin."""
 
-    slug = "wider-than-pin"
 
-
-class TenantSuspended(Forbidden):
+class TenantSuspended(Forbidden, slug="tenant-suspended"):
     """The key is good, and its tenant was suspended by the operator."""
 
-    slug = "tenant-suspended"
 
-
-class OutlivesParent(Invalid):
+class OutlivesParent(Invalid, slug="outlives-parent"):
     """A key that expires mints none that lives longer."""
-
-    slug = "outlives-parent"
 
 
 class EventTooLarge(Invalid):
     """An event's payload is at most 256 KiB."""
 
 
-class Unavailable(ServiceError):
+class Unavailable(ServiceError, slug="unavailable"):
     """The database is away, restarting or too busy: the same request may succeed soon."""
 
-    slug = "unavailable"
 
-
-class Busy(ServiceError):
+class Busy(ServiceError, slug="busy"):
     """The service has enough to do; the same request may succeed soon."""
 
-    slug = "busy"
 
-
-class IdempotencyKeyReused(Invalid):
+class IdempotencyKeyReused(Invalid, slug="idempotency-key-reused"):
     """The same Idempotency-Key came with another body."""
 
-    slug = "idempotency-key-reused"
 
-
-class IdempotencyKeyInUse(Conflict):
+class IdempotencyKeyInUse(Conflict, slug="idempotency-key-in-use"):
     """The first request with this Idempotency-Key is still running."""
-
-    slug = "idempotency-key-in-use"

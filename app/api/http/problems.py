@@ -38,6 +38,16 @@ _HTTP_SLUGS = {
     431: "headers-too-large",
 }
 
+# Of these errors, and not of those derived from them.
+_HEADERS: Mapping[type[errors.ServiceError], Mapping[str, str]] = {
+    errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
+    UnsupportedCoding: {"Accept-Encoding": "identity"},
+    errors.LogPending: {"Retry-After": "1"},
+    errors.Unavailable: {"Retry-After": "2"},
+    errors.Busy: {"Retry-After": "5"},
+    errors.PackFailed: {"Retry-After": "60"},
+}
+
 _INTERNAL = "The service failed while it answered this request."
 
 
@@ -65,18 +75,10 @@ def problem(
 def register(app: Flask) -> None:
     """Answer every error of this application as a problem."""
     app.register_error_handler(errors.ServiceError, _service_error)
-    app.register_error_handler(errors.Invalid, _invalid)
-    app.register_error_handler(errors.Unauthenticated, _unauthenticated)
-    app.register_error_handler(UnsupportedCoding, _unsupported_coding)
     app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
-    app.register_error_handler(errors.LogPending, _log_pending)
     app.register_error_handler(errors.LogDamaged, _log_damaged)
-    app.register_error_handler(errors.Gone, _gone)
-    app.register_error_handler(errors.BundleExpired, _bundle_expired)
-    app.register_error_handler(errors.PackFailed, _pack_failed)
     app.register_error_handler(errors.PackUnreadable, _pack_unreadable)
     app.register_error_handler(RateLimited, _rate_limited)
-    app.register_error_handler(errors.Busy, _busy)
     app.register_error_handler(NoShare, _no_memory_for_body)
     app.register_error_handler(BodyTooSlow, _body_too_slow)
     app.register_error_handler(BodyCutShort, _body_cut_short)
@@ -86,31 +88,15 @@ def register(app: Flask) -> None:
 
 
 def _service_error(error: errors.ServiceError) -> Response:
-    return problem(error.slug, error.detail)
-
-
-def _invalid(error: errors.Invalid) -> Response:
-    fields = [{"pointer": field.pointer, "detail": field.detail} for field in error.fields]
-    return problem(error.slug, error.detail, members={"errors": fields} if fields else {})
-
-
-def _unauthenticated(error: errors.Unauthenticated) -> Response:
-    return problem(error.slug, error.detail, headers={"WWW-Authenticate": "Bearer"})
-
-
-def _unsupported_coding(error: UnsupportedCoding) -> Response:
-    return problem(error.slug, error.detail, headers={"Accept-Encoding": "identity"})
+    headers = _HEADERS.get(type(error), {})
+    return problem(error.slug, error.detail, members=error.members, headers=headers)
 
 
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
     # What a caller says they kept may be invented: no figure that is worth an alarm.
     if not isinstance(error, errors.KeptHeadContradicted):
         services().tally.add(metrics.CHAINS_BROKEN)
-    return problem(error.slug, error.detail, members=error.report)
-
-
-def _log_pending(error: errors.LogPending) -> Response:
-    return problem(error.slug, error.detail, headers={"Retry-After": "1"})
+    return _service_error(error)
 
 
 def _log_damaged(error: errors.LogDamaged) -> Response:
@@ -121,23 +107,6 @@ def _log_damaged(error: errors.LogDamaged) -> Response:
         here.damage.failed()
         alerts.halted(here.database, error)
     return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
-
-
-def _gone(error: errors.Gone) -> Response:
-    return problem(error.slug, error.detail, members={"first_available": error.first_available})
-
-
-def _bundle_expired(error: errors.BundleExpired) -> Response:
-    return problem(
-        error.slug,
-        error.detail,
-        members={"sha256": error.sha256.hex(), "log_index": error.log_index},
-    )
-
-
-def _pack_failed(error: errors.PackFailed) -> Response:
-    members = {"job_id": error.job_id}
-    return problem(error.slug, error.detail, members=members, headers={"Retry-After": "60"})
 
 
 def _pack_unreadable(error: errors.PackUnreadable) -> Response:
@@ -154,13 +123,9 @@ def _rate_limited(error: RateLimited) -> Response:
     )
 
 
-def _busy(error: errors.Busy) -> Response:
-    return problem(error.slug, error.detail, headers={"Retry-After": "5"})
-
-
 def _no_memory_for_body(_: NoShare) -> Response:
     full = "Too many large bodies are being sent; try again in a moment."
-    return _busy(large_bodies.refused("body_memory", full))
+    return _service_error(large_bodies.refused("body_memory", full))
 
 
 def _body_too_slow(_: BodyTooSlow) -> Response:
@@ -174,7 +139,7 @@ def _body_cut_short(_: BodyCutShort) -> Response:
 
 def _unavailable(error: errors.Unavailable) -> Response:
     _log.warning("database_away", request_id=request_id(), reason=_first_line(error.__cause__))
-    return problem(error.slug, error.detail, headers={"Retry-After": "2"})
+    return _service_error(error)
 
 
 def _http(error: HTTPException) -> Response:

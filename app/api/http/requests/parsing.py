@@ -35,20 +35,16 @@ _Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, A
 _MOST_ERRORS = 100
 
 
-class UnsupportedMediaType(ServiceError):
+class UnsupportedMediaType(ServiceError, slug="unsupported-media-type"):
     """The body is not declared as JSON in UTF-8."""
-
-    slug = "unsupported-media-type"
 
 
 class UnsupportedCoding(UnsupportedMediaType):
     """The body is compressed, or encoded in another way (RFC 9110 section 8.4)."""
 
 
-class MalformedBody(ServiceError):
+class MalformedBody(ServiceError, slug="malformed-body"):
     """The body is not JSON, or not UTF-8."""
-
-    slug = "malformed-body"
 
 
 class StrictParser(FlaskParser):
