@@ -152,6 +152,11 @@ def ca_file(path: str) -> str:
     return path
 
 
+def mail_folder(text: str) -> Path:
+    """Read the data folder; return that in it for mails that no server takes."""
+    return Path(text) / "mail"
+
+
 def schedule(text: str) -> tuple[float, ...]:
     """Read numbers of seconds between commas."""
     seconds = tuple(float(part) for part in text.split(","))

@@ -8,10 +8,10 @@ names the variable and the fix. Without `DATABASE_URL`, the files that `make up`
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography.x509 import Certificate
@@ -29,69 +29,78 @@ VERSION = "0.1.0"
 # Seconds before each attempt, the first included: about three days in all.
 RETRY_SCHEDULE = (0.0, 5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 
-_Value = TypeVar("_Value")
-
 
 class SettingError(ValueError):
     """A setting is missing or cannot be read; the text names the variable and the fix."""
+
+
+def _setting(
+    name: str, convert: Callable[[str], Any], *default: object, secret: bool = False
+) -> Any:
+    """Make a field that is read from the variable `name`; without a default it is required."""
+    return field(repr=not secret, metadata={"name": name, "convert": convert, "default": default})
 
 
 @dataclass(frozen=True)
 class WebLimits:
     """What one web process does at a time, and how slow its callers may be; sizes in bytes."""
 
-    threads: int
-    body_seconds: float
-    body_rate: float
-    body_memory: int
-    answer_seconds: float
-    answer_rate: float
-    answer_memory: int
-    large_at_once: int
-    large_waiting: int
-    rendering_memory: int
+    threads: int = _setting("WEB_THREADS", values.count, 16)
+    body_seconds: float = _setting("BODY_SECONDS", values.positive, 20.0)
+    body_rate: float = _setting("BODY_RATE", values.rate, 16384.0)
+    body_memory: int = _setting("BODY_MEMORY_MIB", values.mebibytes, 32 * values.MIB)
+    answer_seconds: float = _setting("ANSWER_SECONDS", values.positive, 30.0)
+    answer_rate: float = _setting("ANSWER_RATE", values.rate, 16384.0)
+    answer_memory: int = _setting("ANSWER_MEMORY_MIB", values.mebibytes, 32 * values.MIB)
+    large_at_once: int = _setting("LARGE_AT_ONCE", values.count, 2)
+    large_waiting: int = _setting("LARGE_WAITING", values.count, 6)
+    rendering_memory: int = _setting("RENDERING_MEMORY_MIB", values.mebibytes, 16 * values.MIB)
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the environment says; see docs/operations.md for each variable."""
 
-    database_url: str = field(repr=False)
-    database_admin_url: str = field(repr=False)
-    redis_url: str | None = field(repr=False)
-    master_keys: MasterKeys = field(repr=False)
-    base_url: str
-    log_origin: str
-    log_head_url: str | None
-    root_admin_key: str | None = field(repr=False)
-    webhook_allowed_networks: tuple[Network, ...]
-    webhook_ca_file: str | None
-    tsa_url: str | None
-    tsa_ca_file: tuple[Certificate, ...]
-    witness_policy: Policy | None
-    log_require_quorum: bool
-    log_quorum_grace_seconds: float
-    retry_schedule: tuple[float, ...]
-    pause_seconds: float
-    history_days: int
-    disable_after_days: float
-    digest_settle_seconds: float
-    smtp_url: MailServer | None
-    mail_from: str
-    mail_folder: Path
-    rate_limit: Rate
-    tenant_rate_limit: Rate
-    address_rate_limit: Rate
-    tenant_stored_mib: int
-    tenant_records: int
-    trusted_proxies: tuple[Network, ...]
-    proxy_header: str
-    web: "WebLimits"
-    metrics_token: str | None = field(repr=False)
-    log_level: str
-    log_format: str
-    database_pool_size: int
-    database_prepare_threshold: int | None
+    database_url: str = _setting("DATABASE_URL", values.database_url, secret=True)
+    database_admin_url: str = _setting("DATABASE_ADMIN_URL", values.database_url, None, secret=True)
+    redis_url: str | None = _setting("REDIS_URL", values.redis_url, None, secret=True)
+    master_keys: MasterKeys = _setting("MASTER_KEYS", MasterKeys.parse, secret=True)
+    base_url: str = _setting("BASE_URL", values.base_url)
+    log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
+    log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
+    root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
+    webhook_allowed_networks: tuple[Network, ...] = _setting(
+        "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
+    )
+    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", values.ca_file, None)
+    tsa_url: str | None = _setting("TSA_URL", values.operator_url, None)
+    tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
+    witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
+    log_require_quorum: bool = _setting("LOG_REQUIRE_QUORUM", values.switch, False)
+    log_quorum_grace_seconds: float = _setting("LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0)
+    retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
+    pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
+    history_days: int = _setting("HISTORY_DAYS", values.whole_days, 90)
+    disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
+    digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)
+    smtp_url: MailServer | None = _setting("SMTP_URL", MailServer.parse, None)
+    mail_from: str = _setting("MAIL_FROM", values.mailbox, None)
+    mail_folder: Path = _setting("DATA_DIR", values.mail_folder, Path(".data/mail"))
+    rate_limit: Rate = _setting("RATE_LIMIT", Rate.parse, Rate(60_000, 60))
+    tenant_rate_limit: Rate = _setting("TENANT_RATE_LIMIT", Rate.parse, Rate(120_000, 60))
+    address_rate_limit: Rate = _setting("ADDRESS_RATE_LIMIT", Rate.parse, Rate(6_000, 60))
+    tenant_stored_mib: int = _setting("TENANT_STORED_MIB", values.most, 102_400)
+    tenant_records: int = _setting("TENANT_RECORDS", values.most, 50_000_000)
+    trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", values.proxies, ())
+    proxy_header: str = _setting("PROXY_HEADER", values.proxy_header, forwarded.X_FORWARDED_FOR)
+    metrics_token: str | None = _setting("METRICS_TOKEN", str, None, secret=True)
+    log_level: str = _setting("LOG_LEVEL", values.log_level, "INFO")
+    log_format: str = _setting("LOG_FORMAT", values.log_format, "json")
+    database_pool_size: int = _setting("DATABASE_POOL_SIZE", values.count, 10)
+    database_prepare_threshold: int | None = _setting(
+        "DATABASE_PREPARE_THRESHOLD", values.count, None
+    )
+    web: WebLimits = field(kw_only=True)
 
     @property
     def first_wait(self) -> timedelta:
@@ -119,50 +128,14 @@ class Settings:
 
         Raises `SettingError` at the first variable that is missing or wrong.
         """
-        database_url = _read(environ, "DATABASE_URL", values.database_url)
-        base_url = _read(environ, "BASE_URL", values.base_url)
-        return cls(
-            database_url=database_url,
-            database_admin_url=_read(
-                environ, "DATABASE_ADMIN_URL", values.database_url, database_url
-            ),
-            redis_url=_read(environ, "REDIS_URL", values.redis_url, None),
-            master_keys=_read(environ, "MASTER_KEYS", MasterKeys.parse),
-            base_url=base_url,
-            log_origin=_log_origin(environ, base_url),
-            log_head_url=_read(environ, "LOG_HEAD_URL", values.head_url, None),
-            root_admin_key=_read(environ, "ROOT_ADMIN_KEY", values.api_key, None),
-            webhook_allowed_networks=_read(
-                environ, "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
-            ),
-            webhook_ca_file=_read(environ, "WEBHOOK_CA_FILE", values.ca_file, None),
-            **_anchoring(environ),
-            retry_schedule=_read(environ, "RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE),
-            pause_seconds=_read(environ, "PAUSE_SECONDS", values.positive, 30.0),
-            history_days=_read(environ, "HISTORY_DAYS", values.whole_days, 90),
-            disable_after_days=_read(environ, "DISABLE_AFTER_DAYS", values.positive, 5.0),
-            digest_settle_seconds=_read(environ, "DIGEST_SETTLE_SECONDS", values.seconds, 900.0),
-            smtp_url=_read(environ, "SMTP_URL", MailServer.parse, None),
-            mail_from=_mail_from(environ),
-            mail_folder=Path(environ.get("DATA_DIR") or ".data") / "mail",
-            rate_limit=_read(environ, "RATE_LIMIT", Rate.parse, Rate(60_000, 60)),
-            tenant_rate_limit=_read(environ, "TENANT_RATE_LIMIT", Rate.parse, Rate(120_000, 60)),
-            address_rate_limit=_read(environ, "ADDRESS_RATE_LIMIT", Rate.parse, Rate(6_000, 60)),
-            tenant_stored_mib=_read(environ, "TENANT_STORED_MIB", values.most, 102_400),
-            tenant_records=_read(environ, "TENANT_RECORDS", values.most, 50_000_000),
-            trusted_proxies=_read(environ, "TRUSTED_PROXIES", values.proxies, ()),
-            proxy_header=_read(
-                environ, "PROXY_HEADER", values.proxy_header, forwarded.X_FORWARDED_FOR
-            ),
-            web=_web_limits(environ),
-            metrics_token=environ.get("METRICS_TOKEN") or None,
-            log_level=_read(environ, "LOG_LEVEL", values.log_level, "INFO"),
-            log_format=_read(environ, "LOG_FORMAT", values.log_format, "json"),
-            database_pool_size=_read(environ, "DATABASE_POOL_SIZE", values.count, 10),
-            database_prepare_threshold=_read(
-                environ, "DATABASE_PREPARE_THRESHOLD", values.count, None
-            ),
-        )
+        found = _read_all(cls, environ)
+        found["database_admin_url"] = found["database_admin_url"] or found["database_url"]
+        found["log_origin"] = found["log_origin"] or _origin_of(found["base_url"])
+        found["mail_from"] = found["mail_from"] or _sender(found["smtp_url"])
+        settings = cls(**found, web=WebLimits(**_read_all(WebLimits, environ)))
+        _check_authority(settings)
+        _check_quorum(settings)
+        return settings
 
 
 def environment() -> dict[str, str]:
@@ -194,87 +167,60 @@ def kept_settings(data_dir: Path) -> dict[str, str]:
     return kept
 
 
-def _read(
-    environ: Mapping[str, str],
-    name: str,
-    convert: Callable[[str], _Value],
-    *default: _Value | None,
-) -> _Value:
-    """Convert one variable; an empty one counts as not set."""
-    text = environ.get(name, "").strip()
-    if not text:
-        if default:
-            return default[0]  # type: ignore[return-value]  # None only where the field admits it
-        raise SettingError(f"{name} is not set: see docs/operations.md (or run `make up`).")
-    try:
-        return convert(text)
-    except (ValueError, OSError) as error:
-        raise SettingError(f"{name} is wrong: {error}") from error
+def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read what the fields of a dataclass name; an empty variable counts as not set."""
+    found = {}
+    for each in fields(group):
+        if not each.metadata:
+            continue
+        name, text = each.metadata["name"], environ.get(each.metadata["name"], "").strip()
+        if text:
+            try:
+                found[each.name] = each.metadata["convert"](text)
+            except (ValueError, OSError) as error:
+                raise SettingError(f"{name} is wrong: {error}") from error
+        elif each.metadata["default"]:
+            (found[each.name],) = each.metadata["default"]
+        else:
+            raise _not_set(name)
+    return found
 
 
-def _log_origin(environ: Mapping[str, str], base_url: str) -> str:
-    """Read the log's origin; by default it is BASE_URL without its scheme."""
+def _not_set(name: str) -> SettingError:
+    return SettingError(f"{name} is not set: see docs/operations.md (or run `make up`).")
+
+
+def _origin_of(base_url: str) -> str:
+    """Return the log's default origin: BASE_URL without its scheme."""
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
     try:
-        by_default = values.origin(host + parts.path)
+        return values.origin(host + parts.path)
     except ValueError:
-        by_default = values.origin(host)
-    return _read(environ, "LOG_ORIGIN", values.origin, by_default)
+        return values.origin(host)
 
 
-def _web_limits(environ: Mapping[str, str]) -> WebLimits:
-    """Read the limits of a web process."""
-    return WebLimits(
-        threads=_read(environ, "WEB_THREADS", values.count, 16),
-        body_seconds=_read(environ, "BODY_SECONDS", values.positive, 20.0),
-        body_rate=_read(environ, "BODY_RATE", values.rate, 16384.0),
-        body_memory=_read(environ, "BODY_MEMORY_MIB", values.mebibytes, 32 * values.MIB),
-        answer_seconds=_read(environ, "ANSWER_SECONDS", values.positive, 30.0),
-        answer_rate=_read(environ, "ANSWER_RATE", values.rate, 16384.0),
-        answer_memory=_read(environ, "ANSWER_MEMORY_MIB", values.mebibytes, 32 * values.MIB),
-        large_at_once=_read(environ, "LARGE_AT_ONCE", values.count, 2),
-        large_waiting=_read(environ, "LARGE_WAITING", values.count, 6),
-        rendering_memory=_read(environ, "RENDERING_MEMORY_MIB", values.mebibytes, 16 * values.MIB),
-    )
+def _sender(server: MailServer | None) -> str:
+    """Return the default sender; only a mail that becomes a file may do with it."""
+    if server is not None:
+        raise _not_set("MAIL_FROM")
+    return "record-service@localhost.invalid"
 
 
-class _Anchoring(TypedDict):
-    tsa_url: str | None
-    tsa_ca_file: tuple[Certificate, ...]
-    witness_policy: Policy | None
-    log_require_quorum: bool
-    log_quorum_grace_seconds: float
-
-
-def _anchoring(environ: Mapping[str, str]) -> _Anchoring:
-    """Read who vouches for the log besides the service itself."""
-    url = _read(environ, "TSA_URL", values.operator_url, None)
-    nothing: tuple[Certificate, ...] = ()
-    certificates = _read(environ, "TSA_CA_FILE", values.certificates, nothing)
+def _check_authority(settings: Settings) -> None:
     for name, other, one, both in (
-        ("TSA_CA_FILE", "TSA_URL", url, certificates),
-        ("TSA_URL", "TSA_CA_FILE", certificates, url),
+        ("TSA_CA_FILE", "TSA_URL", settings.tsa_url, settings.tsa_ca_file),
+        ("TSA_URL", "TSA_CA_FILE", settings.tsa_ca_file, settings.tsa_url),
     ):
         if one and not both:
             raise SettingError(f"{name} is not set, and {other} is: set both, or neither.")
-    policy = _read(environ, "WITNESS_POLICY", values.policy, None)
-    return {
-        "tsa_url": url,
-        "tsa_ca_file": certificates,
-        "witness_policy": policy,
-        "log_require_quorum": _require_quorum(environ, policy),
-        "log_quorum_grace_seconds": _read(
-            environ, "LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0
-        ),
-    }
 
 
-def _require_quorum(environ: Mapping[str, str], policy: Policy | None) -> bool:
-    """Read whether nothing is published without the quorum, which then has to be one."""
-    required = _read(environ, "LOG_REQUIRE_QUORUM", values.switch, None)
-    if not required:
-        return False
+def _check_quorum(settings: Settings) -> None:
+    """Refuse LOG_REQUIRE_QUORUM where there is no quorum, or none that can be made."""
+    policy = settings.witness_policy
+    if not settings.log_require_quorum:
+        return
     if policy is None:
         raise SettingError("WITNESS_POLICY is not set, and LOG_REQUIRE_QUORUM=1 needs one.")
     if policy.quorum == NONE:
@@ -288,11 +234,3 @@ def _require_quorum(environ: Mapping[str, str], policy: Policy | None) -> bool:
             "WITNESS_POLICY has a quorum that nobody here can make, and LOG_REQUIRE_QUORUM=1 needs"
             " one: give enough of its witnesses a URL and an Ed25519 key (algorithm 04)."
         )
-    return True
-
-
-def _mail_from(environ: Mapping[str, str]) -> str:
-    """Read the sender's address; a mail that only becomes a file may do without."""
-    if environ.get("SMTP_URL", "").strip():
-        return _read(environ, "MAIL_FROM", values.mailbox)
-    return _read(environ, "MAIL_FROM", values.mailbox, "record-service@localhost.invalid")
