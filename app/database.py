@@ -5,7 +5,6 @@ tenant's rows (row-level security), `across_tenants()` all. For PgBouncer in tra
 settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by default.
 """
 
-import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -14,26 +13,20 @@ from uuid import UUID
 
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
-from sqlalchemy import PoolProxiedConnection, create_engine, event, text
-from sqlalchemy.exc import (
-    DBAPIError,
-    DisconnectionError,
-    InterfaceError,
-    InvalidatePoolError,
-    OperationalError,
-)
+from sqlalchemy import PoolProxiedConnection, create_engine, text
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Unavailable
+from app.lib.database import closed_connections
+from app.lib.database.synced_cursor import SyncedCursor
 from app.queue import Bell
 from app.wakeup_batcher import WakeupBatcher
 
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
-_NEW = "record_service.new"
 # The driver's too: raw cursors raise its errors. Deadlocks, lock timeouts and terminated
 # connections are among them; a retry may succeed.
 _AWAY = (
@@ -78,25 +71,6 @@ class RawTransaction:
         self.pipeline = pipeline
 
 
-class _SyncedCursor(psycopg.Cursor[_Row]):
-    """Ends a pipelined batch with Sync when a result is fetched, where psycopg only flushes.
-
-    The server counts a client's silence in a transaction from Sync on: a worker that is cut off
-    before one would keep its locks until TCP notices.
-    """
-
-    def __init__(
-        self, tx: RawTransaction, pipeline: psycopg.Pipeline, row_factory: RowFactory[_Row]
-    ) -> None:
-        super().__init__(tx.connection, row_factory=row_factory)
-        self._batch = pipeline
-
-    def _fetch_pipeline(self) -> None:
-        if self.pgresult is None and self.connection.info.pipeline_status:
-            self._batch.sync()
-        super()._fetch_pipeline()
-
-
 Tx: TypeAlias = Session | RawTransaction
 
 
@@ -138,8 +112,7 @@ class Database:
                 **_NOTICE_A_DEAD_SERVER,
             },
         )
-        event.listen(self.engine, "connect", _note_new)
-        event.listen(self.engine, "checkout", _refuse_closed)
+        closed_connections.replace_at_checkout(self.engine)
         bell = bell or Bell(None)
         self._wakeups = WakeupBatcher(bell)
         self._info = {"bell": bell, "wakeups": self._wakeups, "first_wait": first_wait}
@@ -257,7 +230,7 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
     """
     if isinstance(tx, RawTransaction):
         if tx.pipeline is not None:
-            return _SyncedCursor(tx, tx.pipeline, rows)
+            return SyncedCursor(tx.connection, tx.pipeline, rows)
         return tx.connection.cursor(row_factory=rows)
     return _driver(tx.connection().connection).cursor(row_factory=rows)
 
@@ -299,26 +272,6 @@ def _driver(pooled: PoolProxiedConnection) -> psycopg.Connection[Any]:
     connection = pooled.driver_connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101  # narrows the driver's type
     return connection
-
-
-def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
-    entry.info[_NEW] = True
-
-
-def _refuse_closed(
-    connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, _proxy: object
-) -> None:
-    """Replace a pooled connection that the server has closed since its last use.
-
-    An idle one that is readable was closed: this costs microseconds, a pre-ping a round trip. One
-    made for this checkout is not checked: the pool replaces only twice, then raises another error.
-    """
-    if entry.info.pop(_NEW, False):
-        return
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        raise InvalidatePoolError
 
 
 def _run_hooks(tx: Tx) -> None:

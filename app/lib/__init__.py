@@ -2,5 +2,6 @@
 
 `gateway/`, `forwarded`, `rates` and `shares` serve requests; `ijson`, `canonical_json` and
 `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send, with
-a `breaker`; `metric_registry` counts; a `repeater` works in the background.
+a `breaker`; `database/` is around the driver; `metric_registry` counts; a `repeater` works in the
+background.
 """

@@ -1,1 +1,1 @@
-"""Operators' commands: `commands`, and those for `tenants`."""
+"""Operators' commands: `commands`, those for `tenants`, `keys` and the `log`, on a `service`."""

@@ -1,0 +1,110 @@
+"""The commands `python -m app.manage signing-key …` and `master-key …`."""
+
+import argparse
+import re
+from contextlib import suppress
+from datetime import datetime
+
+from app import ids
+from app.core import signing_keys
+from app.core.master_keys import resealing
+from app.core.master_keys import status as master_key_status
+from app.manage.service import require_yes, service, tell_untold
+
+
+def add_signing_keys(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser of `signing-key`."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser(
+        "rotate", help="retire the key that signs now and make the next; old bundles still verify"
+    ).set_defaults(run=_rotate)
+    commands.add_parser("list", help="list every key there was").set_defaults(run=_list)
+    revoke = commands.add_parser(
+        "revoke", help="let nothing count that a key signed and others had not seen by then"
+    )
+    revoke.add_argument("key", metavar="KEY", help="its id, as `list` shows it")
+    revoke.add_argument("--reason", required=True, type=_reason, help="published with the key")
+    revoke.add_argument(
+        "--since", type=_moment, help="when it may have leaked, if that was before now (RFC 3339)"
+    )
+    revoke.add_argument("--yes", action="store_true", help="it is to count no more")
+    revoke.set_defaults(run=_revoke)
+
+
+def add_master_keys(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser of `master-key`."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser(
+        "status", help="say what is sealed under each key, and which may be dropped; 1 if one lacks"
+    ).set_defaults(run=_master_key_status)
+    reseal = commands.add_parser(
+        "reseal", help="have a worker seal everything anew under the key in front"
+    )
+    reseal.add_argument(
+        "--force", action="store_true", help="even if a process lately had another key in front"
+    )
+    reseal.set_defaults(run=_reseal)
+
+
+def _master_key_status(_: argparse.Namespace) -> int:
+    with service() as (settings, database):
+        status = master_key_status.read(database, settings.master_keys)
+        for line in status.lines():
+            print(line)
+    return 1 if status.missing else 0
+
+
+def _reseal(arguments: argparse.Namespace) -> None:
+    with service() as (settings, database):
+        with database.across_tenants() as session:
+            job = resealing.begin(session, settings.master_keys, force=arguments.force)
+        newest = settings.master_keys.ids[0]
+        print(f"a worker seals everything anew under {newest}: {ids.text('job', job.id)}")
+        print("`python -m app.manage master-key status` says how far it has come")
+
+
+def _rotate(_: argparse.Namespace) -> None:
+    with service() as (settings, database):
+        with database.across_tenants() as session:
+            done = signing_keys.rotate(session, settings.master_keys)
+        print(f"retired: {done.retired or 'none'}\ncurrent: {done.current}")
+        tell_untold(settings, database, done.untold)
+
+
+def _reason(text: str) -> str:
+    if not re.fullmatch(r"[^\x00-\x1f\x7f]{1,200}", text) or not text.strip():
+        raise argparse.ArgumentTypeError("a reason is one line of 1 to 200 characters")
+    return text.strip()
+
+
+def _moment(text: str) -> datetime:
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment
+    raise argparse.ArgumentTypeError("write a moment as 2026-01-31T12:00:00Z")
+
+
+def _revoke(arguments: argparse.Namespace) -> None:
+    require_yes(
+        arguments,
+        "of all that this key signed only what a timestamp or a quorum of witnesses had seen by"
+        " then is to verify",
+    )
+    key_id, reason = arguments.key, arguments.reason
+    with service() as (settings, database):
+        with database.across_tenants() as session:
+            done = signing_keys.revoke(
+                session, settings.master_keys, key_id, reason, arguments.since
+            )
+        print(f"revoked: {key_id}" + (f"\ncurrent: {done.successor}" if done.successor else ""))
+        tell_untold(settings, database, done.untold)
+
+
+def _list(_: argparse.Namespace) -> None:
+    with service() as (_settings, database), database.across_tenants() as session:
+        for key in signing_keys.rows(session):
+            state = "current" if key.retired_at is None else f"retired {key.retired_at:%Y-%m-%d}"
+            if key.revoked_at is not None:
+                state = f"revoked {key.revoked_at:%Y-%m-%d}: {key.revocation_reason}"
+            print(f"{key.key_id}  {key.purpose:6}  {key.created_at:%Y-%m-%d}  {state}")

@@ -1,0 +1,92 @@
+"""The commands `python -m app.manage log …`."""
+
+import argparse
+
+from app.core.anchoring import gate
+from app.core.log import generations, status
+from app.core.log.head import head_guard, head_store
+from app.core.log.recovery import adoption, rebuild, succession
+from app.core.log.sequencer import Sequencer
+from app.core.verification import alerts
+from app.core.verification import jobs as verification_jobs
+from app.database import Database
+from app.manage.service import require_yes, service, tell_untold
+from app.settings import Settings
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser of `log`."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("status", help="say how the log is doing").set_defaults(run=_status)
+    rebuilding = commands.add_parser(
+        "rebuild", help="compute the log anew from its leaves, and mend what differs"
+    )
+    rebuilding.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if something stored differs"
+    )
+    rebuilding.set_defaults(run=_rebuild)
+    adopt = commands.add_parser("adopt", help="keep the database's head where none is any more")
+    adopt.add_argument("--yes", action="store_true", help="this is the newest database")
+    adopt.set_defaults(run=_adopt)
+    succeed = commands.add_parser(
+        "succeed", help="begin a new log behind the old one, after an older database was restored"
+    )
+    succeed.add_argument("--yes", action="store_true", help="the old log is to end")
+    succeed.add_argument("--force", action="store_true", help="even if it could go on")
+    succeed.set_defaults(run=_succeed)
+
+
+def _status(_: argparse.Namespace) -> None:
+    with service() as (settings, database):
+        for line in status.lines(_sequencer(settings, database)):
+            print(line)
+        with database.across_tenants() as session:
+            if alerts.log_is_damaged(session):
+                print("found: log-damaged: `parts.audit` of /readyz says where, until it is mended")
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    repair = not arguments.check
+    with service() as (settings, database):
+        head = head_store.opened(settings.log_head_url)
+        kept = None if head is None else head.read()
+        with database.across_tenants() as session:
+            numbers: list[int | None] = [*generations.numbers(session)] or [None]
+        reports = []
+        for number in numbers:
+            with database.across_tenants(snapshot=not repair) as session:
+                checkpoint = None if kept is None else head_guard.read(kept)
+                reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
+                if repair:
+                    # Whether all is well again is for a verification to say.
+                    verification_jobs.enqueue_daily(session)
+            for line in reports[-1].lines(repair=repair):
+                print(line if number == numbers[0] else f"log {number}: {line}")
+    return 0 if repair or all(each.is_identical for each in reports) else 1
+
+
+def _adopt(arguments: argparse.Namespace) -> None:
+    require_yes(arguments, "this is the newest database of the log, and not a restored one")
+    with service() as (settings, database):
+        head = adoption.adopt(_sequencer(settings, database))
+    print(f"head: {head.size} leaves of {head.origin}")
+
+
+def _succeed(arguments: argparse.Namespace) -> None:
+    with service() as (settings, database):
+        sequencer = _sequencer(settings, database)
+        if not arguments.yes:
+            succession.refuse_if_mendable(sequencer)
+        what = "the log is to end, and a new one with a new key to begin behind it"
+        require_yes(arguments, what)
+        new = succession.succeed(sequencer, settings.master_keys, force=arguments.force)
+        for line in (f"the log is {new.generation.origin} now", *status.lines(sequencer)):
+            print(line)
+        tell_untold(settings, database, new.untold)
+
+
+def _sequencer(settings: Settings, database: Database) -> Sequencer:
+    head = head_store.opened(settings.log_head_url)
+    return Sequencer(
+        database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+    )
