@@ -27,6 +27,7 @@ from app.api.resources import (
     keys,
     sessions,
     tenant,
+    tenant_deliveries,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
@@ -66,6 +67,7 @@ RESOURCES = (
     findings,
     webhooks,
     deliveries,
+    tenant_deliveries,
     events,
     digests,
     unsubscribe,

@@ -34,7 +34,8 @@ class Delivery(Base):
     While a worker holds the row, `status` is `sending` and `next_attempt_at` is the end of its
     lease: a row whose worker died is due again by itself. Of its `attempts`, begun last at
     `attempted_at`, the `unscheduled` came ahead of its schedule (`recovery`). `asked_until` is what
-    the receiver's last Retry-After asked for.
+    the receiver's last Retry-After asked for. `status_code` is of the last attempt; `outcome` and
+    `failure` (`failures.fingerprint`) too, where that failed.
     """
 
     __tablename__ = "deliveries"
@@ -56,6 +57,9 @@ class Delivery(Base):
     unscheduled: Mapped[SmallCount]
     attempted_at: Mapped[datetime | None]
     asked_until: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    status_code: Mapped[int | None] = mapped_column(SmallInteger)
+    failure: Mapped[int | None]
     next_attempt_at: Mapped[datetime | None]
     created_at: Mapped[CreatedAt]
     finished_at: Mapped[datetime | None]

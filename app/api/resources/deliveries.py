@@ -26,7 +26,7 @@ from app.api.resources.delivery_schemas import (
 from app.api.resources.jobs import JobSchema
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history
-from app.core.delivery.history.delivery_history import Filters
+from app.core.delivery.history.delivery_filters import Filters
 from app.core.jobs import control as job_control
 from app.core.replay import bulk_replay, fire_test_event, replay
 from app.core.replay.replay_selection import Wanted

@@ -10,7 +10,7 @@ from app.api.http.paging import PageArgs
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import Schema
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_history
+from app.core.delivery.history.delivery_filters import Status
 from app.core.replay import replay_selection
 
 FASTEST_REPLAY = 10_000
@@ -42,18 +42,23 @@ class OneOrMore(fields.Choice):
         return frozenset(read(each, *arguments, **options) for each in values)
 
 
-class HistoryArgs(PageArgs):
-    """Which deliveries to list; `after` asks for the catch-up feed instead."""
+class FilterArgs(PageArgs):
+    """Filters of every list of deliveries."""
 
     status = Statuses(
-        fields.Choice(delivery_history.Status),
+        fields.Choice(Status),
         min_items=1,
-        max_items=len(delivery_history.Status),
+        max_items=len(Status),
         metadata={"description": "Any of these: repeat it, or put commas between."},
     )
     event_type = fields.Choice(EventType)
     since = fields.Time(metadata={"description": "Created at this moment or later."})
     until = fields.Time(metadata={"description": "Created before this moment."})
+
+
+class HistoryArgs(FilterArgs):
+    """Which deliveries to list; `after` asks for the catch-up feed instead."""
+
     after = fields.QueryInteger(
         *_COUNT_LIMITS,
         metadata={
@@ -61,6 +66,26 @@ class HistoryArgs(PageArgs):
             "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
             "with `limit` and nothing else."
         },
+    )
+
+
+class TenantHistoryArgs(FilterArgs):
+    """Which deliveries of a tenant to list; all filters that are given must hold."""
+
+    webhook_id = fields.QueryId("whk")
+    event_id = fields.QueryId("evt")
+    job_id = fields.QueryId("job", metadata={"description": "The replays that a job has made."})
+    outcome = fields.Text(
+        50,
+        metadata={
+            "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is "
+            "no 2xx), or what failed: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, "
+            "`refused_address`, `bad_url`, `worker_lost`.",
+            "example": "timeout",
+        },
+    )
+    status_code = fields.QueryInteger(
+        100, 999, metadata={"description": "The last answer's HTTP status.", "example": 503}
     )
 
 
@@ -126,7 +151,7 @@ class DeliverySchema(Schema):
         allow_none=True,
         metadata={"description": "This webhook's number of the event; null: not numbered (yet)."},
     )
-    status = fields.Choice(delivery_history.Status, required=True)
+    status = fields.Choice(Status, required=True)
     replay_of = fields.Id("dlv", required=True, allow_none=True)
     job_id = fields.Id("job", required=True, allow_none=True)
     attempt_count = fields.Integer(*_COUNT_LIMITS, required=True)
@@ -157,6 +182,13 @@ class DeliveryPageSchema(Schema):
     data = fields.Items(fields.Object(ListedDeliverySchema), required=True, max_items=200)
     next_cursor = fields.Text(1000, required=True, allow_none=True)
     next_after = fields.Integer(*_COUNT_LIMITS)
+
+
+class TenantHistoryPageSchema(Schema):
+    """One page of deliveries of all webhooks."""
+
+    data = fields.Items(fields.Object(DeliverySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
 
 
 class DecisionSchema(Schema):

@@ -14,6 +14,7 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.delivery import failures
 from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import concurrency, lane_changes, lane_health
@@ -121,14 +122,15 @@ WITH outcome AS (
         %(ended_at)b::timestamptz[], %(dns_ms)b::real[], %(connect_ms)b::real[],
         %(tls_ms)b::real[], %(first_byte_ms)b::real[], %(total_ms)b::real[],
         %(status_code)b::smallint[], %(response_headers)b::text[], %(response_body)b::bytea[],
-        %(error)b::text[], %(asked_until)b::timestamptz[])
+        %(error)b::text[], %(asked_until)b::timestamptz[], %(failure)b::bigint[])
     AS o (tenant_id, attempt_id, delivery_id, claim_no, number, status, wait, outcome, started_at,
           ended_at, dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status_code,
-          response_headers, response_body, error, asked_until)
+          response_headers, response_body, error, asked_until, failure)
 ), done AS (
     UPDATE deliveries AS d
        SET attempts = o.number, claims_lost = 0, attempted_at = o.started_at,
-           asked_until = o.asked_until,
+           asked_until = o.asked_until, status_code = o.status_code, failure = o.failure,
+           outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END,
            status = CASE WHEN d.finished_at IS NULL THEN o.status ELSE d.status END,
            priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
                            ELSE d.priority END,
@@ -182,6 +184,12 @@ def _write(
     columns["asked_until"] = [
         each.ended_at + each.verdict.lane_wait if binds and each.verdict.lane_wait else None
         for each, binds in zip(outcomes, binding, strict=True)
+    ]
+    columns["failure"] = [
+        None
+        if each.verdict.status == "succeeded"
+        else failures.fingerprint(each.outcome, each.status_code, each.error)
+        for each in outcomes
     ]
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
     return {(each.id, each.claim_no): each for each in written}

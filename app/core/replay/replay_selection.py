@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.history import decisions
-from app.core.delivery.history.delivery_history import earliest_id, latest_id
+from app.core.delivery.history.delivery_filters import earliest_id, latest_id
 from app.database import cursor, database_now
 
 

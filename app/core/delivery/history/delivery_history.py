@@ -1,15 +1,13 @@
 """Deliveries of a webhook and their outcomes, newest first.
 
-Ids are time, so a cursor is an id and a range of time is a range of ids, which prunes partitions.
-The exact bound is `created_at`: the hosts that make ids have clocks of their own. `(SELECT …)`
-hides values from the planner (docs/performance.md).
+A cursor is an id, for ids are time. `(SELECT …)` hides values from the planner
+(docs/performance.md).
 """
 
-import enum
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,39 +16,15 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.delivery.history import delivery_attempts
-from app.core.delivery.history.delivery_attempts import CLOCKS_DIFFER_BY, Attempt
+from app.core.delivery.history import delivery_attempts, delivery_filters
+from app.core.delivery.history.delivery_attempts import Attempt
+from app.core.delivery.history.delivery_filters import STATUS, Filters, Status, earliest_id
 from app.database import cursor
 from app.errors import NotFound
 
-
-class Status(enum.StrEnum):
-    """Where a delivery stands."""
-
-    PENDING = "pending"
-    SENDING = "sending"
-    RETRYING = "retrying"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-OPEN = frozenset({Status.PENDING, Status.SENDING, Status.RETRYING})
-
-# A row whose worker died reads as what it is: waiting for the next one.
-_STATUS = """
-CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.status
-     WHEN d.attempts = 0 THEN 'pending' ELSE 'retrying' END
-"""
-
-# In the words of the partial indexes that serve it.
-_STATUS_IN = f"""
-(d.finished_at IS NULL AND ({_STATUS}) = ANY (%(open)s) OR d.status = ANY (%(ended)s))
-"""
-
 COLUMNS = f"""
 d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d.job_id,
-{_STATUS} AS status, d.attempts, d.next_attempt_at, d.created_at, d.finished_at
+{STATUS} AS status, d.attempts, d.next_attempt_at, d.created_at, d.finished_at
 """
 
 _OF_WEBHOOK = f"""
@@ -60,8 +34,7 @@ SELECT {COLUMNS} FROM deliveries AS d
 
 # Every delivery but a replay carries its event's millisecond in its id; replays have an index by
 # webhook and event. So no index by event alone is kept, which every write of a row would pay for.
-_OF_EVENT = f"""
-SELECT {COLUMNS} FROM (
+EVENT_ROWS = """
     SELECT first.* FROM deliveries AS first
      WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = %(event)s
        AND first.id BETWEEN %(event_from)s AND %(event_to)s AND first.kind <> 'replay'
@@ -73,7 +46,10 @@ SELECT {COLUMNS} FROM (
            AND r.kind = 'replay' AND r.event_id = %(event)s AND r.id >= %(oldest)s
          ORDER BY r.id DESC LIMIT 500) AS again
      WHERE w.tenant_id = (SELECT %(tenant)s::uuid)
-       AND w.id = coalesce(%(webhook)s, w.id)) AS d
+       AND w.id = coalesce(%(webhook)s, w.id)
+"""
+_OF_EVENT = f"""
+SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
  WHERE d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
  ORDER BY d.id DESC LIMIT 500
 """
@@ -99,16 +75,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Filters:
-    """Which deliveries to list; an empty one holds nothing back. `until` is not included."""
-
-    status: frozenset[Status] = frozenset()
-    event_type: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-@dataclass(frozen=True)
 class Listed:
     """A delivery with its last attempt, if it has one."""
 
@@ -131,7 +97,7 @@ def page(
     limit: int,
 ) -> list[Listed]:
     """Return up to `limit` deliveries of a webhook, newest first, older than `before`."""
-    conditions, values = _conditions(filters)
+    conditions, values = delivery_filters.conditions(filters)
     if before is not None:
         conditions.append("d.id < %(before)s")
     found = cursor(session, class_row(Row)).execute(
@@ -223,42 +189,6 @@ def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, A
         "payload": payload_of(session, tenant_id, delivery.row.event_id),
         "attempts": [delivery_attempts.represent(attempt) for attempt in attempts],
     }
-
-
-def earliest_id(since: datetime) -> UUID:
-    """Return an id that no row made at `since` or later is below, on any host's clock."""
-    return ids.earliest_at(_shift(since, -CLOCKS_DIFFER_BY))
-
-
-def latest_id(until: datetime) -> UUID:
-    """Return an id that every row made before `until` is below, on any host's clock."""
-    return ids.earliest_at(_shift(until, CLOCKS_DIFFER_BY))
-
-
-def _shift(moment: datetime, by: timedelta) -> datetime:
-    try:
-        return moment + by
-    except OverflowError:
-        return moment
-
-
-def _conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
-    conditions: list[str] = []
-    values: dict[str, object] = {}
-    if filters.status:
-        conditions.append(_STATUS_IN)
-        values["open"] = sorted(status.value for status in filters.status & OPEN)
-        values["ended"] = sorted(status.value for status in filters.status - OPEN)
-    if filters.event_type is not None:
-        conditions.append("d.event_type = %(event_type)s")
-        values["event_type"] = filters.event_type
-    if filters.since is not None:
-        conditions += ["d.created_at >= %(since)s", "d.id >= %(since_id)s"]
-        values |= {"since": filters.since, "since_id": earliest_id(filters.since)}
-    if filters.until is not None:
-        conditions += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
-        values |= {"until": filters.until, "until_id": latest_id(filters.until)}
-    return conditions, values
 
 
 def _text(prefix: str, identifier: UUID | None) -> str | None:

@@ -1,0 +1,146 @@
+"""Deliveries of all webhooks of a tenant, newest first.
+
+The list walks along the primary key, which begins with the tenant, so no write pays for it. A
+filter that few rows pass walks along what holds those alone: an index of failures, of jobs or of
+open rows, the history of a webhook, or the ids of an event.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.delivery.history import delivery_filters, delivery_history
+from app.core.delivery.history.delivery_filters import IS_OPEN, OPEN, Filters, Status, earliest_id
+from app.core.delivery.history.delivery_history import COLUMNS, EVENT_ROWS, Listed, Row
+from app.database import cursor
+
+# So many open rows are sorted for a page in some ten milliseconds; of more, the newest are walked.
+_SORTED_AT_MOST = 10_000
+# What a delivery whose last attempt failed may be.
+_UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
+
+
+@dataclass(frozen=True)
+class TenantFilters(Filters):
+    """Which deliveries of a tenant to list: of one webhook, event or job, or of any."""
+
+    webhook_id: UUID | None = None
+    event_id: UUID | None = None
+    job_id: UUID | None = None
+
+
+_PAGE = """
+SELECT {columns} FROM ({rows}) AS d
+ ORDER BY d.id DESC LIMIT %(limit)s
+"""
+_ROWS = """
+(SELECT d.* FROM {table} AS d
+  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
+  ORDER BY d.id DESC LIMIT %(limit)s)
+"""
+# OFFSET 0 has them found by their index, and sorted.
+_OPEN_ROWS = """
+(SELECT * FROM deliveries
+  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND finished_at IS NULL OFFSET 0)
+"""
+_FEW_ARE_OPEN = f"""
+SELECT count(*) <= {_SORTED_AT_MOST} FROM (
+    SELECT FROM deliveries
+     WHERE tenant_id = (SELECT %s::uuid) AND finished_at IS NULL LIMIT {_SORTED_AT_MOST} + 1
+) AS found
+"""
+
+
+def page(
+    session: Session,
+    tenant_id: UUID,
+    filters: TenantFilters,
+    *,
+    before: UUID | None,
+    limit: int,
+) -> list[Listed]:
+    """Return up to `limit` deliveries of a tenant, newest first, older than `before`."""
+    conditions, values = delivery_filters.other_conditions(filters)
+    if before is not None:
+        conditions.append("d.id < %(before)s")
+    if filters.webhook_id is not None:
+        conditions.append("d.webhook_id = (SELECT %(webhook)s::uuid)")
+    if filters.job_id is not None:
+        conditions.append("d.job_id = (SELECT %(job)s::uuid)")
+    rows = _event_rows if filters.event_id is not None else _rows
+    parts = rows(session, tenant_id, filters, conditions, values)
+    found = cursor(session, class_row(Row)).execute(
+        _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts)),
+        {
+            **values,
+            "tenant": tenant_id,
+            "webhook": filters.webhook_id,
+            "job": filters.job_id,
+            "before": before,
+            "limit": limit,
+        },
+    )
+    return delivery_history.listed(session, tenant_id, found.fetchall())
+
+
+def _rows(
+    session: Session,
+    tenant_id: UUID,
+    filters: TenantFilters,
+    conditions: list[str],
+    values: dict[str, object],
+) -> list[str]:
+    """Return the selections whose newest rows are the page: one for each status, or one for all."""
+    statuses = filters.status or _implied(filters)
+    if not statuses:
+        return [_select("deliveries", conditions)]
+    parts = [
+        _select("deliveries", [f"d.status = '{status}'", *conditions])
+        for status in sorted(statuses - OPEN)
+    ]
+    if statuses & OPEN:
+        values["open"] = sorted(statuses & OPEN)
+        narrow = filters.webhook_id or filters.job_id
+        few = not narrow and _few_are_open(session, tenant_id)
+        parts.append(_select(_OPEN_ROWS if few else "deliveries", [IS_OPEN, *conditions]))
+    return parts
+
+
+def _event_rows(
+    _session: Session,
+    _tenant_id: UUID,
+    filters: TenantFilters,
+    conditions: list[str],
+    values: dict[str, object],
+) -> list[str]:
+    assert filters.event_id is not None  # noqa: S101  # narrows the type
+    made_at = ids.made_at(filters.event_id)
+    values |= {
+        "event": filters.event_id,
+        "event_from": ids.earliest_at(made_at),
+        "event_to": ids.latest_at(made_at),
+        "oldest": earliest_id(made_at),
+    }
+    of_status, named = delivery_filters.conditions(Filters(filters.status))
+    values |= named
+    return [_select(f"({EVENT_ROWS})", [*conditions, *of_status])]
+
+
+def _select(table: str, conditions: list[str]) -> str:
+    return _ROWS.format(table=table, conditions=" AND ".join(conditions) or "true")
+
+
+def _implied(filters: Filters) -> frozenset[Status]:
+    """Return the statuses that alone can have the outcome asked for; none says that any can."""
+    succeeded = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
+    if filters.outcome is None and filters.status_code is None:
+        return frozenset()
+    return frozenset({Status.SUCCEEDED, Status.CANCELLED}) if succeeded else _UNHAPPY
+
+
+def _few_are_open(session: Session, tenant_id: UUID) -> bool:
+    row = cursor(session).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone()
+    return bool(row and row[0])
