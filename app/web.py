@@ -18,7 +18,6 @@ from app.api.http.services import EXTENSION, Services
 from app.api.pages import shared_page, site, unsubscribe
 from app.api.resources import (
     agents,
-    deliveries,
     digests,
     events,
     findings,
@@ -27,10 +26,10 @@ from app.api.resources import (
     keys,
     sessions,
     tenant,
-    tenant_deliveries,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
+from app.api.resources.deliveries import deliveries, tenant_deliveries
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.core.health.readiness import Readiness

@@ -94,6 +94,7 @@ POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/replay
                                             | 401 | 403 202 202 | 403 403 403 | 403 403 403
 
 GET    /v1/deliveries                       | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/deliveries/groups                | 401 | 200 200 200 | 403 403 403 | 403 403 403
 
 GET    /v1/event-types                      | 401 | 200 200 200 | 200 200 200 | 200 200 200
 GET    /v1/events/<event_id>                | 401 | 200 200 200 | 403 403 403 | 403 403 403

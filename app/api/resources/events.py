@@ -12,7 +12,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
-from app.api.resources.delivery_schemas import DeliverySchema
+from app.api.resources.deliveries.delivery_schemas import DeliverySchema
 from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType

@@ -1,5 +1,5 @@
 """Deliveries read back: `decisions`, `event_history`, `delivery_history`, `delivery_attempts`.
 
-`delivery_filters` selects them, `tenant_history` lists those of all webhooks; `catch_up` is the
-feed by sequence.
+`delivery_filters` selects them, `tenant_history` lists those of all webhooks, `failure_groups`
+counts their failures by cause; `catch_up` is the feed by sequence.
 """

@@ -5,6 +5,7 @@ Ids are time, so a range of time is a range of ids, which prunes partitions. The
 """
 
 import enum
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -24,6 +25,7 @@ class Status(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
+FAILING = frozenset({Status.FAILED, Status.RETRYING})
 OPEN = frozenset({Status.PENDING, Status.SENDING, Status.RETRYING})
 
 # A row whose worker died reads as what it is: waiting for the next one.
@@ -35,6 +37,46 @@ CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.
 # In the words of the partial indexes that serve them.
 IS_OPEN = f"d.finished_at IS NULL AND ({STATUS}) = ANY (%(open)s)"
 _STATUS_IN = f"({IS_OPEN} OR d.status = ANY (%(ended)s))"
+
+
+# Of the rows that an event has on a webhook the one that counts: none was replayed since, and what
+# was cancelled again replays nothing. A lane without replays is asked nothing more.
+LATEST = """
+NOT EXISTS (
+    SELECT FROM lanes AS l CROSS JOIN LATERAL (
+        SELECT FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
+           AND r.kind = 'replay' AND r.event_id = d.event_id AND r.status <> 'cancelled'
+           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id)
+         LIMIT 1) AS later
+     WHERE l.tenant_id = (SELECT %(tenant)s::uuid) AND l.webhook_id = d.webhook_id
+       AND l.replays_accepted > 0)
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Failures of one webhook with one fingerprint; 0 is of those that an earlier release wrote."""
+
+    webhook_id: UUID
+    failure: int
+
+    @property
+    def text(self) -> str:
+        """The name by which callers ask for it."""
+        return f"grp_{self.webhook_id.hex}{self.failure % 2**64:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Group | None":
+        """Read a name; None when it is none."""
+        match = _GROUP.fullmatch(text)
+        if match is None:
+            return None
+        unsigned = int(match[2], 16)
+        return cls(UUID(hex=match[1]), unsigned - (unsigned >> 63 << 64))
+
+
+_GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -50,6 +92,9 @@ class Filters:
     until: datetime | None = None
     outcome: str | None = None
     status_code: int | None = None
+    webhook_id: UUID | None = None
+    job_id: UUID | None = None
+    group: Group | None = None
 
 
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
@@ -75,15 +120,30 @@ def other_conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
     if filters.until is not None:
         found += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
         values |= {"until": filters.until, "until_id": latest_id(filters.until)}
-    if filters.outcome == "succeeded":
-        found.append("d.status = 'succeeded'")
-    elif filters.outcome is not None:
-        found += ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"]
+    if filters.outcome is not None:
+        found += _ended_as(filters.outcome)
         values["outcome"] = filters.outcome
-    if filters.status_code is not None:
-        found.append("d.status_code = %(status_code)s")
-        values["status_code"] = filters.status_code
+    equal = {
+        "status_code": filters.status_code,
+        "webhook_id": filters.webhook_id,
+        "job_id": filters.job_id,
+    }
+    for name, value in equal.items():
+        if value is not None:
+            # `(SELECT …)` hides the value from the planner (docs/performance.md).
+            found.append(f"d.{name} = (SELECT %({name})s)")
+            values[name] = value
+    if filters.group is not None:
+        found += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST]
+        found.append("coalesce(d.failure, 0) = %(failure)s")
+        values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
     return found, values
+
+
+def _ended_as(outcome: str) -> list[str]:
+    if outcome == "succeeded":
+        return ["d.status = 'succeeded'"]
+    return ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"]
 
 
 def earliest_id(since: datetime) -> UUID:

@@ -13,7 +13,14 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.delivery.history import delivery_filters, delivery_history
-from app.core.delivery.history.delivery_filters import IS_OPEN, OPEN, Filters, Status, earliest_id
+from app.core.delivery.history.delivery_filters import (
+    FAILING,
+    IS_OPEN,
+    OPEN,
+    Filters,
+    Status,
+    earliest_id,
+)
 from app.core.delivery.history.delivery_history import COLUMNS, EVENT_ROWS, Listed, Row
 from app.database import cursor
 
@@ -25,11 +32,9 @@ _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.S
 
 @dataclass(frozen=True)
 class TenantFilters(Filters):
-    """Which deliveries of a tenant to list: of one webhook, event or job, or of any."""
+    """Which deliveries of a tenant to list: of one event, or of any."""
 
-    webhook_id: UUID | None = None
     event_id: UUID | None = None
-    job_id: UUID | None = None
 
 
 _PAGE = """
@@ -41,6 +46,7 @@ _ROWS = """
   WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
   ORDER BY d.id DESC LIMIT %(limit)s)
 """
+_NONE = "SELECT * FROM deliveries WHERE false"
 # OFFSET 0 has them found by their index, and sorted.
 _OPEN_ROWS = """
 (SELECT * FROM deliveries
@@ -66,19 +72,14 @@ def page(
     conditions, values = delivery_filters.other_conditions(filters)
     if before is not None:
         conditions.append("d.id < %(before)s")
-    if filters.webhook_id is not None:
-        conditions.append("d.webhook_id = (SELECT %(webhook)s::uuid)")
-    if filters.job_id is not None:
-        conditions.append("d.job_id = (SELECT %(job)s::uuid)")
     rows = _event_rows if filters.event_id is not None else _rows
     parts = rows(session, tenant_id, filters, conditions, values)
     found = cursor(session, class_row(Row)).execute(
-        _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts)),
+        _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE),
         {
+            "webhook": None,
             **values,
             "tenant": tenant_id,
-            "webhook": filters.webhook_id,
-            "job": filters.job_id,
             "before": before,
             "limit": limit,
         },
@@ -95,6 +96,10 @@ def _rows(
 ) -> list[str]:
     """Return the selections whose newest rows are the page: one for each status, or one for all."""
     statuses = filters.status or _implied(filters)
+    if filters.group is not None:
+        statuses = (filters.status or FAILING) & FAILING
+        if not statuses:
+            return []
     if not statuses:
         return [_select("deliveries", conditions)]
     parts = [

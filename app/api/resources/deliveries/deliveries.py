@@ -13,16 +13,15 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.delivery_schemas import (
+from app.api.resources.deliveries.delivery_schemas import (
     BulkReplaySchema,
     CountSchema,
     DecisionArgs,
     DecisionSchema,
     DeliveryDetailSchema,
-    DeliveryPageSchema,
     DeliverySchema,
-    HistoryArgs,
 )
+from app.api.resources.deliveries.list_schemas import DeliveryPageSchema, HistoryArgs
 from app.api.resources.jobs import JobSchema
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history

@@ -1,4 +1,4 @@
-"""Schemas of deliveries: query parameters, attempts, decisions, replays."""
+"""Schemas of deliveries: attempts, decisions, replays."""
 
 import enum
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app.api.http.paging import PageArgs
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import Schema
 from app.core.delivery.event_types import EventType
@@ -14,15 +13,7 @@ from app.core.delivery.history.delivery_filters import Status
 from app.core.replay import replay_selection
 
 FASTEST_REPLAY = 10_000
-_COUNT_LIMITS = (0, 2**53 - 1)
-
-
-class Statuses(fields.Items):
-    """Statuses in a query string: repeated, or in one value with commas."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
-        named = [part for text in value for part in text.split(",")]
-        return super()._deserialize(named, *arguments, **options)
+COUNT_LIMITS = (0, 2**53 - 1)
 
 
 class OneOrMore(fields.Choice):
@@ -40,53 +31,6 @@ class OneOrMore(fields.Choice):
             raise ValidationError(f"Send 1 to {len(self.choices)} values; this has {len(values)}.")
         read = super()._deserialize
         return frozenset(read(each, *arguments, **options) for each in values)
-
-
-class FilterArgs(PageArgs):
-    """Filters of every list of deliveries."""
-
-    status = Statuses(
-        fields.Choice(Status),
-        min_items=1,
-        max_items=len(Status),
-        metadata={"description": "Any of these: repeat it, or put commas between."},
-    )
-    event_type = fields.Choice(EventType)
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
-
-
-class HistoryArgs(FilterArgs):
-    """Which deliveries to list; `after` asks for the catch-up feed instead."""
-
-    after = fields.QueryInteger(
-        *_COUNT_LIMITS,
-        metadata={
-            "description": "The last `sequence` you have (0: none). Answers the events after it, "
-            "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
-            "with `limit` and nothing else."
-        },
-    )
-
-
-class TenantHistoryArgs(FilterArgs):
-    """Which deliveries of a tenant to list; all filters that are given must hold."""
-
-    webhook_id = fields.QueryId("whk")
-    event_id = fields.QueryId("evt")
-    job_id = fields.QueryId("job", metadata={"description": "The replays that a job has made."})
-    outcome = fields.Text(
-        50,
-        metadata={
-            "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is "
-            "no 2xx), or what failed: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, "
-            "`refused_address`, `bad_url`, `worker_lost`.",
-            "example": "timeout",
-        },
-    )
-    status_code = fields.QueryInteger(
-        100, 999, metadata={"description": "The last answer's HTTP status.", "example": 503}
-    )
 
 
 class DecisionArgs(Schema):
@@ -108,7 +52,7 @@ class TimingsSchema(Schema):
 class AttemptSummarySchema(Schema):
     """One attempt."""
 
-    number = fields.Integer(*_COUNT_LIMITS, required=True)
+    number = fields.Integer(*COUNT_LIMITS, required=True)
     at = fields.Time(required=True)
     outcome = fields.Text(50, required=True)
     status = fields.Integer(
@@ -154,17 +98,11 @@ class DeliverySchema(Schema):
     status = fields.Choice(Status, required=True)
     replay_of = fields.Id("dlv", required=True, allow_none=True)
     job_id = fields.Id("job", required=True, allow_none=True)
-    attempt_count = fields.Integer(*_COUNT_LIMITS, required=True)
+    attempt_count = fields.Integer(*COUNT_LIMITS, required=True)
     last_attempt = fields.Object(AttemptSummarySchema, required=True, allow_none=True)
     next_attempt_at = fields.Time(required=True, allow_none=True)
     created_at = fields.Time(required=True)
     finished_at = fields.Time(required=True, allow_none=True)
-
-
-class ListedDeliverySchema(DeliverySchema):
-    """A delivery; the catch-up feed has its payload too."""
-
-    payload = plain.Dict()
 
 
 class DeliveryDetailSchema(DeliverySchema):
@@ -174,21 +112,6 @@ class DeliveryDetailSchema(DeliverySchema):
         required=True, allow_none=True, metadata={"description": "null: kept no longer."}
     )
     attempts = plain.List(plain.Nested(AttemptSchema), required=True)
-
-
-class DeliveryPageSchema(Schema):
-    """One page of deliveries; the catch-up feed has `next_after` in place of a cursor."""
-
-    data = fields.Items(fields.Object(ListedDeliverySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
-    next_after = fields.Integer(*_COUNT_LIMITS)
-
-
-class TenantHistoryPageSchema(Schema):
-    """One page of deliveries of all webhooks."""
-
-    data = fields.Items(fields.Object(DeliverySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
 
 
 class DecisionSchema(Schema):
@@ -223,4 +146,4 @@ class BulkReplaySchema(Schema):
 class CountSchema(Schema):
     """How many events would be sent again."""
 
-    count = fields.Integer(*_COUNT_LIMITS, required=True)
+    count = fields.Integer(*COUNT_LIMITS, required=True)

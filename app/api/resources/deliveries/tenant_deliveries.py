@@ -7,10 +7,17 @@ from flask import Response
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import page
 from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
-from app.api.resources.delivery_schemas import TenantHistoryArgs, TenantHistoryPageSchema
+from app.api.resources.deliveries.list_schemas import (
+    FailureGroupsSchema,
+    GroupArgs,
+    TenantHistoryArgs,
+    TenantHistoryPageSchema,
+)
 from app.core.callers import Role
-from app.core.delivery.history import delivery_history, tenant_history
+from app.core.delivery.history import delivery_history, failure_groups, tenant_history
+from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.delivery.history.tenant_history import TenantFilters
 
 blp = Blueprint(
@@ -40,6 +47,24 @@ def list_deliveries(args: dict[str, Any]) -> Response:
                 session, caller().tenant_id, filters, before=before, limit=limit
             ),
             delivery_history.represent,
+        )
+
+
+@blp.route("/groups", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(GroupArgs, location="query")
+@blp.response(200, FailureGroupsSchema)
+def groups(args: dict[str, Any]) -> Response:
+    """Group what failed by webhook and cause
+
+    Of the newest 10,000 deliveries that failed or wait to be tried again. What was replayed since
+    counts by its replay, so an event that has arrived is in no group. `group` filters the list of
+    deliveries, and says what to replay.
+    """
+    filters = Filters(**{**args, "status": frozenset(map(Status, args.get("status", ())))})
+    with transaction(snapshot=True) as session:
+        return answer(
+            failure_groups.represent(failure_groups.find(session, caller().tenant_id, filters))
         )
 
 

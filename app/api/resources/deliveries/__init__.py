@@ -1,0 +1,4 @@
+"""Deliveries over HTTP: `deliveries` of one webhook, `tenant_deliveries` of all.
+
+`delivery_schemas` has what a delivery is, `list_schemas` filters, pages and groups.
+"""

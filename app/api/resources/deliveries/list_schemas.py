@@ -1,0 +1,175 @@
+"""Schemas of lists of deliveries: filters, pages, groups of failures."""
+
+import enum
+from typing import Any
+
+from marshmallow import fields as plain
+
+from app.api.http.paging import PageArgs
+from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
+from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS, DeliverySchema
+from app.core.delivery.event_types import EventType
+from app.core.delivery.history import failure_groups
+from app.core.delivery.history.delivery_filters import Group, Status
+
+_OUTCOME: dict[str, Any] = {
+    "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
+    "or what failed: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, `refused_address`, "
+    "`bad_url`, `worker_lost`.",
+    "example": "timeout",
+}
+_STATUS_CODE: dict[str, Any] = {"description": "The last answer's HTTP status.", "example": 503}
+
+
+class Failing(enum.StrEnum):
+    """The statuses of what failed: for good, or to be tried again."""
+
+    FAILED = "failed"
+    RETRYING = "retrying"
+
+
+class Statuses(fields.Items):
+    """Statuses in a query string: repeated, or in one value with commas."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        named = [part for text in value for part in text.split(",")]
+        return super()._deserialize(named, *arguments, **options)
+
+
+class FilterArgs(PageArgs):
+    """Filters of every list of deliveries."""
+
+    status = Statuses(
+        fields.Choice(Status),
+        min_items=1,
+        max_items=len(Status),
+        metadata={"description": "Any of these: repeat it, or put commas between."},
+    )
+    event_type = fields.Choice(EventType)
+    since = fields.Time(metadata={"description": "Created at this moment or later."})
+    until = fields.Time(metadata={"description": "Created before this moment."})
+
+
+class HistoryArgs(FilterArgs):
+    """Which deliveries to list; `after` asks for the catch-up feed instead."""
+
+    after = fields.QueryInteger(
+        *COUNT_LIMITS,
+        metadata={
+            "description": "The last `sequence` you have (0: none). Answers the events after it, "
+            "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
+            "with `limit` and nothing else."
+        },
+    )
+
+
+class GroupField(fields.Text):
+    """The name of a group of failures; one that was never given out finds nothing."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        text = super()._deserialize(value, *arguments, **options)
+        return Group.parse(text) or Group(fields.NOWHERE, 0)
+
+
+def group_field(**options: Any) -> GroupField:
+    """Return a field that takes the name of a group."""
+    return GroupField(
+        100,
+        metadata={"description": "Of one `group` of `GET /v1/deliveries/groups`."},
+        **options,
+    )
+
+
+class GroupArgs(Schema):
+    """Which failures to group; all filters that are given must hold."""
+
+    status = Statuses(
+        fields.Choice(Failing),
+        min_items=1,
+        max_items=len(Failing),
+        metadata={"description": "Absent: both."},
+    )
+    event_type = fields.Choice(EventType)
+    since = fields.Time(metadata={"description": "Created at this moment or later."})
+    until = fields.Time(metadata={"description": "Created before this moment."})
+    webhook_id = fields.QueryId("whk")
+    job_id = fields.QueryId("job")
+    outcome = fields.Text(50, metadata=_OUTCOME)
+    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
+
+
+class TenantHistoryArgs(FilterArgs):
+    """Which deliveries of a tenant to list; all filters that are given must hold."""
+
+    webhook_id = fields.QueryId("whk")
+    event_id = fields.QueryId("evt")
+    group = group_field()
+    job_id = fields.QueryId("job", metadata={"description": "The replays that a job has made."})
+    outcome = fields.Text(50, metadata=_OUTCOME)
+    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
+
+
+class ListedDeliverySchema(DeliverySchema):
+    """A delivery; the catch-up feed has its payload too."""
+
+    payload = plain.Dict()
+
+
+class DeliveryPageSchema(Schema):
+    """One page of deliveries; the catch-up feed has `next_after` in place of a cursor."""
+
+    data = fields.Items(fields.Object(ListedDeliverySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    next_after = fields.Integer(*COUNT_LIMITS)
+
+
+class TenantHistoryPageSchema(Schema):
+    """One page of deliveries of all webhooks."""
+
+    data = fields.Items(fields.Object(DeliverySchema), required=True, max_items=200)
+    next_cursor = fields.Text(1000, required=True, allow_none=True)
+
+
+class FailureGroupSchema(Schema):
+    """Failures of one webhook that ended the same way."""
+
+    group = fields.Text(100, required=True, metadata={"description": "Names these failures."})
+    webhook_id = fields.Id("whk", required=True)
+    outcome = fields.Text(
+        50,
+        required=True,
+        allow_none=True,
+        metadata={**_OUTCOME, "description": "null: recorded by an earlier release."},
+    )
+    status_code = fields.Integer(0, 999, required=True, allow_none=True)
+    error = fields.Text(
+        1000,
+        min_length=0,
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "Without numbers, ids and addresses.",
+            "example": "could not connect within <n> s",
+        },
+    )
+    count = fields.Integer(*COUNT_LIMITS, required=True)
+    first_at = fields.Time(required=True, metadata={"description": "The earliest last attempt."})
+    last_at = fields.Time(required=True, metadata={"description": "The latest attempt."})
+    example_id = fields.Id("dlv", required=True, metadata={"description": "The newest of them."})
+
+
+class FailureGroupsSchema(Schema):
+    """What failed, most first."""
+
+    data = fields.Items(
+        fields.Object(FailureGroupSchema), required=True, max_items=failure_groups.MOST_GROUPS
+    )
+    window = fields.Integer(
+        *COUNT_LIMITS,
+        required=True,
+        metadata={"description": "How many failures are grouped at most, the newest."},
+    )
+    complete = fields.Boolean(
+        required=True, metadata={"description": "Whether every failure is in these groups."}
+    )
