@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.jobs.job_rows import dump, locked, take_turns
-from app.core.jobs.stuck_jobs import MOST_CLAIMS, is_stuck, log_stuck
 from app.core.wakeups import ring_job
 from app.database import database_now
 from app.lib import canonical_json
@@ -67,8 +66,7 @@ def recur(
     """Queue the service's own job of this kind and key: always the same row, as it is while open.
 
     So what a clock asks for day and night leaves one row that says how it went last. With
-    `after_failure` one that waits for its next try begins anew, with these `args`. So does one that
-    is stuck, whoever wrote that: no row keeps the clock's own jobs from going on. How often its
+    `after_failure` one that waits for its next try begins anew, with these `args`. How often its
     worker died in a row stays: it gets somewhere, or is tried once each time the clock asks.
     """
     found = open_job(session, NO_TENANT, kind, dedupe_key)
@@ -77,13 +75,8 @@ def recur(
         return enqueue(session, None, kind=kind, args=args, dedupe_key=dedupe_key)
     job = locked(session, NO_TENANT, found.id)
     waits = after_failure and job.status == "retrying"
-    stuck = is_stuck(session, job)
-    if job.finished_at is None and not waits and not stuck:
+    if job.finished_at is None and not waits:
         return job
-    if stuck:
-        # A worker that still holds it writes nothing any more.
-        job.claim_no = job.claim_no % (MOST_CLAIMS - 1) + 1
-        log_stuck(session, job.id, job.kind)
     job.args = canonical_json.dumps(args).decode()
     job.cursor = job.progress = None
     return queue_again(session, job)

@@ -133,8 +133,7 @@ def _is_apart(session: Session, job: Job) -> bool:
     others = exists().where(
         Job.finished_at.is_(None),
         Job.claims_lost >= SUSPECT,
-        # A lease longer than any worker takes was planted: it blocks no other job.
-        Job.locked_until.between(NOW, NOW + LEASE),
+        Job.locked_until > NOW,
         Job.id != job.id,
     )
     return not session.scalar(select(others))

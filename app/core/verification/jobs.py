@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.audit import view
-from app.core.jobs import job_queue, job_rows, leases, stuck_jobs
+from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.verification import alerts, daily
 from app.core.verification.result_cache import Question, seal, unseal
@@ -28,12 +28,8 @@ KIND = "verify_audit"
 _BROKEN = {"broken": AuditChainBroken, "contradicted": KeptHeadContradicted}
 _AT_ONCE = 2
 _YOUNG = timedelta(minutes=1)
-# Some may be planted to stand before the one that counts.
-_LOOKED_AT = 10
 
 _Said = dict[str, Any] | AuditChainBroken | LogHalted
-
-_NOW = func.clock_timestamp()
 
 
 def asked(args: Mapping[str, Any]) -> Asked:
@@ -69,27 +65,17 @@ def _key(what: Asked) -> str:
 def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     """Enqueue a verification that takes too long for a request; equal ones share a job.
 
-    A stuck job is replaced by another. Raises `Busy` beyond some
-    different questions at once: a caller could invent any number.
+    Raises `Busy` beyond some different questions at once: a caller could invent any number.
     """
     # Two who ask at once: the second waits here, and then counts the first one's job.
     job_rows.take_turns(session, f"{tenant_id}:{KIND}")
-    unfinished = (Job.tenant_id == tenant_id, Job.kind == KIND, Job.finished_at.is_(None))
-    session.execute(
-        update(Job)
-        .where(*unfinished, stuck_jobs.IS_STUCK)
-        .values(
-            status="cancelled",
-            error="It was put off for longer than any is: another may be asked for.",
-            run_at=_NOW,
-            locked_until=None,
-            ring_at=None,
-            finished_at=_NOW,
-        )
-        .execution_options(synchronize_session=False)
-    )
     key = _key(what)
-    others = select(func.count()).where(*unfinished, Job.dedupe_key != key)
+    others = select(func.count()).where(
+        Job.tenant_id == tenant_id,
+        Job.kind == KIND,
+        Job.finished_at.is_(None),
+        Job.dedupe_key != key,
+    )
     if session.execute(others).scalar_one() >= _AT_ONCE:
         raise Busy("Other verifications of this chain are not done yet; try again when they are.")
     return job_queue.enqueue(session, tenant_id, kind=KIND, args=_args(what), dedupe_key=key)
@@ -103,7 +89,7 @@ def answered(
     None without one. Raises `AuditChainBroken` where that is what it found.
     """
     now = database_now(session)
-    rows = session.execute(
+    row = session.execute(
         select(Job.id, Job.progress)
         .where(
             Job.tenant_id == tenant_id,
@@ -112,13 +98,10 @@ def answered(
             Job.finished_at.between(now - _YOUNG, now),
         )
         .order_by(Job.finished_at.desc())
-        .limit(_LOOKED_AT)
-    )
-    for job_id, progress in rows:
-        said = unseal(master_keys, _question(tenant_id, job_id, what), progress)
-        if said is not None and said.is_young(now, _YOUNG):
-            return _answer(said.found)
-    return None
+        .limit(1)
+    ).first()
+    said = row and unseal(master_keys, _question(tenant_id, row.id, what), row.progress)
+    return _answer(said.found) if said and said.is_young(now, _YOUNG) else None
 
 
 def _answer(found: dict[str, Any]) -> dict[str, Any]:
