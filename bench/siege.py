@@ -1,22 +1,23 @@
 """Callers that take more than their share: slow senders, readers that read nothing, many at once.
 
-A siege runs in a process of its own, a thread a connection, until it is ended. A connection that
-the service closes is opened again at once: the pressure stays the same however it is answered.
+A siege runs in one thread of a process of its own until it is ended: callers elsewhere would take
+no processor from the service. A connection that the service closes is opened again at once: the
+pressure stays the same however it is answered.
 """
 
+import asyncio
 import re
 import select
 import signal
 import socket
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import TypeAlias
 
 from app.dev.stores import subreaper
 
@@ -24,6 +25,7 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024
 _SMALL_WINDOW = 4096
 _DRIP_SECONDS = 1.0
+_HEAD_START_SECONDS = 1.0
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 10.0
 
@@ -85,53 +87,75 @@ def laid(siege: Siege) -> Iterator[Besieged]:
 def _run(siege: Siege, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     subreaper.tie_to_parent(signal.SIGKILL)
+    asyncio.run(_besiege(siege, parent))
+
+
+async def _besiege(siege: Siege, parent: Connection) -> None:
     answers: Counter[str] = Counter()
     habit = _HABITS[siege.habit]
-    for _ in range(siege.connections):
-        threading.Thread(target=_again, args=(habit, siege, answers), daemon=True).start()
-    time.sleep(_DRIP_SECONDS)
+    besiegers = [
+        asyncio.create_task(_again(habit, siege, answers)) for _ in range(siege.connections)
+    ]
+    await asyncio.sleep(_HEAD_START_SECONDS)
     parent.send("up")
-    parent.recv()
+    await _readable(parent.fileno())
     parent.send(dict(answers))
+    for besieger in besiegers:
+        besieger.cancel()
 
 
-def _again(
-    habit: Callable[[Siege, socket.socket], str], siege: Siege, answers: "Counter[str]"
-) -> None:
+async def _again(habit: "_Behaviour", siege: Siege, answers: "Counter[str]") -> None:
     while True:
         ended = "closed"
         with suppress(OSError), socket.socket() as connection:
-            connection.settimeout(_ANSWER_SECONDS)
+            connection.settimeout(0)
             if siege.habit is Habit.HOLD:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_WINDOW)
-            connection.connect(("127.0.0.1", siege.port))
-            connection.sendall(siege.request_head)
-            ended = habit(siege, connection)
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(connection, ("127.0.0.1", siege.port))
+                await loop.sock_sendall(connection, siege.request_head)
+                ended = await habit(siege, connection)
         answers[ended] += 1
 
 
-def _drip(siege: Siege, connection: socket.socket) -> str:
+async def _drip(siege: Siege, connection: socket.socket) -> str:
+    loop = asyncio.get_running_loop()
+    answered = asyncio.ensure_future(loop.sock_recv(connection, _PIECE))
     for place in range(len(siege.body)):
-        connection.sendall(siege.body[place : place + 1])
-        if select.select([connection], [], [], _DRIP_SECONDS)[0]:
+        await loop.sock_sendall(connection, siege.body[place : place + 1])
+        if (await asyncio.wait([answered], timeout=_DRIP_SECONDS))[0]:
             break
-    return _status(connection.recv(_PIECE))
+    return _status(await answered)
 
 
-def _hold(siege: Siege, connection: socket.socket) -> str:
-    connection.sendall(siege.body)
-    gone = select.poll()
-    gone.register(connection, select.POLLRDHUP)
-    gone.poll()
+async def _hold(siege: Siege, connection: socket.socket) -> str:
+    await asyncio.get_running_loop().sock_sendall(connection, siege.body)
+    # Readable as soon as the service has hung up, whatever of its answer is there to read.
+    with select.epoll() as gone:
+        gone.register(connection, select.EPOLLRDHUP)
+        await _readable(gone.fileno())
     return "closed"
 
 
-def _repeat(siege: Siege, connection: socket.socket) -> str:
-    connection.sendall(siege.body)
-    status = _status(connection.recv(_PIECE))
-    while connection.recv(_PIECE):
+async def _repeat(siege: Siege, connection: socket.socket) -> str:
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(connection, siege.body)
+    status = _status(await loop.sock_recv(connection, _PIECE))
+    while await loop.sock_recv(connection, _PIECE):
         pass
     return status
+
+
+async def _readable(number: int) -> None:
+    """Wait until a file descriptor can be read."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(number, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(number)
 
 
 def _status(answer: bytes) -> str:
@@ -139,7 +163,8 @@ def _status(answer: bytes) -> str:
     return match[1].decode() if match else "closed"
 
 
-_HABITS: Mapping[Habit, Callable[[Siege, socket.socket], str]] = {
+_Behaviour: TypeAlias = Callable[[Siege, socket.socket], Awaitable[str]]
+_HABITS: Mapping[Habit, _Behaviour] = {
     Habit.DRIP: _drip,
     Habit.HOLD: _hold,
     Habit.REPEAT: _repeat,
