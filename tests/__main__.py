@@ -1,23 +1,29 @@
-"""`make test`: every test, in two passes, and a last line that says what failed.
+"""`make test`: every test, in two passes at once, and a last line that says what failed.
 
-Whole services mostly wait, so more of them run at once, and each file's tests share one.
+Whole services mostly wait, so the other tests run meanwhile, and give way to them.
 """
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 Passes = Sequence[tuple[str, ...]]
+# Where whole services are tested: the second pass collects nothing else.
+STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
 PASSES: Passes = (
     ("-m", "not stacks", "-n", "2", "--dist", "worksteal"),
-    ("-m", "stacks", "-n", "3", "--dist", "loadfile"),
+    ("-m", "stacks", "-n", "4", "--dist", "loadfile", *STACKS),
 )
-FAILED = Path(".pytest_cache/v/cache/lastfailed")
+LAST_FAILED = "v/cache/lastfailed"
 _AT_MOST_NAMED = 5
 # pytest's exit code where tests failed; every other means that the pass did not finish.
 _TESTS_FAILED = 1
@@ -31,36 +37,79 @@ def main() -> int:
 
 
 def run(passes: Passes, seed: int, root: Path) -> int:
-    """Run each pass in `root`, whatever came of the one before; return 0 if all passed."""
-    (root / FAILED).unlink(missing_ok=True)
-    codes = [_run(options, seed, root) for options in passes]
+    """Run all passes at once in `root`, whatever comes of each; return 0 if all passed.
+
+    The first is seen as it runs, each other once those before it have ended.
+    """
+    caches = [root / ".pytest_cache" / f"pass-{number}" for number in range(len(passes))]
+    for cache in caches:
+        (cache / LAST_FAILED).unlink(missing_ok=True)
+    codes = _run_all(passes, caches, seed, root)
+    failed = [name for cache in caches for name in _read(cache / LAST_FAILED)]
+    _write(root / ".pytest_cache" / LAST_FAILED, failed)
     if not any(codes):
         print("make test: everything passed", flush=True)
         return 0
-    print(f"make test: {_what_failed(passes, codes, seed, root)}", flush=True)
+    print(f"make test: {_what_failed(passes, codes, failed, seed)}", flush=True)
     return 1
 
 
-def _run(options: tuple[str, ...], seed: int, root: Path) -> int:
-    command = [sys.executable, "-m", "pytest", *options, f"--randomly-seed={seed}"]
-    with subprocess.Popen(command, cwd=root) as running:
+def _run_all(passes: Passes, caches: Sequence[Path], seed: int, root: Path) -> list[int]:
+    """Return each pass's exit code; each has a cache, all of which pytest writes at its end."""
+    codes = []
+    with ExitStack() as everything:
+        running: list[tuple[subprocess.Popen[bytes], IO[bytes] | None]] = []
+        for options, cache in zip(passes, caches, strict=True):
+            # All but the last give way to it: what waits for a service must not wait for long.
+            nice = ["nice", "-n", "5"] if cache != caches[-1] else []
+            said = everything.enter_context(TemporaryFile()) if running else None
+            process = subprocess.Popen(
+                [*nice, *_command(options, cache, seed)],
+                cwd=root,
+                env=_environ(),
+                stdout=said,
+                stderr=said,
+            )
+            running.append((everything.enter_context(process), said))
         try:
-            return running.wait()
+            for each, output in running:
+                codes.append(each.wait())
+                if output is not None:
+                    output.seek(0)
+                    print(output.read().decode("utf-8", "replace"), flush=True)
         except KeyboardInterrupt:
-            # Ctrl-C reached pytest too, which stops its servers and says what it has seen.
-            running.wait()
+            # Ctrl-C reached each pytest too, which stops its servers and says what it has seen.
             raise SystemExit(130) from None
+    return codes
 
 
-def _what_failed(passes: Passes, codes: list[int], seed: int, root: Path) -> str:
+def _command(options: tuple[str, ...], cache: Path, seed: int) -> list[str]:
+    seeded = f"--randomly-seed={seed}"
+    return [sys.executable, "-m", "pytest", *options, seeded, "-o", f"cache_dir={cache}"]
+
+
+def _environ() -> Mapping[str, str]:
+    """Return this environment; of hundreds of processes none compiles what another has."""
+    return {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _read(file: Path) -> list[str]:
+    return [*json.loads(file.read_text())] if file.exists() else []
+
+
+def _write(file: Path, failed: Sequence[str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(dict.fromkeys(failed, True)))
+
+
+def _what_failed(passes: Passes, codes: list[int], failed: Sequence[str], seed: int) -> str:
     """Return one line: the tests that failed, and the command that runs just these."""
-    failed = json.loads((root / FAILED).read_text()) if (root / FAILED).exists() else {}
     broken = [
         f"pytest {' '.join(options)} (exit code {code})"
         for options, code in zip(passes, codes, strict=True)
         if code not in (0, _TESTS_FAILED)
     ]
-    names = [*failed][:_AT_MOST_NAMED]
+    names = failed[:_AT_MOST_NAMED]
     more = f" and {len(failed) - len(names)} more" if len(failed) > len(names) else ""
     parts = [
         *([f"{len(failed)} failed: {', '.join(names)}{more}"] if failed else []),

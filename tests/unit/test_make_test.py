@@ -1,10 +1,11 @@
 """What `make test` does with its two passes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.__main__ import run
+from tests.__main__ import ROOT, STACKS, run
 
 ONE_FAILS = """
 import pathlib, pytest
@@ -34,7 +35,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_second_pass_runs_after_one_that_failed_and_the_last_line_says_what_failed(
+def test_the_second_pass_runs_beside_one_that_fails_and_the_last_line_says_what_failed(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (project / "test_it.py").write_text(ONE_FAILS)
@@ -55,3 +56,10 @@ def test_a_pass_that_could_not_begin_is_named_with_its_exit_code(
     last = capfd.readouterr().out.splitlines()[-1]
     assert last.startswith("make test: did not finish: pytest -p no:")
     assert "(exit code 4)" in last
+
+
+def test_every_test_on_whole_services_is_where_the_second_pass_looks() -> None:
+    marked = re.compile(r"^(pytestmark = .*|@)pytest\.mark\.stacks", re.MULTILINE)
+    for file in {*ROOT.glob("tests/**/test_*.py")} - {Path(__file__)}:
+        if marked.search(file.read_text("utf-8")):
+            assert any(file.is_relative_to(ROOT / place) for place in STACKS), file
