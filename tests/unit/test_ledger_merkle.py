@@ -25,6 +25,8 @@ from app.ledger.merkle import (
 
 MOST = 300
 LEAVES = [leaf_hash(str(number).encode()) for number in range(MOST)]
+# Every shape of a tree of up to seven levels, and those about the next power of two.
+SMALL = [*range(1, 131), 255, 256, 257, MOST]
 
 
 def split(count: int) -> int:
@@ -190,13 +192,13 @@ def test_the_path_of_the_first_leaf_is_that_of_certificate_transparency() -> Non
     assert path == list(CT_PROOFS[1, 8])
 
 
-@pytest.mark.parametrize("size", range(MOST + 1))
-def test_the_root_is_what_the_rfc_defines(size: int) -> None:
-    assert merkle.root(LEAVES[:size]) == root(size)
+def test_the_root_is_what_the_rfc_defines() -> None:
+    for size in range(MOST + 1):
+        assert merkle.root(LEAVES[:size]) == root(size), size
 
 
 def test_every_leaf_of_every_small_tree_is_proved() -> None:
-    for size in range(1, MOST + 1):
+    for size in SMALL:
         expected = root(size)
         for index in range(size):
             proof = inclusion_proof(index, size, read)
@@ -207,7 +209,7 @@ def test_every_leaf_of_every_small_tree_is_proved() -> None:
 
 
 def test_every_small_tree_is_proved_to_begin_with_every_smaller() -> None:
-    for new in range(1, MOST + 1):
+    for new in SMALL:
         for old in range(1, new + 1):
             proof = consistency_proof(old, new, read)
             assert proof == subproof(old, 0, new, known=True)
