@@ -52,7 +52,7 @@ def test_every_answer_is_as_documented(
     headers = {"Authorization": f"Bearer {tenant.root_key}", "Prefer": "wait=0"}
 
     @settings(
-        max_examples=12,
+        max_examples=8,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
         database=None,

@@ -7,13 +7,14 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import agents, feeds, findings, sessions
+from app.core import agents, feeds, findings, sessions, tenants
 from app.core.callers import Caller, Pin, Role
 from app.core.findings import NewFinding
 from app.database import Database
 from app.models import AgentSession, Finding
 from tests.support.api import FreshTenant
 from tests.support.plans import rows_read
+from tests.support.secrets import MASTER_KEYS
 
 BUSY, IDLE = "busy@example.com", "idle@example.com"
 
@@ -22,7 +23,13 @@ def caller_of(tenant: FreshTenant, pin: Pin | None = None) -> Caller:
     return Caller(tenant.id, ids.new(), Role.ADMIN, pin, "a-request")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def tenant(database: Database) -> FreshTenant:
+    """Return a tenant of all tests here, which only read."""
+    return FreshTenant(*tenants.create(database, MASTER_KEYS, "with a crowd"))
+
+
+@pytest.fixture(scope="module")
 def crowd(database: Database, tenant: FreshTenant, admin_engine: Engine) -> dict[str, UUID]:
     """Make a busy agent with thousands of sessions and findings, and an idle one without."""
     caller = caller_of(tenant)

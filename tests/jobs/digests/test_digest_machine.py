@@ -141,5 +141,5 @@ def test_never_two_mails_in_a_day_and_no_finding_in_none(
         machine = type("Machine", (Digests,), {"desk": desk})
         run_state_machine_as_test(
             machine,
-            settings=hypothesis_settings(max_examples=30, stateful_step_count=40, deadline=None),
+            settings=hypothesis_settings(max_examples=12, stateful_step_count=40),
         )
