@@ -1,4 +1,4 @@
-"""Damage of the stored log: what each way to ask answers, as the table in docs/operations.md says.
+"""Damage of the stored log: what each way to ask answers, as docs/architecture.md says.
 
 The database is damaged by statements of its owner. Nothing damaged is served, no damage is called a
 rollback, and what can be mended is mended and never ended.
@@ -198,8 +198,8 @@ def site(
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Return the table of docs/operations.md: for each damage what is answered."""
-    words = (ROOT / "docs/operations.md").read_text("utf-8")
+    """Return the table of docs/architecture.md: for each damage what is answered."""
+    words = (ROOT / "docs/architecture.md").read_text("utf-8")
     found = re.search(r"^\| Damage \|.*?(?=\n\n)", words, re.MULTILINE | re.DOTALL)
     assert found
     header, _, *rows = [
