@@ -38,7 +38,7 @@ def _unquoted(text: str) -> str | None:
 def write(path: Path, values: Mapping[str, str]) -> None:
     """Replace the file at once, with mode 600: a reader finds the old one or the new one, whole.
 
-    It belongs to whoever owns its folder, so that root leaves nothing a user cannot read later.
+    It gets the owner of its folder, so that root leaves nothing a user cannot read later.
     """
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     folder = path.parent.stat()

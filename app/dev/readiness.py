@@ -1,7 +1,7 @@
-"""When the service that was started is all there: its processes and stores, and no more than that.
+"""Waits until the processes and stores that were started are up.
 
-What `/readyz` finds amiss besides (a broken audit chain, an authority out of reach) may last for
-days, and is what operators' commands are needed for: it is told, and not waited for.
+Other parts that `/readyz` reports (a broken audit chain, an authority out of reach) may be degraded
+for days: they are printed, and not waited for.
 """
 
 import http.client
@@ -23,7 +23,7 @@ class Readiness:
     def __init__(
         self, host: str, port: int, *, ready: Callable[[str], None], remind: Callable[[str], None]
     ) -> None:
-        """`ready` is called once, with what is amiss all the same ("" if nothing is).
+        """`ready` is called once, with what is degraded all the same ("" if nothing is).
 
         `remind` is called every 15 s until then, with what is still missing.
         """
@@ -33,7 +33,7 @@ class Readiness:
         self._ask_at = 0.0
         self._remind_at = time.monotonic() + _REMIND_SECONDS
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask once more, if it is time to."""
         now = time.monotonic()
         if self._done or now < self._ask_at:

@@ -96,7 +96,7 @@ class Runner:
         return kept
 
     def _turn(self) -> None:
-        """Pass on what is said within a moment, and see to whoever has died."""
+        """Pass on output for a moment, then restart the processes that died."""
         for key, _ in self._pipes.select(_TURN_SECONDS):
             self._hear(key.data)
         for kept in self._all:

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 class Stack:
     """One `make up` in a process of its own; what it says goes into the file `log`.
 
-    It ends with whoever started it, also when that one is killed. Start it from the main thread:
+    It ends with its starter, also when that is killed. Start it from the main thread:
     the kernel counts the end of the starting thread as the starter's.
     """
 

@@ -1,4 +1,4 @@
-"""Whether somebody has asked for the end."""
+"""Requests to stop: Ctrl-C, SIGTERM, or the closing of the terminal."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ _FORCE_AFTER_SECONDS = 1.0
 
 
 class StopRequest:
-    """True once asked for by Ctrl-C, SIGTERM, or the closing of the terminal.
+    """True once a stop was requested.
 
     Once is enough. Again, a second or more later, means: at once (`forced`). Sooner, it is the same
     request heard twice: `make` passes on a signal that its whole group has received already.

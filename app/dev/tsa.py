@@ -2,8 +2,8 @@
 
     python -m app.dev.tsa --folder .data/tsa
 
-Its root and its own certificate are made at the first start and stay in the folder. Nobody should
-trust it: whoever runs it says what time it is.
+Its root and its own certificate are made at the first start and stay in the folder. For
+development only: its operator can set any time.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cryptography import x509
@@ -132,12 +131,7 @@ class TimestampAuthority:
         threading.Thread(target=self._server.serve_forever, name="tsa", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -206,9 +200,7 @@ def _new_key(key_type: KeyType) -> _Key:
 
 def _private_bytes(key: _Key) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -239,16 +231,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m app.dev.tsa", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".data/tsa"))
     parser.add_argument("--port", type=int, default=3180)
-    parser.add_argument("--key", type=KeyType, choices=list(KeyType), default=KeyType.RSA)
-    parser.add_argument("--sends-root", action="store_true", help="answer with the root as well")
     args = parser.parse_args()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        with TimestampAuthority(
-            args.folder, args.key, args.port, sends_root=args.sends_root
-        ) as authority:
+        with TimestampAuthority(args.folder, port=args.port) as authority:
             print(f"TSA_URL={authority.url}")
             print(f"TSA_CA_FILE={authority.ca_file}", flush=True)
             stopped.wait()

@@ -107,7 +107,7 @@ def _serve(
         ready=announce,
         remind=lambda missing: output.say("up", f"still waiting for: {missing}"),
     )
-    runner.run(readiness.look)
+    runner.run(readiness.poll)
     output.say("up", "stopping")
     home.withdraw()
     runner.stop(*lines)

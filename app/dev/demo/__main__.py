@@ -48,7 +48,7 @@ This stack retries within seconds; `make up` runs the same data on the real sche
 
 
 class _Interrupted(Exception):
-    """Somebody asked for the end before it was reached."""
+    """A stop was requested before the end."""
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> in
 
 
 def _log(environ: Mapping[str, str]) -> Path:
-    """Return where the stack's words go, empty, in a data folder that nobody else uses."""
+    """Return the stack's log file, emptied, in a data folder that no other run uses."""
     with DataDir(Path(environ.get("DATA_DIR") or ".data")) as home:
         log = home.path / "demo.log"
         log.touch(0o600)
@@ -118,11 +118,7 @@ def _stack(environ: Mapping[str, str], log: Path) -> Stack:
 
 
 def _scene(
-    stack: Stack,
-    environ: Mapping[str, str],
-    telling: Telling,
-    stop: StopRequest,
-    ending: ExitStack,
+    stack: Stack, environ: Mapping[str, str], telling: Telling, stop: StopRequest, ending: ExitStack
 ) -> Scene:
     """Return the scene once the stack is up."""
 
@@ -171,7 +167,7 @@ def _tell(scene: Scene) -> None:
 
 
 def _stay(scene: Scene, stack: Stack, stop: StopRequest) -> None:
-    """Leave everything running until somebody asks for the end."""
+    """Leave everything running until a stop is requested."""
     scene.telling.chapter("It stays up until Ctrl-C")
     for line in _STAYS.splitlines():
         scene.telling.say(line.format(base_url=scene.base_url, env=stack.env_file))

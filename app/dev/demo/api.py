@@ -6,7 +6,14 @@ import requests
 
 from app.dev.demo.telling import Unmet
 
-_TIMEOUT_SECONDS = 10
+_TIMEOUT_SECONDS = 60
+
+
+def anonymously(url: str) -> requests.Response:
+    """GET a URL as somebody who has no key, whatever is answered."""
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, timeout=_TIMEOUT_SECONDS)
 
 
 class Api:
@@ -23,13 +30,9 @@ class Api:
         """GET `path` and return the JSON of the answer."""
         return self._ask("GET", path, params=query).json()
 
-    def download(self, path: str) -> bytes:
+    def download(self, path: str, media_type: str = "*/*") -> bytes:
         """GET `path` and return the bytes of the answer."""
-        return self._ask("GET", path).content
-
-    def export(self, path: str) -> bytes:
-        """GET `path` as NDJSON and return its bytes."""
-        return self._ask("GET", path, headers={"Accept": "application/x-ndjson"}).content
+        return self._ask("GET", path, headers={"Accept": media_type}).content
 
     def post(self, path: str, body: Any = None) -> Any:
         """POST `body` as JSON, or none, and return the JSON of the answer."""

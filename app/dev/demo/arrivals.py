@@ -67,7 +67,7 @@ def a_replay(scene: Scene, webhook: Webhook, failed: dict[str, Any]) -> None:
     """Send the failed delivery again, now that the receiver takes it."""
     receiver, telling, event = webhook.receiver, scene.telling, failed["event_id"]
     telling.chapter("A failed delivery, replayed")
-    telling.say(f"Somebody teaches {receiver.name!r} the severity, and asks for a replay.")
+    telling.say(f"{receiver.name!r} learns the severity; an operator asks for a replay.")
     scene.desk.learn()
     replay = scene.api.post(f"{webhook.path}/deliveries/{failed['id']}/replay")
     took = scene.wait_for("the replay arrives", lambda: event in receiver.accepted())

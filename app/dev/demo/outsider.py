@@ -1,4 +1,4 @@
-"""What somebody recomputes who has the exported bytes and does not trust this service.
+"""Recomputes exported bytes without trust in this service.
 
 The standard library alone, and nothing of the product: docs/formats.md says how each is made.
 """

@@ -1,4 +1,4 @@
-"""What an auditor does with the one link that they were given: take the pack, and ask nobody.
+"""An auditor's use of a share link: fetch the pack, verify it offline.
 
 The pack is checked by `verify.py` alone, a trusted copy of it, in a folder that holds nothing else
 but the pack and the service's public keys.
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from app.dev.demo.api import anonymously
 from app.dev.demo.scene import Scene
 from app.dev.demo.telling import Unmet
 
@@ -29,7 +30,7 @@ def a_pack_for_an_auditor(scene: Scene, record_id: str, share_url: str) -> None:
     )
     trusted = _TRUSTED.read_bytes()
     telling.claim(
-        _get(f"{base_url}/verify.py").content == trusted,
+        anonymously(f"{base_url}/verify.py").content == trusted,
         "the service serves the verify.py that this checkout has, byte for byte",
     )
     with TemporaryDirectory(prefix="record-service-audit-") as name:
@@ -73,7 +74,7 @@ def _fetched(scene: Scene, record_id: str, share_url: str) -> requests.Response:
     answers: list[requests.Response] = []
 
     def is_there() -> bool:
-        answers.append(_get(url))
+        answers.append(anonymously(url))
         if answers[-1].status_code not in (200, 202):
             raise Unmet(f"the pack is answered well (it was {answers[-1].status_code})")
         return answers[-1].status_code == 200
@@ -87,13 +88,15 @@ def _write_roots(folder: Path, scene: Scene) -> list[str]:
 
     An auditor has these from elsewhere; here they are what the service publishes.
     """
-    (folder / "keys.json").write_bytes(_get(f"{scene.base_url}/.well-known/jwks.json").content)
+    (folder / "keys.json").write_bytes(
+        anonymously(f"{scene.base_url}/.well-known/jwks.json").content
+    )
     return ["--strict", "--key", "keys.json", *_write_policy(folder, scene)]
 
 
 def _write_policy(folder: Path, scene: Scene) -> list[str]:
     """Write the log's key, and the authority's roots if one stamps; return options that say so."""
-    log_key = _get(f"{scene.base_url}/v1/log/key").text.strip()
+    log_key = anonymously(f"{scene.base_url}/v1/log/key").text.strip()
     (folder / "policy").write_text(f"log {log_key}\nquorum none\n", "ascii")
     if scene.tsa_ca_file is None:
         return ["--policy", "policy"]
@@ -118,9 +121,3 @@ def _verifier(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         check=False,
     )
     return done.returncode, (done.stdout + done.stderr).splitlines()
-
-
-def _get(url: str) -> requests.Response:
-    with requests.Session() as session:
-        session.trust_env = False
-        return session.get(url, timeout=_TIMEOUT_SECONDS)

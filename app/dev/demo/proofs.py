@@ -28,7 +28,7 @@ def the_books(scene: Scene, *webhooks: Webhook) -> None:
 def the_audit_chain(scene: Scene) -> None:
     """Recompute the audit chain from its export, and have the service verify it."""
     scene.telling.chapter("The audit chain")
-    export = scene.api.export("/v1/audit")
+    export = scene.api.download("/v1/audit", "application/x-ndjson")
     entries, head = recompute_chain(export)
     scene.telling.claim(
         entries > 0,

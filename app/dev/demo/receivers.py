@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -70,12 +69,7 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, name=self.name, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 
@@ -101,8 +95,7 @@ def takes_everything(event: Event) -> int:
 class TicketDesk:
     """A ticket system on a bad day: down for its first seconds, and its mapping lacks a severity.
 
-    Until `learn` is called it refuses what is `critical`, as a field mapping does that nobody has
-    finished.
+    Until `learn` is called it refuses what is `critical`, as an unfinished field mapping does.
     """
 
     def __init__(self, down_seconds: float) -> None:
@@ -125,9 +118,7 @@ class TicketDesk:
         return UNPROCESSABLE if unknown else OK
 
 
-def _handler(
-    receive: Callable[[Mapping[str, str], bytes], int],
-) -> type[BaseHTTPRequestHandler]:
+def _handler(receive: Callable[[Mapping[str, str], bytes], int]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True

@@ -1,7 +1,6 @@
-"""The record that the session leaves: what proves it to somebody who does not trust this service.
+"""The record that the session leaves: its signature, its place in the log, and one link to it.
 
-Signature, log and proof are checked by libraries that are not ours (`cryptography`, `tlog-scales`),
-from what anybody can fetch.
+Checked by libraries that are not ours (`cryptography`, `tlog-scales`), from public routes.
 """
 
 import base64
@@ -10,17 +9,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import requests
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint, InclusionProof, InclusionProofInvalid
 
 from app.dev.demo import packs
-from app.dev.demo.api import Api
+from app.dev.demo.api import Api, anonymously
 from app.dev.demo.scene import Scene
-
-_TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -62,17 +58,17 @@ def what_proves_it(scene: Scene, record: Record) -> None:
 
 
 def what_one_link_opens(scene: Scene, record: Record) -> None:
-    """Hand the record to somebody without a key, and take it back."""
+    """Share the record by a link without a key, then revoke it."""
     scene.telling.chapter("One link for one auditor")
     link = scene.api.post(f"{record.path}/share-links", {"expires_in_seconds": 3600})
-    opened = _anonymously(link["url"])
+    opened = anonymously(link["url"])
     scene.telling.claim(
         opened.status_code == 200 and record.made["title"] in opened.text,
         "the link opens a page about this record, without a key",
     )
     packs.a_pack_for_an_auditor(scene, record.made["id"], link["url"])
     scene.api.delete(f"{record.path}/share-links/{link['id']}")
-    closed = _anonymously(link["url"])
+    closed = anonymously(link["url"])
     scene.telling.claim(
         closed.status_code == 404 and record.made["title"] not in closed.text,
         "revoked, it opens nothing, and does not say what it opened",
@@ -84,7 +80,7 @@ def _is_in_the_log(scene: Scene, record: Record) -> bool:
 
 
 def _is_signed(base_url: str, raw: bytes, bundle: dict[str, Any]) -> bool:
-    published = _anonymously(f"{base_url}/.well-known/jwks.json").json()["keys"]
+    published = anonymously(f"{base_url}/.well-known/jwks.json").json()["keys"]
     key = next(key for key in published if key["kid"] == bundle["key_id"])
     point = base64.urlsafe_b64decode(key["x"] + "=" * (-len(key["x"]) % 4))
     try:
@@ -102,7 +98,7 @@ def _is_proven(base_url: str, sha256: str, proof: dict[str, Any]) -> bool:
 
 def is_included(base_url: str, proof: dict[str, Any]) -> bool:
     """Say whether a log-proof shows its leaf in the log whose key is published."""
-    key = Vkey.from_string(_anonymously(f"{base_url}/v1/log/key").text.strip())
+    key = Vkey.from_string(anonymously(f"{base_url}/v1/log/key").text.strip())
     checkpoint = Checkpoint.from_text(proof["checkpoint"])
     data = base64.b64decode(proof["leaf_data"])
     hashes = [bytes.fromhex(each) for each in proof["inclusion"]]
@@ -115,10 +111,3 @@ def is_included(base_url: str, proof: dict[str, Any]) -> bool:
     except (InclusionProofInvalid, InvalidSignature, RuntimeError):
         return False
     return True
-
-
-def _anonymously(url: str) -> requests.Response:
-    """GET a URL as somebody who has no key."""
-    with requests.Session() as session:
-        session.trust_env = False
-        return session.get(url, timeout=_TIMEOUT_SECONDS)

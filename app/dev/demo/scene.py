@@ -22,7 +22,7 @@ class Scene:
 
     `heed` is called while something is waited for; it raises if the demo must not go on. `now`
     rings an entry of the timetable. `tsa_ca_file` has the roots of the timestamp authority; None
-    where none runs. `mail_folder` is where mails lie that nobody sends.
+    where none runs. `mail_folder` has the mails, as files.
     """
 
     telling: Telling

@@ -1,9 +1,8 @@
 """Where the embedded PostgreSQL's binaries and data are, and as whom it runs.
 
-PostgreSQL refuses to run as root. Started by root, it runs as a user that the machine already has,
-and that user must be able to reach both the binaries and the data, which it cannot below a folder
-of mode 0700 such as /root. What is out of its reach goes below /var/lib/record-service instead:
-never below /tmp, which is swept. Nobody's folder changes its mode for this.
+PostgreSQL refuses to run as root: started by root, it runs as a user of the machine. What that user
+cannot reach goes below /var/lib/record-service, never below /tmp, which is swept. No folder's mode
+is changed for this.
 """
 
 import hashlib
@@ -56,7 +55,7 @@ def _installed() -> Path:
 
 
 def _account(data: Path, sudo_user: str | None) -> Account:
-    """Choose the user: whoever owns the data already, else the first that the machine has."""
+    """Choose the user: the data's owner, else the first that the machine has."""
     if data.exists():
         owner = data.stat().st_uid
         try:

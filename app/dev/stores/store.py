@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from ipaddress import IPv4Interface
 from pathlib import Path
-from types import TracebackType
 from typing import IO, ClassVar, Self
 
 from app.dev import env_file
@@ -68,12 +67,7 @@ class Store(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -1,19 +1,8 @@
-"""Runs one command in such a way that nothing of it outlives those who asked for it.
+"""A keeper between a command and its starter: no descendant outlives either.
 
-A process can be tied to its parent, but its children are not, and servers fork: a killed Dramatiq
-master leaves workers behind that go on consuming. So a keeper stands between the asker and the
-command. The kernel tells it when the asker dies (PR_SET_PDEATHSIG), and hands it every process that
-the command's own dying leaves without a parent (PR_SET_CHILD_SUBREAPER): what is still there when
-the command has ended is killed, down to the last descendant, whatever group or session it chose.
-
-What a keeper is told:
-
-- SIGTERM: stop the command, by a signal to its leader alone; kill what has not ended in `grace`;
-- SIGHUP, also sent by the kernel when the asker dies: kill all of it at once.
-
-It exits as the command did, or with 128 + N where signal N ended it. It runs as a script, with the
-standard library alone, so that it costs little to start, and takes its task from standard input, so
-that a search for the command's name among the processes finds the command and not its keeper.
+The kernel tells it that the starter died (PR_SET_PDEATHSIG) and hands it the command's orphans
+(PR_SET_CHILD_SUBREAPER). SIGTERM stops the command, and kills after `grace`; SIGHUP kills at once.
+It exits as the command did, or with 128 + N. A script, it reads its task from standard input.
 """
 
 import ctypes
@@ -170,7 +159,7 @@ def _await(leader: int, task: _Task) -> int:
 
 
 def _reap(leader: int) -> int | None:
-    """Collect whoever has ended; return the leader's exit code if it is among them."""
+    """Reap the children that ended; return the leader's exit code if it is among them."""
     pid, status = os.waitpid(-1, os.WNOHANG)
     while pid:
         if pid == leader:

@@ -74,9 +74,7 @@ class EmbeddedValkey(Store):
         configuration.touch(0o600)
         configuration.write_text(
             _CONFIGURATION.format(
-                addresses=" ".join(self._addresses),
-                port=self.port,
-                password=self._kept["PASSWORD"],
+                addresses=" ".join(self._addresses), port=self.port, password=self._kept["PASSWORD"]
             )
         )
         # A relative path, since the configuration's quoting rules are not the file system's.
@@ -91,7 +89,7 @@ class EmbeddedValkey(Store):
 
     def _answers(self) -> bool:
         try:
-            # Whoever else has taken the port may let a caller wait for ever.
+            # Another server on the port may never answer.
             with redis.Redis.from_url(
                 self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0)
             ) as client:
