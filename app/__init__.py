@@ -1,8 +1,6 @@
 """record-service: signed, provable records of what AI agents did for people.
 
-The web application enters by `asgi` and `web`, an operator by `manage/`. Both read `settings` (by
-`setting_values`) and set up `logs`. `database` commits; `queue` rings the worker, through
-`wakeup_batcher` after a commit. `metrics` names what `counters` adds up, `heartbeats` says who is
-alive. `migrations` brings a database to this release; `sql/` has the database's functions. `clock`,
-`ids` and `errors` serve all.
+`asgi` and `web` enter for callers, `manage/` for operators: by `settings` (`setting_values`) and
+`logs`. `database` commits, then `queue` rings workers (`wakeup_batcher`). `metrics` names what
+`counters` adds up; `heartbeats`; `migrations` with `sql/`. `clock`, `ids` and `errors` serve all.
 """

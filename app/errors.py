@@ -1,4 +1,4 @@
-"""What can go wrong, said in the product's words.
+"""The errors of the product.
 
 Core raises these; `app/api/http/problems.py` alone maps them to HTTP, and the slug names
 the page that explains each. A `detail` is for the caller: what was wrong and what to do, never a
@@ -26,7 +26,7 @@ class ServiceError(Exception):
 
 
 class NotFound(ServiceError, slug="not-found"):
-    """There is no such thing, or the caller may not know that there is."""
+    """It does not exist, or the caller may not see it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Invalid(ServiceError, slug="validation-failed"):
 
 
 class Conflict(ServiceError, slug="conflict"):
-    """The request is fine, but not in the state that things are in."""
+    """The current state does not allow the request."""
 
 
 class SessionCompleted(Conflict, slug="session-completed"):
@@ -61,7 +61,7 @@ class WebhookDisabled(Conflict, slug="webhook-disabled"):
 
 
 class CannotRevokeOwnKey(Conflict, slug="cannot-revoke-own-key"):
-    """A key cannot end itself: nobody would be left to undo the mistake."""
+    """A key cannot revoke itself: the mistake could not be undone."""
 
 
 class NotResumable(Conflict, slug="job-state"):
@@ -149,7 +149,7 @@ class PackUnreadable(ServiceError, slug="evidence-pack-unreadable"):
         self.retry_after = retry_after
 
 
-# One text for a key that is unknown, revoked or expired: nobody learns which it was.
+# One text for a key that is unknown, revoked or expired: the answer must not tell which.
 BAD_KEY = "This API key is not known, was revoked or has expired."
 
 

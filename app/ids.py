@@ -1,9 +1,8 @@
 """Identifiers: UUID version 7 inside, `<prefix>_<32 hex>` outside.
 
-A version 7 UUID begins with its time in milliseconds (RFC 9562 section 5.7), so rows sort by age
-and a table can be partitioned by id. They are made here and not in the database, which may be too
-old to make them; `add_findings` alone puts them together, of its own moment and random halves of
-ours.
+A version 7 UUID begins with its time in milliseconds (RFC 9562 section 5.7): rows sort by age, and
+tables are partitioned by id. They are made here, since older databases cannot; `add_findings`
+alone joins its own moment and random halves of ours.
 """
 
 import os

@@ -69,9 +69,7 @@ SWEPT: Final = Counter(
     known=(("lane",), ("job",)),
 )
 TURNS: Final = Counter(
-    "record_service_turns",
-    "Turns of a worker at a lane, by what came of them.",
-    labels=("result",),
+    "record_service_turns", "Turns of a worker at a lane, by what came of them.", labels=("result",)
 )
 PASSED_ON: Final = Counter(
     "record_service_rings_passed_on", "Rings that met a full process and were passed to another."

@@ -1,9 +1,8 @@
 """Bringing a database to this release: schema, partitions ahead of time, rights of the app's role.
 
-Each migration is a transaction, with the rights on what it made, so that none holds the locks of
-another; an index on a table that may be large is built outside any. A lock keeps a second release
-out meanwhile. One that is killed half-way, or cannot have a lock, leaves the schema of one of the
-migrations, and the next run goes on from there.
+Each migration is a transaction, with the rights on what it made; an index on a large table is built
+outside any. A lock keeps a second release out. A killed run leaves the schema of one migration; the
+next goes on from there.
 """
 
 import time

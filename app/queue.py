@@ -274,10 +274,7 @@ def _flag(webhook_id: UUID) -> str:
 
 
 def _message(
-    queue_name: str,
-    actor_name: str,
-    arguments: Sequence[UUID | str],
-    options: Mapping[str, int],
+    queue_name: str, actor_name: str, arguments: Sequence[UUID | str], options: Mapping[str, int]
 ) -> Message[None]:
     identifier = str(uuid4())
     return Message(

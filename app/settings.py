@@ -231,6 +231,6 @@ def _check_quorum(settings: Settings) -> None:
         each.key for each in policy.witnesses if each.url is not None and each.key.checkable
     ):
         raise SettingError(
-            "WITNESS_POLICY has a quorum that nobody here can make, and LOG_REQUIRE_QUORUM=1 needs"
+            "WITNESS_POLICY has a quorum that cannot be made here, and LOG_REQUIRE_QUORUM=1 needs"
             " one: give enough of its witnesses a URL and an Ed25519 key (algorithm 04)."
         )

@@ -14,12 +14,7 @@ from app.core.digests import subscriptions
 from app.core.records import retention
 from app.models import Tenant
 
-NAMES = (
-    "bundle_visibility",
-    "bundle_retention_days",
-    "anchoring_enabled",
-    "notification_email",
-)
+NAMES = ("bundle_visibility", "bundle_retention_days", "anchoring_enabled", "notification_email")
 
 
 def read(session: Session, tenant_id: UUID) -> Tenant:

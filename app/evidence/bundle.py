@@ -170,10 +170,7 @@ def _check_event(value: object, pointer: str) -> None:
 
 
 def _members(
-    value: object,
-    pointer: str,
-    required: frozenset[str],
-    optional: frozenset[str] = frozenset(),
+    value: object, pointer: str, required: frozenset[str], optional: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     found = _object(value, pointer)
     if not required <= found.keys() <= required | optional:

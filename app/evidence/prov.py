@@ -150,10 +150,7 @@ class _Document:
     def _alternates(self) -> Iterator[Statement]:
         for version in self._flow.versions:
             if version.older is not None:
-                yield {
-                    "prov:alternate1": _data(version),
-                    "prov:alternate2": _data(version.older),
-                }
+                yield {"prov:alternate1": _data(version), "prov:alternate2": _data(version.older)}
 
 
 def _step(index: int) -> str:

@@ -19,17 +19,7 @@ GENESIS = "0" * 64
 """The `prev_hash` of entry 1; like every hash within an entry it is hex in lower case."""
 
 MEMBERS = frozenset(
-    {
-        "action",
-        "actor",
-        "at",
-        "details",
-        "prev_hash",
-        "request_id",
-        "seq",
-        "target",
-        "tenant_id",
-    }
+    {"action", "actor", "at", "details", "prev_hash", "request_id", "seq", "target", "tenant_id"}
 )
 
 

@@ -1,22 +1,7 @@
-"""Reading JSON strictly: the one way bytes from outside become values.
+"""Reading JSON strictly: the one way bytes from outside become values. Nothing is repaired.
 
-A signature covers bytes, so two parties must read the same value from the same bytes. `json.loads`
-keeps the last of two equal names, rounds integers for others to find, and lets half a character
-through; here each of these is refused, and nothing is ever repaired:
-
-- what is not JSON in UTF-8 (RFC 8259), or begins with a byte-order mark, is `NotJSON`;
-- JSON that I-JSON (RFC 7493) keeps out is `NotIJSON`, with a pointer to the first such place: a
-  name twice in one object, a lone surrogate, a number outside a double's range, an integer outside
-  ±(2^53-1), and nesting deeper than 128 levels.
-
-An integer is any number that RFC 8785 writes as digits alone, however it was spelled: `1e17` and
-`9007199254740993.0` are refused as `100000000000000000` is; `1e300`, which keeps its exponent, is a
-double like any other. So whatever is accepted here is accepted again in its canonical form. A
-fraction may carry more digits than a double holds (the RFC's own example does), and noncharacters
-such as U+FFFF are let through: every parser reads both alike.
-
-What is not JSON is `NotJSON` whatever else is wrong with it, with one exception: a document is read
-no further than to its 129th level, so only what stands before it decides.
+What is not JSON in UTF-8 (RFC 8259), or begins with a byte-order mark, is `NotJSON`. What I-JSON
+(RFC 7493) keeps out is `NotIJSON`, with a pointer to the first place. docs/formats.md lists both.
 """
 
 import json
@@ -127,10 +112,7 @@ def _constant(name: str) -> NoReturn:
 
 
 _READER = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_int=_integer,
-    parse_float=_double,
-    parse_constant=_constant,
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_double, parse_constant=_constant
 )
 
 

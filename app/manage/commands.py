@@ -48,22 +48,20 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("what", choices=sorted(_GENERATORS))
     generate.set_defaults(run=_generate)
 
-    tenants.add(commands.add_parser("tenant", help="look after tenants"))
+    tenants.add(commands.add_parser("tenant", help="manage tenants"))
     keys.add_signing_keys(
-        commands.add_parser("signing-key", help="look after the keys that sign bundles")
+        commands.add_parser("signing-key", help="manage the keys that sign bundles")
     )
-    keys.add_master_keys(
-        commands.add_parser("master-key", help="look after the keys of MASTER_KEYS")
-    )
-    audited = commands.add_parser("audit", help="look after the audit chains").add_subparsers(
+    keys.add_master_keys(commands.add_parser("master-key", help="manage the keys of MASTER_KEYS"))
+    audited = commands.add_parser("audit", help="manage the audit chains").add_subparsers(
         required=True, metavar="COMMAND"
     )
     acknowledge = audited.add_parser(
-        "acknowledge", help="close a chain in the log whose tenant was removed on purpose"
+        "acknowledge", help="acknowledge a chain in the log whose tenant was removed on purpose"
     )
     acknowledge.add_argument("chain", metavar="CHAIN", type=_chain, help="its name, in hex")
     acknowledge.set_defaults(run=_acknowledge_chain)
-    log.add(commands.add_parser("log", help="look after the transparency log"))
+    log.add(commands.add_parser("log", help="manage the transparency log"))
     return parser
 
 

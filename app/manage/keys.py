@@ -20,14 +20,15 @@ def add_signing_keys(parser: argparse.ArgumentParser) -> None:
     ).set_defaults(run=_rotate)
     commands.add_parser("list", help="list every key there was").set_defaults(run=_list)
     revoke = commands.add_parser(
-        "revoke", help="let nothing count that a key signed and others had not seen by then"
+        "revoke",
+        help="revoke a key: only bundles that the log had by then, by other evidence, still verify",
     )
     revoke.add_argument("key", metavar="KEY", help="its id, as `list` shows it")
     revoke.add_argument("--reason", required=True, type=_reason, help="published with the key")
     revoke.add_argument(
         "--since", type=_moment, help="when it may have leaked, if that was before now (RFC 3339)"
     )
-    revoke.add_argument("--yes", action="store_true", help="it is to count no more")
+    revoke.add_argument("--yes", action="store_true", help="confirm")
     revoke.set_defaults(run=_revoke)
 
 
@@ -35,13 +36,16 @@ def add_master_keys(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser of `master-key`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser(
-        "status", help="say what is sealed under each key, and which may be dropped; 1 if one lacks"
+        "status",
+        help="list what is sealed under each key and may be dropped; exit 1 if one is missing",
     ).set_defaults(run=_master_key_status)
     reseal = commands.add_parser(
-        "reseal", help="have a worker seal everything anew under the key in front"
+        "reseal", help="have a worker reseal everything under the first key"
     )
     reseal.add_argument(
-        "--force", action="store_true", help="even if a process lately had another key in front"
+        "--force",
+        action="store_true",
+        help="even if a process had another key first within three minutes",
     )
     reseal.set_defaults(run=_reseal)
 

@@ -17,21 +17,23 @@ from app.settings import Settings
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the commands to the parser of `log`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    commands.add_parser("status", help="say how the log is doing").set_defaults(run=_status)
+    commands.add_parser("status", help="show the state of the log").set_defaults(run=_status)
     rebuilding = commands.add_parser(
-        "rebuild", help="compute the log anew from its leaves, and mend what differs"
+        "rebuild", help="recompute the log from its leaves, and repair what differs"
     )
     rebuilding.add_argument(
         "--check", action="store_true", help="change nothing; exit 1 if something stored differs"
     )
     rebuilding.set_defaults(run=_rebuild)
-    adopt = commands.add_parser("adopt", help="keep the database's head where none is any more")
-    adopt.add_argument("--yes", action="store_true", help="this is the newest database")
+    adopt = commands.add_parser(
+        "adopt", help="store the database's head at LOG_HEAD_URL, which has none"
+    )
+    adopt.add_argument("--yes", action="store_true", help="confirm: this is the newest database")
     adopt.set_defaults(run=_adopt)
     succeed = commands.add_parser(
         "succeed", help="begin a new log behind the old one, after an older database was restored"
     )
-    succeed.add_argument("--yes", action="store_true", help="the old log is to end")
+    succeed.add_argument("--yes", action="store_true", help="confirm: the old log ends")
     succeed.add_argument("--force", action="store_true", help="even if it could go on")
     succeed.set_defaults(run=_succeed)
 

@@ -34,9 +34,7 @@ class MessageLog(Middleware):
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         """Bind the actor and its arguments, which are ids."""
         bind_contextvars(
-            actor=message.actor_name,
-            arguments=list(message.args),
-            message_id=message.message_id,
+            actor=message.actor_name, arguments=list(message.args), message_id=message.message_id
         )
 
     def after_process_message(

@@ -225,7 +225,7 @@ def test_a_quorum_is_required_only_of_a_policy_that_can_make_one(tmp_path: Path)
         if is_enough:
             assert required(*policy)
         else:
-            with pytest.raises(SettingError, match=r"^WITNESS_POLICY has a quorum that nobody"):
+            with pytest.raises(SettingError, match=r"^WITNESS_POLICY has a quorum that cannot be"):
                 required(*policy)
     assert not read(LOG_REQUIRE_QUORUM="0").log_require_quorum
     assert not read().log_require_quorum

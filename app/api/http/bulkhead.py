@@ -8,7 +8,7 @@ from threading import Condition
 from app.errors import Busy
 
 _WAIT_SECONDS = 10.0
-# Places to wait that only tenants find who have nobody waiting.
+# Waiting places that are kept for tenants with no request waiting.
 _KEPT = 2
 
 # How long a busy thread keeps Python's lock from others that want it, in seconds: the usual time
@@ -47,7 +47,7 @@ class Room:
             gc.set_threshold(*_SELDOM_GARBAGE)
 
     def leave(self, whose: object) -> None:
-        """Give the place to somebody else."""
+        """Free the place."""
         with self._changed:
             _less(self._at_work, whose)
             if not self._at_work:

@@ -114,7 +114,7 @@ class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
     """flask-smorest's Api, with problem details as its errors and no default answer."""
 
     ERROR_SCHEMA = ProblemSchema
-    # A catch-all would hide an answer that nobody documented.
+    # A catch-all would hide an undocumented answer.
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def _register_error_handlers(self) -> None:
@@ -132,13 +132,13 @@ _REFUSALS = {
     400: "The body is not JSON in UTF-8.",
     401: "No key, or one that is unknown, revoked or expired.",
     403: "The key's role is too low, or the key is pinned.",
-    404: "There is no such thing that this key may see.",
-    409: "Not in the state that things are in.",
-    410: "Older than what is kept.",
+    404: "Not found, or not visible to this key.",
+    409: "The current state does not allow it.",
+    410: "Older than the retention period.",
     412: "If-Match names another version.",
     413: "The body is over 1 MiB.",
     415: "The body is not declared as JSON.",
-    416: "The range begins behind the end.",
+    416: "The range begins after the end.",
     422: "Fields were refused; `errors` names each.",
     429: "Too many requests; `Retry-After` says when to come back.",
     503: "The database does not answer; repeat the request.",

@@ -29,7 +29,7 @@ KINDS: Mapping[str, Kind] = {
         "Send Authorization: Bearer with a key, or x-api-key. A key that was revoked, has expired "
         "or never existed is answered alike; ask an administrator of your tenant for a new one.",
     ),
-    "forbidden": Kind(403, "Not allowed", "The key is good and may not do this."),
+    "forbidden": Kind(403, "Not allowed", "The key is valid, but may not do this."),
     "insufficient-role": Kind(
         403,
         "The key's role is too low",
@@ -54,7 +54,7 @@ KINDS: Mapping[str, Kind] = {
     "not-found": Kind(
         404,
         "Not found",
-        "There is no such thing, or none that this key may see: the two are answered alike.",
+        "It does not exist, or this key may not see it: the answer is the same for both.",
     ),
     "method-not-allowed": Kind(
         405, "The method does not exist here", "The Allow header names the methods that do."
@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
         "A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes "
         "(16,384). Send it again on a better line. The connection was closed.",
     ),
-    "conflict": Kind(409, "Not in this state", "Read the thing again and decide anew."),
+    "conflict": Kind(409, "Not in this state", "Read the resource again, then decide."),
     "session-completed": Kind(
         409,
         "The session is completed",
@@ -80,11 +80,11 @@ KINDS: Mapping[str, Kind] = {
     "too-many-share-links": Kind(
         409,
         "Too many share links",
-        "A record has at most 100 active share links. Revoke one that nobody needs.",
+        "A record has at most 100 active share links. Revoke one that is no longer needed.",
     ),
     "storage-limit": Kind(
         409,
-        "The tenant has stored all it may",
+        "The storage limit of the tenant is reached",
         "The operator of this service limits how many records a tenant has, and how many bytes of "
         "bundles it keeps; the detail says which. Nothing of the request was kept. A shorter "
         "bundle_retention_days makes room for bundles once older ones have expired; the operator "
@@ -150,8 +150,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "history-pruned": Kind(
         410,
-        "Older than what is kept",
-        "History is kept for a limited time. first_available is where it begins now.",
+        "Older than the retention period",
+        "History is kept for a limited time. first_available is the first number that is kept.",
     ),
     "precondition-failed": Kind(
         412,
@@ -196,8 +196,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "internal-error": Kind(
         500,
-        "Something went wrong here",
-        "It is our fault and it was logged. Quote request_id when you ask about it.",
+        "Internal error",
+        "A fault of this service, which was logged. Quote request_id when you report it.",
     ),
     "evidence-pack-failed": Kind(
         503,
@@ -215,7 +215,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "busy": Kind(
         503,
-        "Too much at once",
+        "Too many large requests at once",
         "Large records are read and written a few at a time, and each tenant and each reader has a "
         "share of the memory for that. Nothing was done. Repeat the request after the seconds that "
         "Retry-After names.",

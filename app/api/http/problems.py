@@ -102,7 +102,7 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
 def _log_damaged(error: errors.LogDamaged) -> Response:
     here = services()
     here.tally.add(metrics.LOG_DAMAGED)
-    # Anybody may ask for what is damaged, as often as they like: it is written down now and then.
+    # Public requests may meet the damage at any rate: it is recorded now and then.
     if here.damage.admits():
         here.damage.failed()
         alerts.halted(here.database, error)

@@ -1,4 +1,4 @@
-"""What happens around every request: size limits, headers, its line in the log, its metrics."""
+"""Hooks around every request: size limits, headers, access log, metrics."""
 
 import time
 from typing import Any
@@ -27,7 +27,7 @@ _HEADERS = {
 }
 _TWO_YEARS = 63_072_000
 
-# A method outside this list is somebody's invention, and each would be a time series.
+# Callers may invent methods, and each would be a time series.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 
 

@@ -1,1 +1,4 @@
-"""HTML pages: `site` (documentation), `shared_page` with `shared_view`, `unsubscribe`."""
+"""HTML pages: `site` (documentation), `shared_page` with `shared_view`, and `unsubscribe`.
+
+The latter two are each a `private_page`.
+"""

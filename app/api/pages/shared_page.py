@@ -4,13 +4,11 @@ The token is a credential: the page sends no referrer, runs no script, and is ne
 indexed. Revoked, expired and unknown links get the same answer.
 """
 
-import base64
 import hashlib
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import urlencode
 
-from flask import Response, after_this_request, g, render_template, request
+from flask import Response, after_this_request, g, request
 
 from app.api.http.access.auth import public
 from app.api.http.requests import client_address, fields, large_bodies
@@ -19,6 +17,7 @@ from app.api.http.requests.request_ids import request_id
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
+from app.api.pages import private_page
 from app.api.pages.shared_view import ShownBundle, shown
 from app.api.resources.records.bundle_access import QUERY
 from app.api.resources.records.record_schemas import RecordSchema
@@ -38,13 +37,6 @@ blp = Blueprint(
 )
 
 _HTML, _JSON = "text/html", "application/json"
-_CONTENT_TYPE = f"{_HTML}; charset=utf-8"
-_STYLE = (Path(__file__).parent / "templates" / "shared" / "page.css").read_text("utf-8")
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; "
-    "base-uri 'none'; form-action 'none'"
-)
 _EXPORTS = {
     "bundle": "bundle",
     "prov": "prov.json",
@@ -115,9 +107,8 @@ def _opened(link: Link) -> Response:
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
     inside = _inside(record)
-    page = render_template(
-        "shared/record.html",
-        style=_STYLE,
+    return private_page.page(
+        "shared/record",
         record=told,
         occurred_at=record.occurred_at,
         created_at=record.created_at,
@@ -128,7 +119,6 @@ def _opened(link: Link) -> Response:
         verifier=f"{services().settings.base_url}/verify.py",
         verifier_sha256=hashlib.sha256(pack.verifier_source()).hexdigest(),
     )
-    return Response(page, content_type=_CONTENT_TYPE)
 
 
 def _inside(record: Record) -> ShownBundle | None:
@@ -148,8 +138,7 @@ def _dead() -> Response:
     if _wants_json():
         raise NotFound(_DEAD)
     g.problem = NotFound.slug
-    page = render_template("shared/dead.html", style=_STYLE)
-    return Response(page, 404, content_type=_CONTENT_TYPE)
+    return private_page.page("shared/dead", 404)
 
 
 def _wants_json() -> bool:
@@ -163,9 +152,5 @@ def _links(record_id: str, token: str) -> dict[str, str]:
 
 
 def _add_headers(response: Response) -> Response:
-    response.headers["Cache-Control"] = "private, no-store"
     response.headers["Vary"] = "Accept"
-    response.headers["X-Robots-Tag"] = "noindex, nofollow"
-    if response.mimetype == _HTML:
-        response.headers["Content-Security-Policy"] = _POLICY
-    return response
+    return private_page.add_headers(response)

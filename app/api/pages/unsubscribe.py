@@ -5,16 +5,15 @@ that the mail went to, if it is still set. The answer is always the same, so tha
 reveal the tenant's present address.
 """
 
-import base64
-import hashlib
-from pathlib import Path
+from functools import partial
 
-from flask import Response, after_this_request, g, render_template
+from flask import Response, after_this_request, g
 
 from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
+from app.api.pages import private_page
 from app.core.digests import subscriptions, tokens
 from app.core.digests.tokens import Subscription
 from app.errors import NotFound
@@ -27,13 +26,6 @@ blp = Blueprint(
     description="Ending the digest by the link in each of its mails.",
 )
 
-_CONTENT_TYPE = "text/html; charset=utf-8"
-_STYLE = (Path(__file__).parent / "templates" / "shared" / "page.css").read_text("utf-8")
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; "
-    "base-uri 'none'; form-action 'self'"
-)
 _PAGE = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
 
@@ -74,15 +66,7 @@ def _named(token: str) -> Subscription | None:
 
 
 def _page(name: str, status: int) -> Response:
-    after_this_request(_add_headers)
+    after_this_request(partial(private_page.add_headers, form_action="'self'"))
     if name == "dead":
         g.problem = NotFound.slug
-    page = render_template(f"unsubscribe/{name}.html", style=_STYLE)
-    return Response(page, status, content_type=_CONTENT_TYPE)
-
-
-def _add_headers(response: Response) -> Response:
-    response.headers["Cache-Control"] = "private, no-store"
-    response.headers["X-Robots-Tag"] = "noindex, nofollow"
-    response.headers["Content-Security-Policy"] = _POLICY
-    return response
+    return private_page.page(f"unsubscribe/{name}", status)

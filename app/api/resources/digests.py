@@ -34,7 +34,7 @@ class Status(enum.StrEnum):
 
 
 class DigestSchema(AnswerSchema):
-    """One digest; to which address, nobody is told."""
+    """One digest, without the address."""
 
     id = fields.Id("dig")
     status = fields.Choice(
@@ -53,7 +53,7 @@ class DigestSchema(AnswerSchema):
         "dig", allow_none=True, description="The uncertain one that it lists again."
     )
     refusals = fields.Integer(
-        0, MAX_INTEGER, description="How often the mail server was away or said no."
+        0, MAX_INTEGER, description="How often the mail server was away or refused it."
     )
     error = fields.Text(1000, allow_none=True)
     claimed_at = fields.Time()

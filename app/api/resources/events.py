@@ -18,7 +18,12 @@ from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import event_history
 
-blp = Blueprint("events", __name__, url_prefix="/v1", description="What webhooks are told of.")
+blp = Blueprint(
+    "events",
+    __name__,
+    url_prefix="/v1",
+    description="Events, their types, and why webhooks got them.",
+)
 
 
 class EventTypeSchema(AnswerSchema):

@@ -22,10 +22,7 @@ from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import NewFinding
 
 blp = Blueprint(
-    "findings",
-    __name__,
-    url_prefix="/v1/findings",
-    description="What somebody must know about what an agent did.",
+    "findings", __name__, url_prefix="/v1/findings", description="Reports on what an agent did."
 )
 
 MAX_BATCH = 1000

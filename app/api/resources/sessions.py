@@ -26,7 +26,7 @@ blp = Blueprint(
 )
 
 _PRINCIPAL: dict[str, Any] = {
-    "description": "Whom the agent acts for, in your own words.",
+    "description": "The person or organisation that the agent acts for, as you name them.",
     "example": "alice@example.com",
 }
 

@@ -17,10 +17,10 @@ from app.core.callers import Role
 from app.lib.mail import mailbox
 
 blp = Blueprint(
-    "tenant", __name__, url_prefix="/v1/tenant", description="What a tenant's owner decides."
+    "tenant", __name__, url_prefix="/v1/tenant", description="The settings of a tenant."
 )
 
-_EMAIL = "Where the digest goes: one plain ASCII address. Null: nobody gets it."
+_EMAIL = "Where the digest goes: one plain ASCII address. Null: no digest is sent."
 
 
 class Visibility(enum.StrEnum):

@@ -117,11 +117,7 @@ class Sequencer:
             return True
         with self.database.across_tenants() as session:
             return publication.publish(
-                session,
-                self._master_keys,
-                work,
-                head_kept=self.head is not None,
-                gate=self._gate,
+                session, self._master_keys, work, head_kept=self.head is not None, gate=self._gate
             )
 
     def _is_held_back(self, gate: Gate, work: Prepared) -> bool:

@@ -85,11 +85,7 @@ def note_export(session: Session, pack: StoredPack, taker: Actor | None, request
             taker or SYSTEM,
             "evidence.export",
             target=("record", ids.text("rec", pack.record_id)),
-            details={
-                "sha256": pack.sha256.hex(),
-                "size": pack.size,
-                _PUBLIC: taker is None,
-            },
+            details={"sha256": pack.sha256.hex(), "size": pack.size, _PUBLIC: taker is None},
             request_id=request_id,
         )
 

@@ -30,12 +30,7 @@ _HOLD = _IS_KEPT + "FOR KEY SHARE OF b"
 
 
 def store(
-    tx: Tx,
-    master_keys: MasterKeys,
-    tenant_id: UUID,
-    record_id: UUID,
-    content: bytes,
-    digest: bytes,
+    tx: Tx, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes, digest: bytes
 ) -> None:
     """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
     sealed = master_keys.seal(content, identity(tenant_id, record_id))

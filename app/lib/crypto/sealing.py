@@ -1,11 +1,9 @@
-"""Sealing at rest: what the database holds of a secret is useless without MASTER_KEYS.
-
-AES-256-GCM under the newest master key. The sealed bytes begin with a version and the id of their
-key, so a key can be rotated: older keys still open what they sealed, what waits to be sealed anew
-is known without being opened, and `reseal` does it. The identity of the row is authenticated with
-them, so sealed bytes that are copied into another row, or another column, do not open there.
+"""Sealing at rest: AES-256-GCM under the newest key of MASTER_KEYS.
 
     version (1 byte, 0x01) | key id (4) | nonce (12, random) | ciphertext and its tag (16)
+
+Older keys still open; the key id says what waits for `reseal`. The row's identity is authenticated:
+sealed bytes copied into another row or column do not open there.
 """
 
 import base64

@@ -1,9 +1,8 @@
-"""A timestamp response as a strict reader takes it: what authorities may write and DER forbids.
+"""A timestamp response in the one form that a strict DER reader takes.
 
-A response is BER (RFC 5652 section 5.1), so its certificates and revocation lists may stand in any
-order, and OpenSSL leaves them as they come; and its status may be `grantedWithMods`, with the same
-token (RFC 3161 section 2.4.2). None of that is signed. The library that we read with takes only
-sets in the order of DER, and `granted` alone.
+Authorities may send BER (RFC 5652 section 5.1): certificates and revocation lists in any order, and
+the status `grantedWithMods` (RFC 3161 section 2.4.2). None of that is signed; the library reads
+ordered sets and `granted` alone.
 """
 
 from collections.abc import Iterator

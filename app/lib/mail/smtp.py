@@ -1,12 +1,8 @@
-"""Mail over SMTP (RFC 5321): one server, which relays, one mail a connection.
+"""Mail over SMTP (RFC 5321) to one relay: one mail a connection, one conversation a process.
 
-The whole conversation before DATA has half a minute, and what follows a minute: name resolution,
-TLS and the go-ahead included; a server that answers a byte at a time gains nothing. Certificates
-are verified, but of a server on this machine. What a server says is never passed on, but for the
-numbers in it: it may quote what it was told.
-
-A process has one conversation at a time, and after a server that was away or hung none for half a
-minute: however many letters wait, a server that hangs holds one thread.
+All before DATA has half a minute, what follows a minute, name resolution and TLS included. A server
+that was away or hung is left alone for half a minute. Only numbers of its answers are passed on: it
+may quote.
 """
 
 import ipaddress

@@ -1,8 +1,8 @@
-"""What `requests` and urllib3 do for us, and what they are kept from doing.
+"""HTTP by `requests` and urllib3, without what they do unasked.
 
-urllib3 frames the request and reads the answer, and it opens every connection through `_new_conn`,
-which is ours: there stands the guard against private addresses, and a test fails if it is ever gone
-round. TLS checks the certificate against the host's name, not against the address that was dialled.
+urllib3 opens every connection through `_new_conn`, which is ours: there stands the SSRF guard, and
+a test fails if it is gone round. TLS checks the certificate against the host's name, not against
+the address that was dialled.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Who may call a route: each says so in one decorator, and a test holds every route to it.
+"""Access control: each route declares its rule in one decorator, and a test requires one.
 
 The decorator stands directly below the route, above everything that reads the request, so that
 refusals come in one order: 401, then 403 for the role, then 403 for a pin, then what is wrong with
@@ -108,7 +108,7 @@ def _recognised(checked: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let anybody reach the view; such routes stand on a short list in the tests."""
+    """Make the view public; the tests list all such routes."""
 
     @wraps(view)
     def counted(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -119,12 +119,12 @@ def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def probed(view: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let anybody reach the view as often as they ask: a load balancer is never to be refused."""
+    """Make the view public, without a rate limit: a load balancer must not be refused."""
     return mark(view, PUBLIC)
 
 
 def access_rule(view: Callable[..., object]) -> Access | None:
-    """Return the rule that a view carries, or None when nobody decided."""
+    """Return the rule of a view, or None where none is declared."""
     return getattr(view, "access", None)
 
 
@@ -137,7 +137,7 @@ def confirmed_caller() -> Caller:
     """Return the caller once the key is known to be good now; raises `Unauthenticated`."""
     if caller().confirmed:
         return caller()
-    # A key that is refused is nobody's, in the log too.
+    # A refused key belongs to no caller, in the log too.
     del g.caller
     g.caller = _known_by(services().keyring.authenticate)
     return caller()
@@ -169,7 +169,7 @@ def authenticate() -> Caller:
 def key_holder() -> Caller | None:
     """Return whose key the request carries; None for none, or one that is not good.
 
-    For routes that let in whoever comes: what was sent refuses nobody.
+    For routes that are open without a key: a bad key is not refused there.
     """
     try:
         return services().keyring.authenticate(_presented_key(), request_id())

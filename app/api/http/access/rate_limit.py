@@ -18,7 +18,7 @@ from app.settings import Settings
 
 EXTENSION = "record-service-limits"
 
-# Nobody guesses 238 random bits; this spares the database the lookups of a client gone wrong.
+# 238 random bits cannot be guessed; this spares the database the lookups of a faulty client.
 REFUSALS = Rate(1000, 60)
 
 

@@ -18,8 +18,8 @@ from marshmallow import ValidationError, fields
 from app import ids
 from app.lib import canonical_json
 
-# Stands for every id that cannot exist. It is never given out, so whoever looks it up finds nothing
-# and answers what is answered for any unknown id.
+# Stands for every id that cannot exist. It is never given out, so a lookup finds nothing and the
+# answer is that for any unknown id.
 NOWHERE = UUID(int=0)
 
 

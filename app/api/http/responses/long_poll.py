@@ -1,6 +1,6 @@
 """Waiting for a durable job while a client waits: few at once, without transaction or connection.
 
-Whoever waits holds a thread of the web process, and nothing else. A quarter of the threads that
+A waiting request holds a thread of the web process, and nothing else. A quarter of the threads that
 the Procfile gives a process may wait; beyond that the client is asked to come back, as it is when
 the job takes longer.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import BoundedSemaphore
 
 AT_ONCE = 4
-# Between two looks: soon at first, since most packs take some milliseconds.
+# Between two polls: soon at first, since most packs take some milliseconds.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _GROWS_BY = 1.5
@@ -19,9 +19,9 @@ _room = BoundedSemaphore(AT_ONCE)
 
 
 def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
-    """Look until `settled()` is true, for so many seconds; say whether that was done.
+    """Poll until `settled()` is true, for so many seconds; say whether it polled.
 
-    False at once, without a look, if too many wait here.
+    False at once if too many wait here.
     """
     if seconds <= 0 or not _room.acquire(blocking=False):
         return False

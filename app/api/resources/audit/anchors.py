@@ -27,7 +27,7 @@ blp = Blueprint(
     "anchors",
     __name__,
     url_prefix="/v1/audit",
-    description="What holds the audit chain from outside: its heads in the transparency log.",
+    description="Anchors of the audit chain: its heads in the transparency log.",
 )
 
 _BASE64 = {"contentEncoding": "base64"}
@@ -61,7 +61,7 @@ class AnchorSchema(AnswerSchema):
 
 
 class TroubleSchema(AnswerSchema):
-    """What keeps a part of anchoring from happening, for all tenants alike."""
+    """A part of anchoring that fails, for all tenants alike."""
 
     part = fields.Text(1000, description="`heads`, `log`, `timestamps`, `quorum`, or `witness …`.")
     since = fields.Time()
@@ -70,7 +70,7 @@ class TroubleSchema(AnswerSchema):
 
 
 class AnchoringSchema(AnswerSchema):
-    """How far the chain is anchored, who vouches for that, and what fails at present."""
+    """How far the chain is anchored, by which evidence, and what fails at present."""
 
     enabled = fields.Boolean()
     disabled_since = fields.Time(
@@ -88,7 +88,7 @@ class AnchoringSchema(AnswerSchema):
     anchored_by = fields.Items(
         fields.Choice(Voucher),
         max_items=len(Voucher),
-        description="Who vouches for that head, by the evidence that is there.",
+        description="The stored evidence for that head.",
     )
     troubles = fields.Items(fields.Object(TroubleSchema), max_items=1000)
     detail = fields.Text(1000)
@@ -107,8 +107,8 @@ def list_anchors(args: dict[str, Any]) -> Response:
 
     Newest first, each with the best evidence there is: a quorum of witnesses and a timestamp before
     either, witnesses before a timestamp, that before the log alone, and of equals the earliest
-    checkpoint. `anchoring` says how far the chain is anchored, who vouches for its newest anchored
-    head by evidence that is there, and what fails at present.
+    checkpoint. `anchoring` says how far the chain is anchored, by which stored evidence, and what
+    fails at present.
     """
     settings = services().settings
     tenant_id = caller().tenant_id

@@ -41,7 +41,7 @@ def answer() -> Response:
     if request.args:
         raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
     if request.method == "HEAD":
-        # Nobody gets an entry, so nothing was exported and the chain says nothing of it.
+        # No entry is sent, so nothing was exported and the chain has no entry of it.
         return Response(content_type=NDJSON)
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:

@@ -88,14 +88,14 @@ class AnchorsSchema(AnswerSchema):
         fields.Choice(Voucher),
         allow_none=True,
         max_items=3,
-        description="What vouches for the newest head; null with `since`.",
+        description="The evidence for the newest head; null with `since`.",
     )
     timestamps = fields.Integer(0, MAX_INTEGER, allow_none=True)
     timestamps_unverified = fields.Integer(
         0,
         MAX_INTEGER,
         allow_none=True,
-        description="Those whose authority is unknown here: they vouch for nothing.",
+        description="Those whose authority is not trusted here; they do not count.",
     )
     newest_timestamp = fields.Object(NewestTimestampSchema, allow_none=True)
     cosignatures = fields.Integer(0, MAX_INTEGER, allow_none=True)

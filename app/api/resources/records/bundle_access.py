@@ -61,7 +61,7 @@ class Admission:
 
 
 def bundle_content(*, public: bool) -> Callable[[_View], _View]:
-    """Let whoever may read the bundle of the route's `record_id` reach the view.
+    """Require access to the bundle of the route's `record_id`.
 
     With `public` a tenant may open it to anyone who has the id; without, a key or a link is needed.
     """

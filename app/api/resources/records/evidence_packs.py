@@ -30,7 +30,7 @@ blp = Blueprint(
     "evidence_packs",
     __name__,
     url_prefix="/v1/records/<record_id>",
-    description="All that proves a record, in one ZIP that needs nobody to check it.",
+    description="All that proves a record, in one ZIP that is verified offline.",
 )
 
 DEFAULT_WAIT = 10.0
@@ -134,7 +134,7 @@ def _asked() -> Response:
 
 
 def _patience(holder: Caller | None) -> Patience:
-    """Say how long to wait: only for whoever has a key, since a wait holds a thread of ours."""
+    """Return how long to wait: only with a key, since a wait holds a thread."""
     return Patience(0) if holder is None else patience(DEFAULT_WAIT)
 
 
@@ -179,7 +179,7 @@ def _answer(
 def _pending(job: Job | None, holder: Caller | None) -> Response:
     """Answer that the pack is not there yet, and how far it is; of its job tell only key holders.
 
-    Raises `PackFailed` when nobody is at it any more.
+    Raises `PackFailed` when its job gave up.
     """
     if job is None:
         raise Busy("The evidence pack has just been replaced; ask again.")

@@ -24,7 +24,7 @@ blp = Blueprint(
     "share_links",
     __name__,
     url_prefix="/v1/records/<record_id>/share-links",
-    description="Links that open one record, with all its exports, to whoever holds them.",
+    description="Links that open one record, with all its exports, without a key.",
 )
 
 _DAY = 86_400
@@ -58,7 +58,7 @@ class ShareLinkSchema(AnswerSchema):
 
 
 class MintedShareLinkSchema(ShareLinkSchema):
-    """A link with its URL, which is shown this once: whoever has it may read the record."""
+    """A link with its URL, shown this once: it is the credential."""
 
     url = fields.Text(2000, required=True)
 

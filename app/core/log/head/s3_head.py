@@ -7,12 +7,7 @@ Credentials, region and endpoint are obstore's own settings (`AWS_ACCESS_KEY_ID`
 from datetime import timedelta
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotFoundError,
-    PreconditionError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
 from obstore.store import S3Store
 
 from app.errors import LogHeadUnavailable
