@@ -205,7 +205,7 @@ def fill(site: Site, records: int = 5) -> Known:
             alerts.orphan(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
             ended = {"began": rfc3339(database_now(opened)), "log": "intact", "failed": 0}
-            daily_state.ended(opened, keys, Job(), Step(None, ended))
+            daily_state.end(opened, keys, ended)
             verified = daily_state.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None

@@ -40,25 +40,20 @@ _BEFORE_ALL = UUID(int=0)
 
 def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Errand[Any]:
     """Read the log first, then verify tenants in the order of their ids, some a step."""
-
-    def ended(then: Session, came_to: Step | Failed) -> Step | Failed:
-        return daily_state.ended(then, verifier.master_keys, job, came_to)
-
-    progress = daily_state.resumed(session, verifier.master_keys, job)
-    if job.cursor is None or progress is None:
+    keys = verifier.master_keys
+    state = daily_state.resumed(keys, job)
+    if state is None:
         began = database_now(session)
         return Errand(
             lambda: _read_log(verifier),
-            lambda then, said: ended(
-                then, _after_log(then, verifier.master_keys, job, began, said)
-            ),
+            lambda then, said: _after_log(then, keys, job, began, said),
         )
-    after = UUID(hex=job.cursor)
+    after, progress = state
     wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
     tenants = list(session.scalars(wanted))
     return Errand(
         lambda: _verify_each(verifier, tenants),
-        lambda then, said: ended(then, _after_tenants(then, progress, tenants, said)),
+        lambda then, said: _after_tenants(then, keys, job, progress, tenants, said),
     )
 
 
@@ -100,7 +95,8 @@ def _after_log(
     progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}
     progress["failed"] = 0
     if isinstance(said, LogHalted):
-        return Step(_BEFORE_ALL.hex, progress | {"log": said.slug})
+        progress["log"] = said.slug
+        return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
     counts, heads, broken = said
     if heads is not None:
         _tell_of_log(session, heads, broken)
@@ -108,7 +104,7 @@ def _after_log(
     unknown = () if heads is None else tuple(heads.unknown)
     progress |= {"log": "intact", **counts, "unknown_chains": len(unknown), "broken": len(broken)}
     progress |= unknown_chains.seal_found(master_keys, job, unknown, began)
-    return Step(_BEFORE_ALL.hex, progress)
+    return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
 
 
 def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
@@ -153,6 +149,8 @@ def _verified(verifier: Verifier, tenants: list[UUID], until: float) -> Iterator
 
 def _after_tenants(
     session: Session,
+    master_keys: MasterKeys,
+    job: Job,
     progress: dict[str, Any],
     tenants: list[UUID],
     said: list[_Verified],
@@ -169,5 +167,5 @@ def _after_tenants(
             if progress["log"] == "intact" and not progress["unknown_chains"]:
                 alerts.heal(session, tenant_id, began)
     if len(said) == len(tenants) < _AT_ONCE:
-        return Step(None, progress)
-    return Step(said[-1][0].hex, progress)
+        return daily_state.end(session, master_keys, progress)
+    return daily_state.step(master_keys, job, said[-1][0], progress)

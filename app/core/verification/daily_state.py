@@ -1,14 +1,13 @@
-"""The sealed state of the daily `verify_audit`: when a run began, and how far it has come.
+"""The sealed state of the daily `verify_audit`: how far a run has come, and when the last began.
 
-Seals under MASTER_KEYS keep the database's owner from forging either; a step that is not sealed
-begins anew. A seal that is put back names the moment when its run began, so no chain passes for
-verified later than it was.
+Unsealed, the database's owner could let a run end that verified nothing, and so silence the alarm
+by age. A seal that is put back names when its run began: no chain passes for verified later.
 """
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import structlog
 from sqlalchemy.orm import Session
@@ -16,28 +15,21 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.jobs import job_queue
-from app.core.jobs.steps import Failed, Step
+from app.core.jobs.steps import Step
 from app.database import cursor, database_now
 from app.lib import canonical_json
-from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Job
 
 _log = structlog.get_logger(__name__)
 
-# A run that was missed, or came to nothing, is made up for from then on, once an hour; what has
-# begun before goes on no more.
+# A run that was missed, or came to nothing, is made up for from then on, once an hour.
 MISSED = timedelta(hours=25)
 AGAIN = timedelta(hours=1)
 # Older than this, an operator is alerted.
 OVERDUE = timedelta(hours=26)
 # Other than the moment that it names, a clock may be set back.
 _SLACK = timedelta(minutes=1)
-
-# An upgrade and a dropped key leave these; anything else was forged.
-_UNSEALED = "its row is not sealed"
-_KEY_MISSING = "its key is not in MASTER_KEYS"
-_CHANGED = "its row was changed"
-_OLD = "of another day"
 
 _NAME = "verify_audit"
 _KEEP = """
@@ -57,40 +49,35 @@ def identity(name: str) -> str:
     return f"sealed_notes/{name}"
 
 
-def resumed(session: Session, master_keys: MasterKeys, job: Job) -> dict[str, Any] | None:
-    """Return the progress that a step sealed, if its run may go on from there.
+def resumed(master_keys: MasterKeys, job: Job) -> tuple[UUID, dict[str, Any]] | None:
+    """Return the tenant behind which a run goes on, and its progress; None where it begins.
 
-    None where it has not begun, or begins anew, which is said: its row is not as a step of it left
-    it, or it began so long ago that another is due.
+    It begins anew, which is said, where the cursor is not as a step left it.
     """
     if job.cursor is None:
         return None
-    progress, why = _opened(master_keys, job)
-    if why is None and not _is_of_today(progress, database_now(session)):
-        why = _OLD
-    if why is None:
-        return progress
-    say = _log.warning if why in (_UNSEALED, _KEY_MISSING) else _log.error
-    say("verification_begun_anew", job=str(job.id), why=why)
-    return None
+    try:
+        state = json.loads(master_keys.open(bytes.fromhex(job.cursor), _run(job)))
+    except (ValueError, CannotOpen) as error:
+        _log.error("verification_begun_anew", job=str(job.id), why=str(error))
+        return None
+    return UUID(hex=state["after"]), state["progress"]
 
 
-def ended(
-    session: Session, master_keys: MasterKeys, job: Job, step: Step | Failed
-) -> Step | Failed:
-    """Seal what a step came to; of the last one also since when every chain is verified, if it is.
+def step(master_keys: MasterKeys, job: Job, after: UUID, progress: dict[str, Any]) -> Step:
+    """Return the step that came as far as this tenant."""
+    state = canonical_json.dumps({"after": after.hex, "progress": progress})
+    return Step(master_keys.seal(state, _run(job)).hex(), progress)
 
-    `progress` of the step has `began`, as `rfc3339` writes it.
+
+def end(session: Session, master_keys: MasterKeys, progress: dict[str, Any]) -> Step:
+    """Return a run's last step; if every chain is verified, seal since when: since it began.
+
+    `progress` has `began`, as `rfc3339` writes it.
     """
-    if isinstance(step, Failed):
-        return step
-    progress = dict(step.progress)
-    if step.cursor is not None:
-        seal = master_keys.seal(_place(step.cursor, progress), _run(job))
-        return replace(step, progress=progress | {"seal": seal.hex()})
     if progress["log"] == "intact" and not progress["failed"]:
         cursor(session).execute(_KEEP, (_NAME, _note(master_keys, progress["began"])))
-    return step
+    return Step(None, progress)
 
 
 def are_known(session: Session) -> bool:
@@ -141,7 +128,7 @@ def watch(session: Session, master_keys: MasterKeys) -> bool:
         _log.error("audit_not_verified", since=since.isoformat())
     last = job_queue.last_of(session, kind="verify_audit", dedupe_key="all")
     at = None if last is None else last.finished_at
-    return at is None or not now - AGAIN < at <= now
+    return at is None or now - at >= AGAIN
 
 
 def _last(session: Session, master_keys: MasterKeys) -> datetime | None:
@@ -152,37 +139,11 @@ def _last(session: Session, master_keys: MasterKeys) -> datetime | None:
         note = json.loads(master_keys.open(bytes(row[0]), identity(_NAME)))
     except CannotOpen:
         return None
-    # One that names a run's end is of before runs were held to their beginning.
-    return datetime.fromisoformat(note["since"]) if "since" in note else None
+    return datetime.fromisoformat(note["since"])
 
 
 def _note(master_keys: MasterKeys, since: str) -> bytes:
     return master_keys.seal(canonical_json.dumps({"since": since}), identity(_NAME))
-
-
-def _opened(master_keys: MasterKeys, job: Job) -> tuple[dict[str, Any], str | None]:
-    """Return a run's progress without its seal, and why it is none."""
-    try:
-        progress = json.loads(job.progress or "{}")
-        if not isinstance(progress, dict):
-            return {}, _CHANGED
-        if "seal" not in progress:
-            return {}, _UNSEALED
-        opened = master_keys.open(bytes.fromhex(progress.pop("seal")), _run(job))
-        why = None if opened == _place(job.cursor, progress) else _CHANGED
-    except KeyMissing:
-        return {}, _KEY_MISSING
-    except (ValueError, TypeError, RecursionError, CannotOpen):
-        return {}, _CHANGED
-    return progress, why
-
-
-def _is_of_today(progress: dict[str, Any], now: datetime) -> bool:
-    return -_SLACK <= now - datetime.fromisoformat(progress["began"]) < MISSED
-
-
-def _place(place: str | None, progress: dict[str, Any]) -> bytes:
-    return canonical_json.dumps({"cursor": place, "progress": progress})
 
 
 def _run(job: Job) -> str:
