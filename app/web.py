@@ -25,6 +25,7 @@ from app.api.resources import (
     jobs,
     keys,
     sessions,
+    signature_debugger,
     tenant,
     webhooks,
 )
@@ -65,6 +66,7 @@ RESOURCES = (
     log,
     findings,
     webhooks,
+    signature_debugger,
     deliveries,
     tenant_deliveries,
     events,

@@ -1,5 +1,6 @@
 """Resources over HTTP, one module each; `*_schemas` beside the larger ones.
 
 `keys`, `tenant`, `agents`, `sessions`, `records/`, `log/`, `findings`, `webhooks` and
-`webhook_schemas`, `deliveries/`, `events`, `digests`, `jobs`, `audit/`, and `health` for operators.
+`webhook_schemas`, `signature_debugger`, `deliveries/`, `events`, `digests`, `jobs`,
+`audit/`, and `health` for operators.
 """

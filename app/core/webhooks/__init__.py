@@ -1,4 +1,5 @@
 """Webhooks as their owner sees them.
 
-`webhooks` has the verbs, `webhook_changes` what a change entails, `webhook_secrets` the secrets.
+`webhooks` has the verbs, `webhook_changes` what a change entails, `webhook_secrets` the secrets,
+`signature_check` the signature debugger.
 """

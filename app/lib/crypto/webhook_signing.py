@@ -11,12 +11,12 @@ import hmac
 import secrets as randomness
 from collections.abc import Sequence
 
-_PREFIX = "whsec_"
+PREFIX = "whsec_"
 
 
 def new_secret() -> str:
     """Make a webhook's secret: `whsec_` and the base64 of 32 random bytes."""
-    return _PREFIX + base64.b64encode(randomness.token_bytes(32)).decode("ascii")
+    return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode("ascii")
 
 
 class Signer:
@@ -28,7 +28,7 @@ class Signer:
         """Take the secrets in force, newest first. Raises ValueError, quoting none of them."""
         if not secrets:
             raise ValueError("A webhook without a secret cannot be signed for.")
-        self._keys = [_decode(secret) for secret in secrets]
+        self._keys = [decode(secret) for secret in secrets]
 
     def headers(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
         """Return the four signature headers of one attempt.
@@ -48,13 +48,14 @@ class Signer:
         }
 
 
-def _decode(secret: str) -> bytes:
-    if not secret.startswith(_PREFIX):
-        raise ValueError(f"A webhook's secret begins with {_PREFIX}.")
+def decode(secret: str) -> bytes:
+    """Return the HMAC key of a secret. Raises ValueError, which quotes nothing of it."""
+    if not secret.startswith(PREFIX):
+        raise ValueError(f"A webhook's secret begins with {PREFIX}.")
     try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"A webhook's secret is {_PREFIX} and base64.") from None
+        raise ValueError(f"A webhook's secret is {PREFIX} and base64.") from None
     if not key:
         raise ValueError("A webhook's secret is empty.")
     return key

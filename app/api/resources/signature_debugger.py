@@ -1,0 +1,122 @@
+"""The signature debugger over HTTP: why a receiver refuses a delivery's signature."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Response
+from marshmallow import ValidationError
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import AnswerSchema, Schema
+from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.core.callers import Role
+from app.core.delivery.events import MAX_PAYLOAD
+from app.core.webhooks import signature_check
+from app.core.webhooks.signature_check import Pasted
+
+blp = Blueprint(
+    "signatures", __name__, url_prefix="/v1/webhooks", description="Signatures of deliveries."
+)
+
+# Twice a payload: one that is indented still gets its answer.
+_MOST_BODY = 2 * MAX_PAYLOAD
+_MOST_HEADERS = 64 * 1024
+_EXAMPLE_HEADERS = {
+    "webhook-id": "evt_0192f0c1a2b37c4d8e5f60718293a4b5",
+    "webhook-timestamp": "1763806451",
+    "webhook-signature": "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
+}
+
+
+class Headers(fields.JsonObject):
+    """Headers by name, each one string."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        headers = super()._deserialize(value, *arguments, **options)
+        for name, each in value.items():
+            if not isinstance(each, str):
+                raise ValidationError({name: ["Send a string."]})
+        return headers
+
+
+class Base64(fields.Text):
+    """Bytes in standard base64."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        text = super()._deserialize(value, *arguments, **options)
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValidationError("Send standard base64, with its padding.") from None
+
+
+class PastedSchema(Schema):
+    """A request as the receiver got it, with `body` or `body_base64`."""
+
+    headers = Headers(
+        _MOST_HEADERS,
+        required=True,
+        description="By name, in any case; those that have no part in it are ignored.",
+        example=_EXAMPLE_HEADERS,
+        metadata={"additionalProperties": {"type": "string"}},
+    )
+    body = fields.Text(_MOST_BODY, min_length=0, description="The raw body, as text.")
+    body_base64 = Base64(
+        _MOST_BODY * 4 // 3 + 4,
+        min_length=0,
+        description="The raw body in base64: exact where text would not be.",
+    )
+    received_at = fields.Time(
+        description="When the receiver got it, by its own clock; now unless sent."
+    )
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Demand one spelling of the body."""
+        if ("body" in sent) == ("body_base64" in sent):
+            raise ValidationError("Send body or body_base64.", "body")
+
+
+class CheckSchema(AnswerSchema):
+    """One check: whether it passes (null: it could not be made), and what was found."""
+
+    name = fields.Text(20, description="`headers`, `timestamp`, `secret`, `body` or `encoding`.")
+    ok = fields.Boolean(allow_none=True)
+    detail = fields.Text(2000)
+
+
+class DiagnosisSchema(AnswerSchema):
+    """What is wrong with a request's signature."""
+
+    valid = fields.Boolean(description="Whether a receiver should accept it: every check passes.")
+    checks = fields.Items(fields.Object(CheckSchema), max_items=5)
+    advice = fields.Text(
+        2000,
+        example="The same JSON, parsed and written anew: it differs from byte 6 on, and has 310 "
+        "bytes of 284 sent. Verify the raw bytes of the request, before anything parses or "
+        "changes them.",
+    )
+
+
+@blp.route("/<webhook_id>/verify-signature", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(PastedSchema)
+@blp.response(200, DiagnosisSchema)
+def verify(body: dict[str, Any], webhook_id: str) -> Response:
+    """Find out why a receiver refuses a signature
+
+    Paste a request as the receiver got it, or with the signature that its code makes. Its secret,
+    its body, the form of its signature and its time are checked, and the mistake is named. Nothing
+    that is sent here is stored or logged.
+    """
+    raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
+    pasted = Pasted(body["headers"], raw, body.get("received_at"))
+    with transaction() as session:
+        known = ids.parse("whk", webhook_id)
+        return answer(signature_check.check(session, caller(), services().settings, known, pasted))

@@ -1,0 +1,281 @@
+"""The signature debugger: says which check of a pasted request fails, and what the mistake is.
+
+The signature is compared with what each known secret gives over what was sent, and over what
+receivers sign by mistake. Nothing pasted is stored or logged.
+"""
+
+import hmac
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.callers import Caller
+from app.core.webhooks import webhook_secrets, webhooks
+from app.database import database_now
+from app.lib.crypto import signature_forms as forms
+from app.lib.crypto.sealing import CannotOpen
+from app.lib.crypto.signature_forms import ID, OURS, STANDARD, TIMESTAMP, Form
+from app.models import Event, Webhook
+from app.settings import Settings
+
+TOLERANCE_SECONDS = 300
+_EVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
+_MOST_OTHERS, _MOST_SECRETS_OF_ANOTHER = 200, 3
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """A request as a receiver got it; `received_at` is by the receiver's clock, None for now."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    received_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A secret that may have signed; `fault` says why it should not have."""
+
+    text: str
+    name: str
+    fault: str | None = None
+    own: bool = True
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What gives the request's signature: a secret, a form of its key, and signed bytes."""
+
+    known: _Known
+    key: str | None
+    content: str | None
+
+
+def check(
+    session: Session, caller: Caller, settings: Settings, webhook_id: UUID | None, pasted: Pasted
+) -> dict[str, Any]:
+    """Return `valid`, each check with what it found, and one sentence of advice.
+
+    Raises `NotFound` where the webhook does not exist.
+    """
+    webhook = webhooks.find(session, caller, webhook_id).webhook
+    headers = forms.normalised(pasted.headers)
+    now = database_now(session)
+    sent = _sent(session, caller, headers.get(ID, ""))
+    found = _match(headers, pasted.body, sent, _known(session, settings, webhook, now))
+    checks = [
+        _headers(headers),
+        _timestamp(headers, pasted.received_at or now),
+        _secret(headers, found, pasted.body == sent),
+        _body(found, pasted.body, sent),
+        _encoding(headers),
+    ]
+    return {
+        "valid": all(each["ok"] for each in checks),
+        "checks": checks,
+        "advice": _advice({each["name"]: each for each in checks}),
+    }
+
+
+def _sent(session: Session, caller: Caller, event: str) -> bytes | None:
+    """Return the body that was sent for an event; None for one that is not kept."""
+    wanted = select(Event.payload).where(
+        Event.tenant_id == caller.tenant_id, Event.id == ids.parse("evt", event)
+    )
+    return session.scalar(wanted)
+
+
+def _known(
+    session: Session, settings: Settings, webhook: Webhook, now: datetime
+) -> Iterator[_Known]:
+    """Yield this webhook's secrets, newest first, then those of the tenant's newest others."""
+    others = (
+        select(Webhook)
+        .where(Webhook.tenant_id == webhook.tenant_id, Webhook.id != webhook.id)
+        .order_by(Webhook.id.desc())
+        .limit(_MOST_OTHERS)
+    )
+    for each in (webhook, *session.scalars(others)):
+        own, name = each is webhook, ids.text("whk", each.id)
+        try:
+            kept = webhook_secrets.open_sealed(
+                settings.master_keys, each.sealed_secrets, each.tenant_id, each.id, _EVER
+            )
+        except CannotOpen:
+            if own:
+                raise
+            continue
+        for place, secret in enumerate(kept if own else kept[:_MOST_SECRETS_OF_ANOTHER]):
+            if not own:
+                yield _Known(secret.text, f"a secret of {name}", "another webhook", own=False)
+            elif secret.until is not None and secret.until <= now:
+                ended = f"an older secret of this webhook, which ended at {rfc3339(secret.until)}"
+                yield _Known(secret.text, ended, ended)
+            elif place:
+                until = rfc3339(secret.until) if secret.until else "now"
+                yield _Known(secret.text, f"an older secret, which signs until {until}")
+            else:
+                yield _Known(secret.text, "the newest secret")
+
+
+def _match(
+    headers: Mapping[str, str], body: bytes, sent: bytes | None, secrets: Iterator[_Known]
+) -> _Match | None:
+    """Find what gives one of the request's signatures: the right way first, then one mistake."""
+    digests = [each.digest for each in forms.signatures(headers) if each.digest]
+    stamps = forms.timestamps(headers)
+    if not digests or not stamps or ID not in headers:
+        return None
+    right = [Form(f"{headers[ID]}.{at}.".encode() + body, None) for at in stamps]
+    if sent is not None and sent != body:
+        changed = "the body is not as it was sent"
+        right += [Form(f"{headers[ID]}.{at}.".encode() + sent, changed) for at in stamps]
+    mistaken = [form for at in stamps for form in forms.contents(headers[ID], at, body)]
+    for known in secrets:
+        key, *mistakes = forms.keys(known.text)
+        tried = [(key, right)]
+        if known.own:
+            tried += [(key, mistaken), *((each, right) for each in mistakes)]
+        for each, contents in tried:
+            for content in contents:
+                made = hmac.digest(each.value, content.value, "sha256")
+                if any(hmac.compare_digest(made, digest) for digest in digests):
+                    return _Match(known, each.mistake, content.mistake)
+    return None
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    missing = [name for name in (ID,) if not headers.get(name)]
+    if not headers.get(STANDARD) and not headers.get(OURS):
+        missing.append(f"{STANDARD} (or {OURS})")
+    if not forms.timestamps(headers):
+        missing.append(TIMESTAMP)
+    if missing:
+        return _failed("headers", f"Missing: {', '.join(missing)}.")
+    return _passed("headers", "The id, a timestamp and a signature are there.")
+
+
+def _timestamp(headers: Mapping[str, str], received_at: datetime) -> dict[str, Any]:
+    stamps = forms.timestamps(headers)
+    if not stamps:
+        return _undecided("timestamp", "There is no timestamp.")
+    if len(stamps) > 1:
+        return _failed("timestamp", f"{TIMESTAMP} and t= in {OURS} differ.")
+    if not (stamps[0].isascii() and stamps[0].isdigit()):
+        return _failed("timestamp", f"{TIMESTAMP} is no number of seconds.")
+    if len(stamps[0]) > 11:
+        return _failed("timestamp", f"{TIMESTAMP} is not in seconds; in milliseconds, maybe.")
+    age = round(received_at.timestamp()) - int(stamps[0])
+    way = "before" if age >= 0 else "after"
+    said = f"It was signed {abs(age)} s {way} it was received"
+    if abs(age) > TOLERANCE_SECONDS:
+        return _failed("timestamp", f"{said}; receivers allow {TOLERANCE_SECONDS} s.")
+    return _passed("timestamp", f"{said}, within the {TOLERANCE_SECONDS} s that are allowed.")
+
+
+def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> dict[str, Any]:
+    if found is None:
+        if not any(each.digest for each in forms.signatures(headers)) or ID not in headers:
+            return _undecided("secret", "There is no signature that could be compared.")
+        if as_sent:
+            return _failed("secret", "The body is as it was sent, and no secret known signs it so.")
+        return _failed("secret", "No secret of this tenant gives this signature.")
+    if found.known.fault or found.key:
+        wrong = [found.key] if found.key else []
+        wrong += [f"it is signed with {found.known.name}"] if found.known.fault else []
+        return _failed("secret", _sentence("; ".join(wrong)))
+    return _passed("secret", f"It is signed with {found.known.name}.")
+
+
+def _body(found: _Match | None, body: bytes, sent: bytes | None) -> dict[str, Any]:
+    if found is not None and found.content is None:
+        return _passed("body", "The signature is of exactly these bytes.")
+    if found is not None and (sent is None or sent == body):
+        return _failed("body", _sentence(found.content or ""))
+    if sent is None:
+        return _undecided("body", "No event with this webhook-id is kept to compare it with.")
+    if body == sent:
+        return _passed("body", "It is byte for byte what was sent.")
+    return _failed("body", _difference(body, sent))
+
+
+def _encoding(headers: Mapping[str, str]) -> dict[str, Any]:
+    given = list(forms.signatures(headers))
+    faults = list(dict.fromkeys(each.fault for each in given if each.fault))
+    if faults:
+        return _failed("encoding", _sentence("; ".join(faults)))
+    if not given:
+        return _undecided("encoding", "There is no signature.")
+    return _passed("encoding", "Each signature has its form.")
+
+
+def _difference(body: bytes, sent: bytes) -> str:
+    """Say how a body differs from the one that was sent, without quoting either."""
+    if body.removeprefix(b"\xef\xbb\xbf") == sent:
+        return "A byte-order mark was put before the body."
+    if body.strip() == sent:
+        return "White space was put around the body, such as a line break at its end."
+    pairs = enumerate(zip(body, sent, strict=False))
+    at = next((place for place, (one, other) in pairs if one != other), min(len(body), len(sent)))
+    sizes = f"it differs from byte {at} on, and has {len(body)} bytes of {len(sent)} sent"
+    try:
+        same = json.loads(body) == json.loads(sent)
+    except (ValueError, RecursionError):
+        same = False
+    if same:
+        return f"The same JSON, parsed and written anew: {sizes}."
+    return f"Another body than was sent: {sizes}."
+
+
+def _advice(checks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what to do about the first check that fails, the cause before its consequences."""
+    failed = [
+        name
+        for name in ("headers", "encoding", "body", "secret", "timestamp")
+        if checks[name]["ok"] is False
+    ]
+    if not failed:
+        return _VERIFIES if all(each["ok"] for each in checks.values()) else _UNDECIDED
+    detail = checks[failed[0]]["detail"]
+    return f"{detail} {_REMEDIES[failed[0]]}"
+
+
+_VERIFIES = (
+    "This request verifies. A receiver that refuses it has another secret, or verifies other bytes "
+    "than the raw body: HMAC-SHA256 over webhook-id.webhook-timestamp.body, keyed by the base64 "
+    "after whsec_, decoded."
+)
+_UNDECIDED = "Nothing is wrong with what could be checked; paste the whole request, as it came."
+_REMEDIES = {
+    "headers": "Paste every header; where they are really missing, a proxy takes them off.",
+    "encoding": f"{STANDARD} is `v1,` and base64, {OURS} `t=…,v2=` and hex in lower case.",
+    "body": "Verify the raw bytes of the request, before anything parses or changes them.",
+    "secret": "Use this webhook's newest secret: the HMAC key is the base64 after whsec_, decoded. "
+    "A lost secret is replaced by rotate-secret.",
+    "timestamp": "Set the receiver's clock (NTP). A request that is pasted later is old: send "
+    "received_at with it.",
+}
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _passed(name: str, detail: str) -> dict[str, Any]:
+    return {"name": name, "ok": True, "detail": detail}
+
+
+def _failed(name: str, detail: str) -> dict[str, Any]:
+    return {"name": name, "ok": False, "detail": detail}
+
+
+def _undecided(name: str, detail: str) -> dict[str, Any]:
+    return {"name": name, "ok": None, "detail": detail}

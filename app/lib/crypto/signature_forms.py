@@ -1,0 +1,147 @@
+"""Signature headers as receivers paste them, and the mistakes that receivers make with them.
+
+Pure functions: which signatures a request carries and what is wrong with their form, which keys a
+secret is mistaken for, and which bytes are signed in place of the right ones.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from app.lib.crypto.webhook_signing import PREFIX, decode
+
+ID, TIMESTAMP = "webhook-id", "webhook-timestamp"
+STANDARD, OURS = "webhook-signature", "x-service-signature-v2"
+_DIGEST_BYTES = 32
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+class Signature(NamedTuple):
+    """One signature of a request: its bytes (None: unreadable), and what is wrong with its form."""
+
+    digest: bytes | None
+    fault: str | None
+
+
+class Form(NamedTuple):
+    """Bytes that serve as a key, or are signed; `mistake` says in what they are wrong, if so."""
+
+    value: bytes
+    mistake: str | None
+
+
+def normalised(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers by their lower-case names, those of a CGI or WSGI environment included."""
+    return {
+        name.lower().replace("_", "-").removeprefix("http-"): value.strip()
+        for name, value in headers.items()
+    }
+
+
+def timestamps(headers: Mapping[str, str]) -> list[str]:
+    """Return the distinct timestamps of a request, that of `webhook-timestamp` first."""
+    parts = [part.strip() for part in headers.get(OURS, "").split(",")]
+    inside = [part.removeprefix("t=") for part in parts if part.startswith("t=")]
+    return list(dict.fromkeys([*filter(None, [headers.get(TIMESTAMP)]), *inside]))
+
+
+def signatures(headers: Mapping[str, str]) -> Iterator[Signature]:
+    """Yield the signatures of both headers; unknown versions are left out, as receivers do."""
+    for text in headers.get(STANDARD, "").split():
+        version, comma, value = text.partition(",")
+        if not comma:
+            wrong = f"{STANDARD} has a signature without `v1,` before it"
+            yield Signature(_digest(text.removeprefix("v1=")), wrong)
+        elif version == "v1":
+            yield _in_base64(value)
+    for part in filter(None, (each.strip() for each in headers.get(OURS, "").split(","))):
+        version, _, value = part.partition("=")
+        if version == "v2":
+            yield _in_hex(value)
+        elif version != "t" and "=" not in part:
+            yield Signature(_digest(part), f"{OURS} has a signature without `v2=` before it")
+
+
+def keys(secret: str) -> Iterator[Form]:
+    """Yield the HMAC key of a secret, and then what it is mistaken for."""
+    yield Form(decode(secret), None)
+    bare = secret.removeprefix(PREFIX)
+    yield Form(secret.encode(), f"The key is the whole text of the secret, {PREFIX} included")
+    yield Form(bare.encode(), f"The key is the text after {PREFIX}, not decoded from base64")
+    # Lenient decoders skip the underscore, or take it for base64url's.
+    for spelled in (secret.replace("_", ""), secret.replace("_", "/")):
+        text = spelled.rstrip("=")
+        whole = text[: len(text) - (len(text) % 4 == 1)]
+        key = base64.b64decode(whole + "=" * (-len(whole) % 4))
+        yield Form(key, f"The prefix {PREFIX} was left in when the secret was decoded")
+
+
+def rewritten(body: bytes) -> Iterator[Form]:
+    """Yield what a body becomes that is parsed and written anew, by usual writers."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    compact = (",", ":")
+    for options in (
+        {"separators": compact, "ensure_ascii": False},
+        {"separators": compact},
+        {},
+        {"ensure_ascii": False},
+        {"sort_keys": True},
+        {"sort_keys": True, "separators": compact, "ensure_ascii": False},
+        {"indent": 2, "ensure_ascii": False},
+        {"indent": 4, "ensure_ascii": False},
+    ):
+        text = json.dumps(parsed, **options)
+        yield Form(text.encode(errors="replace"), "the body was parsed and written anew")
+    yield Form(body.rstrip() + b"\n", "a line break was added to the body")
+    yield Form(body.rstrip(), "white space was taken off the body's end")
+
+
+def contents(message_id: str, timestamp: str, body: bytes) -> Iterator[Form]:
+    """Yield the bytes to be signed for a body, and then those that are signed by mistake."""
+    head = f"{message_id}.{timestamp}.".encode()
+    yield Form(head + body, None)
+    for form in rewritten(body):
+        if form.value != body:
+            yield Form(head + form.value, form.mistake)
+    without = "the signed content is {}, not webhook-id.webhook-timestamp.body"
+    yield Form(body, without.format("the body alone"))
+    yield Form(f"{timestamp}.".encode() + body, without.format("timestamp.body"))
+    yield Form(f"{message_id}.".encode() + body, without.format("webhook-id.body"))
+    yield Form(f"{timestamp}.{message_id}.".encode() + body, without.format("timestamp.id.body"))
+
+
+def _in_base64(value: str) -> Signature:
+    if len(value) == 2 * _DIGEST_BYTES and _HEX.issuperset(value):
+        return Signature(bytes.fromhex(value), f"{STANDARD} is in hex and should be in base64")
+    digest = _digest(value)
+    if digest is None or len(digest) != _DIGEST_BYTES:
+        return Signature(None, f"{STANDARD} is no base64 of 32 bytes: cut off, or changed")
+    if base64.b64encode(digest).decode() != value:
+        return Signature(digest, f"{STANDARD} is in base64url or lacks its padding")
+    return Signature(digest, None)
+
+
+def _in_hex(value: str) -> Signature:
+    if len(value) == 2 * _DIGEST_BYTES and _HEX.issuperset(value):
+        wrong = None if value == value.lower() else f"{OURS} is in upper case, and hex is lower"
+        return Signature(bytes.fromhex(value), wrong)
+    digest = _digest(value)
+    if digest is not None and len(digest) == _DIGEST_BYTES:
+        return Signature(digest, f"{OURS} is in base64 and should be in hex")
+    return Signature(None, f"{OURS} is no hex of 32 bytes: cut off, or changed")
+
+
+def _digest(text: str) -> bytes | None:
+    """Return the bytes of a text in hex, base64 or base64url; None for anything else."""
+    if len(text) == 2 * _DIGEST_BYTES and _HEX.issuperset(text):
+        return bytes.fromhex(text)
+    standard = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
