@@ -15,7 +15,7 @@ from tests.unit.records import BASE_URL, SHA256, VERSION, many_steps
 Write = Callable[[Bundle], Iterator[bytes]]
 FEW, MANY = 1_000, 10_000
 # Tracing the memory makes everything seven times slower.
-TRACED = 2_000
+TRACED = 5_000
 
 WRITERS: dict[str, Write] = {
     "prov.json": lambda bundle: prov.write(bundle, sha256=SHA256, base_url=BASE_URL),
