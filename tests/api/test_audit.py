@@ -18,9 +18,8 @@ from app.errors import LogDamaged
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.api.test_sessions import shifted
 from tests.support.api import Api, FreshTenant
-from tests.support.making import make_session, pin_of, pointers, refused
+from tests.support.making import make_session, pin_of, pointers, refused, shifted
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

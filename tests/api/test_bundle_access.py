@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from app.ids import parse
 from tests.support.api import Answer, Api, FreshTenant
+from tests.support.expiring import expire_link, make_due
 from tests.support.making import (
     NOBODY,
     make_agent,
     make_record,
     make_session,
-    make_share_link,
     pin_of,
+    token_to,
 )
 from tests.support.packing import Packer, packer
 
@@ -98,7 +98,7 @@ class Cast:
         theirs = make_record(stranger, make_session(stranger)["id"])
         link, revoked, expired = (token_to(owner, self.record) for _ in range(3))
         owner.delete(f"{_links(self.record)}/{revoked[1]}")
-        expire(admin_engine, expired[1])
+        expire_link(admin_engine, expired[1])
         keys = {
             "good": self._minted("read"),
             "pinned": self._minted("read", pin_of(session)),
@@ -217,34 +217,6 @@ def _comparable(answer: Answer) -> tuple[int, dict[str, Any], list[str]]:
     said: dict[str, Any] = dict(answer.json)
     assert said.pop("request_id")
     return answer.status_code, said, sorted(answer.headers.keys())
-
-
-def token_to(owner: Api, record: dict[str, Any]) -> tuple[str, str]:
-    """Make a link to a record; return its token and its id."""
-    made = make_share_link(owner, record["id"])
-    return made["url"].rpartition("/")[2], made["id"]
-
-
-def expire(engine: Engine, share_link_id: str) -> None:
-    """Let a link's time be over."""
-    with engine.begin() as connection:
-        connection.execute(
-            text(
-                "UPDATE share_links SET created_at = created_at - interval '2 days',"
-                " expires_at = expires_at - interval '2 days' WHERE id = :id"
-            ),
-            {"id": parse("shr", share_link_id)},
-        )
-
-
-def make_due(owner: Api, engine: Engine, record: dict[str, Any]) -> None:
-    """Let a record's bundle be due."""
-    owner.patch("/v1/tenant/settings", {"bundle_retention_days": 1})
-    with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"),
-            {"id": parse("rec", record["id"])},
-        )
 
 
 def _links(record: dict[str, Any]) -> str:

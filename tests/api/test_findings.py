@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.api.test_sessions import shifted
 from tests.support.api import Api, FreshTenant
 from tests.support.making import (
     NOBODY,
@@ -19,6 +18,7 @@ from tests.support.making import (
     pin_of,
     pointers,
     refused,
+    shifted,
 )
 
 Apis = Callable[..., Api]

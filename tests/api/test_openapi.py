@@ -15,8 +15,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from tests.api.test_matrix import PREFIXES, ROWS, Row, World
 from tests.support.api import Api, FreshTenant
+from tests.support.matrix import PREFIXES, ROWS, Row, World
 
 # That a key is needed is the matrix's matter; and that a cursor must have been given out, or a time
 # lie in the future, no schema can say.

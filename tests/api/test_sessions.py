@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from threading import Barrier, Thread
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from sqlalchemy import Engine, text
@@ -20,6 +18,7 @@ from tests.support.making import (
     pin_of,
     pointers,
     refused,
+    shifted,
 )
 
 Apis = Callable[..., Api]
@@ -42,12 +41,6 @@ def events(admin_engine: Engine, tenant: FreshTenant, kind: str) -> list[dict[st
             {"tenant": tenant.id, "kind": kind},
         )
         return [json.loads(payload) for (payload,) in found]
-
-
-def shifted(moment: str, microseconds: int) -> str:
-    """Return an answered time moved by some microseconds, ready for a query string."""
-    moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)
-    return quote(moved.isoformat())
 
 
 def test_a_session_is_answered_alike_when_opened_read_and_listed(api: Apis) -> None:

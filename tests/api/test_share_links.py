@@ -17,8 +17,8 @@ from app.database import Database
 from app.ids import parse
 from app.lib.crypto import share_tokens
 from app.settings import Settings
-from tests.api.test_bundle_access import expire, make_due, token_to
 from tests.support.api import Api, serving
+from tests.support.expiring import expire_link, make_due
 from tests.support.making import (
     NOBODY,
     make_record,
@@ -26,6 +26,7 @@ from tests.support.making import (
     make_share_link,
     pointers,
     refused,
+    token_to,
 )
 
 Callers = Callable[..., Api]
@@ -107,7 +108,7 @@ def test_an_expired_link_is_shown_as_such(
     api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
 ) -> None:
     token, link_id = token_to(api(), record)
-    expire(admin_engine, link_id)
+    expire_link(admin_engine, link_id)
     (listed,) = api().get(path).json["data"]
     assert (listed["active"], listed["revoked_at"]) == (False, None)
     assert api(None).get(f"/s/{token}").status_code == 404

@@ -17,9 +17,9 @@ from app.api.http import bulkhead
 from app.api.http.services import EXTENSION
 from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.text_sanitizer import visible
-from tests.api.test_bundle_access import expire, token_to
 from tests.support.api import Answer, Api, FreshTenant
-from tests.support.making import make_record, make_session, refused
+from tests.support.expiring import expire_link
+from tests.support.making import make_record, make_session, refused, token_to
 
 Callers = Callable[..., Api]
 
@@ -173,7 +173,7 @@ def test_dead_links_are_all_alike(
     links = f"/v1/records/{record['id']}/share-links"
     revoked, expired = token_to(api(), record), token_to(api(), record)
     api().delete(f"{links}/{revoked[1]}")
-    expire(admin_engine, expired[1])
+    expire_link(admin_engine, expired[1])
     dead = (NEVER, revoked[0], expired[0], "short", "x" * 2000, "%00", "%F0%9F%A6%8A")
     pages = [api(None).get(f"/s/{token}") for token in dead]
     for page in pages:

@@ -9,7 +9,7 @@ from app import ids
 from app.core.jobs import leases, steps
 from app.core.records import expiry
 from app.database import Database
-from tests.support.api import FreshTenant
+from tests.support.api import Api, FreshTenant
 
 
 class Expirer:
@@ -58,3 +58,25 @@ class Expirer:
         with self._database.transaction(self._tenant.id) as session:
             found = session.scalars(text("SELECT record_id FROM bundles"))
             return {ids.text("rec", each) for each in found}
+
+
+def expire_link(engine: Engine, share_link_id: str) -> None:
+    """Let a link's time be over."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE share_links SET created_at = created_at - interval '2 days',"
+                " expires_at = expires_at - interval '2 days' WHERE id = :id"
+            ),
+            {"id": ids.parse("shr", share_link_id)},
+        )
+
+
+def make_due(owner: Api, engine: Engine, record: dict[str, Any]) -> None:
+    """Let a record's bundle be due."""
+    owner.patch("/v1/tenant/settings", {"bundle_retention_days": 1})
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"),
+            {"id": ids.parse("rec", record["id"])},
+        )

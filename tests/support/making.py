@@ -1,6 +1,8 @@
 """Makes the things that most tests of the API begin with, through the API."""
 
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from tests.support.api import Api
 
@@ -71,6 +73,18 @@ def refused(answer: Any, status: int, slug: str) -> dict[str, Any]:
 def pointers(answer: Any) -> list[str]:
     """Return where a 422 points to."""
     return [error["pointer"] for error in refused(answer, 422, "validation-failed")["errors"]]
+
+
+def token_to(owner: Api, record: dict[str, Any]) -> tuple[str, str]:
+    """Make a link to a record; return its token and its id."""
+    made = make_share_link(owner, record["id"])
+    return made["url"].rpartition("/")[2], made["id"]
+
+
+def shifted(moment: str, microseconds: int) -> str:
+    """Return an answered time moved by some microseconds, ready for a query string."""
+    moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)
+    return quote(moved.isoformat())
 
 
 def _created(api: Api, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Records as agents might send them, the strange ones above all, and the bundles they become."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from app.lib.canonical_json import MAX_INTEGER
 BASE_URL = "https://records.example"
 SHA256 = "5e" * 32
 VERSION = "1.2.3"
+
+_GOLDEN = Path(__file__).parent / "golden"
 
 characters = st.characters(exclude_categories=["Cs"])
 # Names that others have a use for, and names that differ by little.
@@ -65,6 +68,11 @@ steps = st.fixed_dictionaries(
         "outputs": sides,
     },
 )
+
+
+def golden(name: str) -> bytes:
+    """Return a file of once, whose bytes never change."""
+    return (_GOLDEN / name).read_bytes()
 
 
 def ids(prefix: str) -> st.SearchStrategy[str]:

@@ -18,14 +18,9 @@ from app.evidence import bundle
 from app.evidence.bundle import NotABundle
 from app.lib.crypto.signing import PublicKey, SigningKey
 from tests.unit import records
-from tests.unit.records import RECORD, made_of, step
+from tests.unit.records import RECORD, golden, made_of, step
 
-GOLDEN = Path(__file__).parent / "golden"
 NONCE = re.compile(rb'"nonce":"([A-Za-z0-9_-]{43})"')
-
-
-def golden(name: str) -> bytes:
-    return (GOLDEN / name).read_bytes()
 
 
 def test_a_bundle_s_bytes_never_change() -> None:

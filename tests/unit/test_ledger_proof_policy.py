@@ -6,6 +6,7 @@ from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Unverified, 
 from app.ledger.policy import Policy
 from app.ledger.tlog_proof import TlogProof
 from tests.unit import packs
+from tests.unit.policies import LOG, NESTED, NO_POLICIES, X1, X2
 
 PROOF = packs.evidence(witnesses=[9]).proof
 
@@ -52,21 +53,6 @@ def test_a_proof_of_nothing_is_refused() -> None:
     for data in (b"", b"\n\n", b"c2sp.org/tlog-proof@v1\n\n", b"c2sp.org/tlog-proof@v1\n"):
         with pytest.raises(Malformed):
             TlogProof.parse(data)
-
-
-LOG = str(packs.LOG.verifier_key)
-X1, X2, X3, Y1 = (str(packs.witness_key(number)) for number in (1, 2, 3, 4))
-NESTED = f"""# two levels
-log {LOG} https://log.example/
-
-witness X1 {X1} https://w1.example/submit
-witness\tX2\t{X2}
-  witness X3 {X3}
-group X 2 X1 X2 X3
-witness Y1 {Y1}
-group all-of-them all X Y1
-quorum all-of-them
-"""
 
 
 def parsed(text: str) -> Policy:
@@ -117,42 +103,6 @@ def test_a_cosignature_by_another_algorithm_is_kept_and_not_checked() -> None:
     policy = parsed(f"witness w {other}\nquorum w\n")
     assert not policy.witnesses[0].key.checkable
     assert policy.cosignatures(Note.parse(packs.evidence().checkpoint)) == []
-
-
-def same_key_as_x1() -> str:
-    public = packs.private_key(1).public_key().public_bytes_raw()
-    return str(VerifierKey.ed25519("other.example", public, COSIGNATURE))
-
-
-NO_POLICIES = [
-    "",
-    "quorum none",
-    "quorum none\nquorum none\n",
-    "quorum none \x0b\n",
-    "quorum none\r\n",
-    "quorum X\n",
-    "quorum\n",
-    "Quorum none\n",
-    f"quorum X1\nwitness X1 {X1}\n",
-    f"log {X1}\nquorum none\n",
-    f"log {LOG} a b\nquorum none\n",
-    f"log {LOG}\nlog {LOG}\nquorum none\n",
-    f"witness X1 {LOG}\nquorum none\n",
-    f"witness none {X1}\nquorum none\n",
-    f"witness X1 {X1}\nwitness X1 {X2}\nquorum none\n",
-    f"witness X1 {X1}\nwitness X2 {same_key_as_x1()}\nquorum none\n",
-    f"witness X1 {X1[:-4]}AAA=\nquorum none\n",
-    f"witness X1 {X1}\ngroup g 0 X1\nquorum g\n",
-    f"witness X1 {X1}\ngroup g 01 X1\nquorum g\n",
-    f"witness X1 {X1}\ngroup g 2 X1\nquorum g\n",
-    f"witness X1 {X1}\ngroup g any\nquorum g\n",
-    f"witness X1 {X1}\ngroup g any X1 X1\nquorum g\n",
-    f"witness X1 {X1}\ngroup g any X1\ngroup h any X1\nquorum g\n",
-    f"witness X1 {X1}\ngroup g any g\nquorum g\n",
-    f"witness X1 {X1}\ngroup g any none\nquorum g\n",
-    f"witness X1 {X1}\ngroup X1 any X1\nquorum X1\n",
-    f"group g any X1\nwitness X1 {X1}\nquorum g\n",
-]
 
 
 @pytest.mark.parametrize("text", NO_POLICIES)

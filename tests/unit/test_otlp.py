@@ -18,8 +18,7 @@ from app.evidence import otlp
 from app.evidence.bundle import Bundle
 from app.evidence.otlp_values import MAX_LEVELS, any_value
 from tests.unit import records
-from tests.unit.records import RECORD, VERSION, made_of, step
-from tests.unit.test_bundle import golden
+from tests.unit.records import RECORD, VERSION, golden, made_of, step
 
 
 def traces(bundle: Bundle) -> Any:

@@ -21,8 +21,7 @@ from app.evidence.bundle import Bundle, read
 from app.evidence.prov_terms import local_name
 from app.evidence.times import unix_nanoseconds
 from tests.unit import records
-from tests.unit.records import BASE_URL, RECORD, SHA256, made_of, step
-from tests.unit.test_bundle import golden
+from tests.unit.records import BASE_URL, RECORD, SHA256, golden, made_of, step
 
 STEP = "https://records.example/v1/records/rec_019412d0a1b27c3d8e4f5a6b7c8d9e0f/bundle#/steps/"
 

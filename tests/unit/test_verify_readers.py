@@ -12,7 +12,7 @@ from app.ledger.notes import Malformed, VerifierKey
 from app.ledger.policy import Policy
 from app.lib import canonical_json
 from tests.unit import packs, records
-from tests.unit.test_ledger_proof_policy import NESTED, NO_POLICIES
+from tests.unit.policies import NESTED, NO_POLICIES
 
 
 @given(records.values)
