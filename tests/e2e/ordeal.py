@@ -12,12 +12,16 @@ from tests.e2e import books
 from tests.e2e.books import CLOSES_WITHIN, Closed
 from tests.e2e.misfortune import House, Misfortune, suffer
 from tests.e2e.other_worker import OtherWorker
-from tests.e2e.stack import Caller, Hook
+from tests.e2e.stack import TWO_OF_EACH, Caller, Hook
 from tests.e2e.traffic import Neighbour, Traffic
 from tests.support.faults import until
 
 # Short waits, so that what failed is tried again while the test still looks on.
-SETTINGS = {"RETRY_SCHEDULE": ",".join(["0", *["1"] * 19]), "PAUSE_SECONDS": "1"}
+SETTINGS = {
+    "RETRY_SCHEDULE": ",".join(["0", *["1"] * 19]),
+    "PAUSE_SECONDS": "1",
+    **TWO_OF_EACH,
+}
 
 _SKIPPED = 30
 _CUT_OFF_SECONDS = 40.0

@@ -32,6 +32,10 @@ ANSWER_SECONDS = 60.0
 # A plain environment: no setting of this machine or of the test run reaches the service.
 PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
 
+# As `make` starts it there are two of each; Python's start is most of what a stack costs.
+ONE_OF_EACH = {"WEB_CONCURRENCY": "1", "WORKER_PROCESSES": "1"}
+TWO_OF_EACH = {"WEB_CONCURRENCY": "2", "WORKER_PROCESSES": "2"}
+
 
 class Caller:
     """The HTTP API as one key's holder sees it, from outside."""
@@ -173,7 +177,8 @@ class RunningStack:
 def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
     """Run a whole stack, with these settings besides, for the length of the `with`."""
     data_dir = folder / "data"
-    environ = {**PLAIN, "DATA_DIR": str(data_dir), "PORT": str(own_port()), **settings}
+    environ = {**PLAIN, **ONE_OF_EACH, "DATA_DIR": str(data_dir), "PORT": str(own_port())}
+    environ |= settings
     stack = Stack(environ, folder / "said")
     stack.start()
     try:

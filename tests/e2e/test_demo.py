@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.dev.stack import ROOT
-from tests.e2e.stack import PLAIN, remove_data
+from tests.e2e.stack import ONE_OF_EACH, PLAIN, remove_data
 from tests.support.faults import until
 from tests.support.ports import own_port
 
@@ -32,7 +32,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
 @contextmanager
 def demo(folder: Path, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a demo; what it says goes into one file and what it complains of into another."""
-    environ = {**PLAIN, "DATA_DIR": str(folder / "data"), **settings}
+    environ = {**PLAIN, **ONE_OF_EACH, "DATA_DIR": str(folder / "data"), **settings}
     with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
         process = subprocess.Popen(
             [sys.executable, "-m", "app.dev.demo"],

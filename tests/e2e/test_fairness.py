@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.stack import Caller, RunningStack, running
+from tests.e2e.stack import TWO_OF_EACH, Caller, RunningStack, running
 from tests.e2e.traffic import Neighbour
 from tests.support.faults import until
 
@@ -30,7 +30,7 @@ _REPLAYS_A_SECOND = 6
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """Run a service."""
-    with running(tmp_path_factory.mktemp("fairness")) as service:
+    with running(tmp_path_factory.mktemp("fairness"), **TWO_OF_EACH) as service:
         yield service
 
 

@@ -17,8 +17,8 @@ from tests.support.faults import until
 pytestmark = pytest.mark.stacks
 
 
-def test_redis_emptied_three_times_a_second(service: House) -> None:
-    undergo(service, 8, service.redis_emptied(every=0.3))
+def test_redis_emptied_and_connections_to_the_database_terminated(service: House) -> None:
+    undergo(service, 12, service.redis_emptied(every=0.3), service.connections_terminated(every=1))
 
 
 def test_redis_frozen(service: House) -> None:
@@ -37,16 +37,8 @@ def test_redis_frozen(service: House) -> None:
     assert slowest < 5
 
 
-def test_redis_away_for_ten_seconds_and_back_with_nothing(service: House) -> None:
-    undergo(service, 10, service.redis_away())
-
-
-def test_connections_to_the_database_terminated_every_second(service: House) -> None:
-    undergo(service, 12, service.connections_terminated(every=1))
-
-
-def test_postgres_restarted(service: House) -> None:
-    undergo(service, 8, service.postgres_restarted(every=5))
+def test_redis_away_and_back_with_nothing_while_postgres_restarts(service: House) -> None:
+    undergo(service, 10, service.redis_away(), service.postgres_restarted(every=5))
 
 
 def test_receivers_that_reset_stall_and_drip(service: House) -> None:

@@ -15,8 +15,10 @@ from tests.support.faults import until
 pytestmark = pytest.mark.stacks
 
 
-def test_workers_killed_every_second(service: House) -> None:
-    undergo(service, 12, service.killed("worker", every=1))
+def test_workers_web_and_scheduler_killed_again_and_again(service: House) -> None:
+    """The web is killed in the middle of requests."""
+    lines = {"worker": 1.0, "web": 1.3, "scheduler": 2.0}
+    undergo(service, 15, *(service.killed(line, every) for line, every in lines.items()))
 
 
 def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> None:
@@ -27,14 +29,6 @@ def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> 
             until(lambda: neighbour.arrived)
             service.kill_all("worker")
         print(f"\nthe only delivery: {place.close_books([finding['id']])}")
-
-
-def test_the_scheduler_killed_again_and_again(service: House) -> None:
-    undergo(service, 8, service.killed("scheduler", every=2))
-
-
-def test_the_web_killed_in_the_middle_of_requests(service: House) -> None:
-    undergo(service, 10, service.killed("web", every=1))
 
 
 def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:

@@ -23,15 +23,12 @@ import redis
 from app.dev import env_file
 from app.dev.stores.postgres import EmbeddedPostgres
 from app.dev.stores.valkey import EmbeddedValkey
+from tests.e2e.stack import ONE_OF_EACH, PLAIN, START_SECONDS, remove_data
 from tests.support.faults import LONG_ENOUGH
 from tests.support.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = (sys.executable, "-m", "app.dev.up")
-# A plain environment: no setting of this machine or of the test run reaches the service.
-PLAIN = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
-# Guards, no measures: on a machine that does much else Python alone takes long to start.
-START_SECONDS = 180.0
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -68,8 +65,7 @@ class Stack:
     def start(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
         told = {**PLAIN, "PORT": str(self.port), "DATA_DIR": str(self.data_dir), **(env or {})}
         if not command:
-            # As `make` starts it there are two of each; Python's start is most of what this costs.
-            told = {"WEB_CONCURRENCY": "1", "WORKER_PROCESSES": "1", **told}
+            told = {**ONE_OF_EACH, **told}
         with self.said_file.open("ab") as said:
             self.process = subprocess.Popen(
                 command or UP,
@@ -158,10 +154,7 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
             stack.process.kill()
             stack.process.wait()
             until(partial(gone, whole))
-        data = stack.data_dir / "postgres" / "data"
-        if data.is_symlink():
-            # Out of the test's folder, since PostgreSQL's user cannot reach that one.
-            shutil.rmtree(data.resolve().parent, ignore_errors=True)
+        remove_data(stack.data_dir)
 
 
 @pytest.fixture

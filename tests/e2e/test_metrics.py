@@ -6,7 +6,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.stack import RunningStack, running
+from tests.e2e.stack import TWO_OF_EACH, RunningStack, running
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.receivers import OK, Receiver, Request, http_answer
 
@@ -59,7 +59,7 @@ class Scraper:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """Run one stack of two web and two worker processes; it retries within seconds."""
     folder = tmp_path_factory.mktemp("stack")
-    with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN) as it:
+    with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN, **TWO_OF_EACH) as it:
         yield it
 
 

@@ -28,10 +28,10 @@ from tests.support.mail import Mail, Mood, serving
 
 pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 
-# Fewer while one works on it: DIGEST_TENANTS=100.
-TENANTS = int(os.environ.get("DIGEST_TENANTS", "1000"))
+# More for a longer search: DIGEST_TENANTS=1000.
+TENANTS = int(os.environ.get("DIGEST_TENANTS", "200"))
 # In a storm somebody is killed each time so many mails more have arrived.
-KILLS = 5 + TENANTS // 40
+KILLS = 10 + TENANTS // 40
 MAILS_A_KILL = TENANTS / 4 / KILLS
 STORMS = 2
 # What a mail may have listed is listed again a day later: after the storms, and then for whoever
