@@ -11,10 +11,10 @@ import structlog
 from app import metrics
 from app.api.http.services import EXTENSION, Services
 from app.lib import forwarded
+from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer
 from app.lib.gateway.bodies import Pace
 from app.lib.gateway.gateway import Gateway, Limits, Scope
-from app.lib.shares import Shares
 from app.settings import Settings, load
 from app.web import create_app as create_wsgi_app
 

@@ -42,9 +42,9 @@ from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.breaker import Breaker
+from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Application
 from app.lib.metric_registry import Tally
-from app.lib.shares import Shares
 from app.queue import Bell
 from app.settings import Settings, load
 

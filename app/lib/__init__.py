@@ -1,7 +1,7 @@
 """Leaf helpers: each does one thing with bytes or sockets, and none imports anything of ours.
 
-`gateway/`, `forwarded`, `rates` and `shares` serve requests; `ijson`, `canonical_json` and
-`text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send, with
-a `breaker`; `database/` is around the driver; `metric_registry` counts; a `repeater` works in the
-background.
+`gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`
+and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send,
+with a `breaker`; `database/` is around the driver; `metric_registry` counts; a `repeater` works in
+the background.
 """

@@ -1,7 +1,7 @@
 """Canonical JSON (RFC 8785, "JCS"): the bytes that are hashed, signed and stored.
 
-`dumps` writes them; `parse` (from `app.lib.ijson`) reads bytes strictly. Store the bytes that were
-hashed and hash the bytes that were stored; never serialise a stored value again.
+`dumps` writes them; `parse` (from `app.lib.strict_json`) reads bytes strictly. Store the bytes that
+were hashed and hash the bytes that were stored; never serialise a stored value again.
 """
 
 import math
@@ -10,7 +10,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any
 
-from app.lib.ijson import JSON, MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, parse
+from app.lib.strict_json import JSON, MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, parse
 
 __all__ = ["JSON", "MAX_DEPTH", "MAX_INTEGER", "NotIJSON", "NotJSON", "dumps", "parse"]
 

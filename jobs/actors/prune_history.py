@@ -11,7 +11,7 @@ from app.core import idempotency, partitions
 from app.core.jobs import retention as job_retention
 from app.core.packs import store
 from app.core.partitions import Partition
-from app.core.records import public_access
+from app.core.records import anonymous_access
 from app.database import Database
 from app.errors import Unavailable
 from jobs.process.runtime import runtime
@@ -32,7 +32,7 @@ def prune_history() -> None:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session) + public_access.forget_old(session)
+        forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
     packs = _forget_packs(here.database)
     jobs = _forget_jobs(here.database)
     _log.info(

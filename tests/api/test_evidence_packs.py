@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 from app import ids
 from app.api.http.responses import long_poll
 from app.core.jobs import job_rows
-from app.core.packs import building, choosing, store
-from app.core.packs import requests as pack_requests
+from app.core.packs import building, pack_evidence, pack_requests, store
 from app.evidence import pack
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
@@ -305,7 +304,7 @@ def test_who_waits_for_a_better_pack_gets_that(
 ) -> None:
     record = packer.record()
     before = packer.built(record)
-    monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
     looks = working(packer, monkeypatch)
     answer = packer.api().get(path_of(record))
     assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")
@@ -324,7 +323,7 @@ def test_a_download_goes_on_while_a_better_pack_takes_its_place(
     answer = packer.api().get(path_of(record), buffered=False)
     parts = parts_of(answer)
     begun = next(parts)
-    monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
     packer.ask(record)
     packer.work()
     assert packer.ask(record).data != before
@@ -414,7 +413,7 @@ def test_a_pack_is_given_out_also_where_the_keys_that_sign_do_not_open(
     with set_up_as(packer, settings, master_keys=MasterKeys.parse(new)) as later:
         answer = later.ask(record)
         assert (answer.data, answer.headers["x-service-evidence"]) == (data, "current")
-        monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+        monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
         assert later.ask(record).headers["x-service-evidence"] == "outdated"
         assert later.ask(without).status_code == 202
         for job in later.work()[-2:]:

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from app import clock, ids
 from app.core import signing_keys
 from app.core.log import publication
-from app.core.packs import building, choosing, store
+from app.core.packs import building, pack_evidence, store
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.dev.tsa import KeyType, TimestampAuthority
@@ -252,7 +252,7 @@ def test_a_pack_is_made_anew_by_another_release(
 ) -> None:
     record = packer.record()
     packer.built(record)
-    monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
     assert packer.ask(record).headers["x-service-evidence"] == "outdated"
     packer.work()
     manifest = json.loads(files_in(packer.ask(record).data)["manifest.json"])

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from app.core import signing_keys, tenants
 from app.core.log.recovery import succession
-from app.core.packs import choosing
+from app.core.packs import pack_evidence
 from app.core.signing_keys import Purpose
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
@@ -131,7 +131,7 @@ def test_it_stays_after_a_rotation_and_a_release_since_it_cannot_be_made_again(
     put_stamp(log_owner, authority)
     before = own.built(record)
     succeed(own)
-    monkeypatch.setattr(choosing, "VERSION", "9.9.9")
+    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
     with own.runtime.database.across_tenants() as session:
         signing_keys.replace(session, MASTER_KEYS, Purpose.BUNDLE)
     answer = own.ask(record)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway.answers import PIECE
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace
 from app.lib.gateway.environ import environ
 from app.lib.gateway.gateway import AGAIN, REFUSED, REFUSED_BEFORE, SMALL_BODY, Gateway, Limits
 from app.lib.gateway.streams import BodyWanted, Pending
-from app.lib.shares import NoShare, Shares
 
 Environ = dict[str, Any]
 LONG = Pace(seconds=600, rate=1)

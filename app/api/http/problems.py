@@ -17,8 +17,8 @@ from app.api.http.requests.request_ids import request_id
 from app.api.http.responses.json_responses import encode
 from app.api.http.services import services
 from app.core.verification import alerts
+from app.lib.fair_shares import NoShare
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
-from app.lib.shares import NoShare
 
 MEDIA_TYPE = "application/problem+json"
 

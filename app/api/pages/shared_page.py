@@ -22,8 +22,8 @@ from app.api.pages.shared_view import ShownBundle, shown
 from app.api.resources.records.bundle_access import QUERY
 from app.api.resources.records.record_schemas import RecordSchema
 from app.core import signing_keys
-from app.core.records import bundles, public_access, records
-from app.core.records.public_access import Link
+from app.core.records import anonymous_access, bundles, records
+from app.core.records.anonymous_access import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
 from app.lib.text_sanitizer import visible
@@ -84,7 +84,7 @@ def read(token: str) -> Response:
     After the bundle's expiry the metadata is still there, and says so.
     """
     after_this_request(_add_headers)
-    link = public_access.find_link(services().database, token)
+    link = anonymous_access.find_link(services().database, token)
     if link is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
@@ -131,7 +131,7 @@ def _inside(record: Record) -> ShownBundle | None:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return public_access.open_link(session, link, client_address.network(), request_id())
+        return anonymous_access.open_link(session, link, client_address.network(), request_id())
 
 
 def _dead() -> Response:

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.digests import content, digest_rows, message, schedule, taking, tokens
+from app.core.digests import assigned_findings, content, digest_rows, message, schedule, tokens
 from app.core.digests.digest_rows import Outcome
 from app.core.digests.links import Links
 from app.core.digests.tokens import Subscription
@@ -76,8 +76,8 @@ class Sender:
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
-            taken = taking.take(session, digest, job.cursor)
-            if taken == taking.TAKEN and not self.mailer.ready():
+            taken = assigned_findings.take(session, digest, job.cursor)
+            if taken == assigned_findings.TAKEN and not self.mailer.ready():
                 return _busy(digest)
             return Step(taken, _progress(digest))
         wait = _SUSPENDED if tenant.suspended_at else digest_rows.until_free(session, digest)

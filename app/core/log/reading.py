@@ -12,9 +12,9 @@ from app.core.log import publication, tile_rows
 from app.core.log.publication import Published
 from app.database import Tx
 from app.errors import LogDamaged, NotFound
-from app.ledger import entry_bundles, tile_proofs, tiles
+from app.ledger import entry_bundles, tile_verification, tiles
 from app.ledger.notes import VerifierKey
-from app.ledger.tile_proofs import Unproven
+from app.ledger.tile_verification import Unproven
 from app.ledger.tiles import ENTRIES, Tile
 from app.lib.crypto.signing import PublicKey
 from app.models import LogGeneration
@@ -32,9 +32,9 @@ def tile(tx: Tx, last: Published, path: str) -> bytes:
     if asked.width > tiles.width(asked.level, asked.number, last.checkpoint.size):
         raise NotFound("The published log has no such tile, or a narrower one.")
     size = last.checkpoint.size
-    stored = tile_rows.read(tx, last.generation, tile_proofs.needed(asked.id, size))
+    stored = tile_rows.read(tx, last.generation, tile_verification.needed(asked.id, size))
     try:
-        data = tile_proofs.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
+        data = tile_verification.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
     except Unproven as refused:
         raise LogDamaged(
             f"The stored {refused.tile.path} is not of the tree that was published at {size}, "

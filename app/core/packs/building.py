@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.core.packs import choosing, store
-from app.core.packs.choosing import Choice
+from app.core.packs import pack_evidence, store
+from app.core.packs.pack_evidence import Choice
 from app.core.records import bundles
 from app.database import Database
 from app.errors import LogPending, NotFound
@@ -107,18 +107,18 @@ class Builder:
         if record is None:
             raise JobFailed("There is no such record.")
         try:
-            chosen = choosing.choose(session, self._settings, record)
+            chosen = pack_evidence.choose(session, self._settings, record)
         except LogPending:
             return _wait(job, record.id)
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and choosing.is_current(
+        if stored is not None and pack_evidence.is_current(
             session, self._settings, stored, chosen.source
         ):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         try:
-            evidence = choosing.evidence_of(session, self._settings, record, chosen)
+            evidence = pack_evidence.evidence_of(session, self._settings, record, chosen)
         except KeyMissing as error:
             _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
             raise JobFailed(NO_KEY) from None

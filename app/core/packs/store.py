@@ -25,7 +25,7 @@ class Source:
     """What a pack was made from, besides its bundle: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
-    signs the pack, and the `recipe` of the service's own (`choosing.recipe`).
+    signs the pack, and the `recipe` of the service's own (`pack_evidence.recipe`).
     """
 
     generation: int

@@ -7,6 +7,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any, TypeAlias
 
+from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway import answers, bodies
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace, Receive
@@ -15,7 +16,6 @@ from app.lib.gateway.holdoff import Holdoff
 from app.lib.gateway.streams import BodyWanted, Failed, Pending
 from app.lib.gateway.threads import Threads
 from app.lib.gateway.turns import Turns
-from app.lib.shares import NoShare, Shares
 
 # A body up to here is read before anybody asks for it: that costs no thread and little memory.
 SMALL_BODY = 64 * 1024

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.digests import content, taking
+from app.core.digests import assigned_findings, content
 from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
@@ -120,7 +120,7 @@ def test_findings_that_are_taken_in_pieces_may_be_taken_by_many(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece by a worker that is gone afterwards."""
-    monkeypatch.setattr(taking, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(assigned_findings, "TAKEN_AT_ONCE", 3)
     monkeypatch.setattr(run_job, "TURN_SECONDS", -1.0)
     found = tenant.find(10)
     desk.wait(1)

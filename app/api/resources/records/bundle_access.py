@@ -22,8 +22,8 @@ from app.api.http.requests.request_ids import request_id
 from app.api.http.requests.schemas import Schema
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.core.records import public_access, records
-from app.core.records.public_access import Link
+from app.core.records import anonymous_access, records
+from app.core.records.anonymous_access import Link
 from app.errors import NotFound
 from app.models import Record
 
@@ -114,7 +114,7 @@ def holder() -> Caller | None:
 
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     database = services().database
-    open_to_all = public_access.public_tenant(database, record_id) if may_be_public else None
+    open_to_all = anonymous_access.public_tenant(database, record_id) if may_be_public else None
     link = _link_to(record_id)
     if open_to_all is None and link is None and (auth.key_was_sent() or not _tokens()):
         caller = auth.authenticate()
@@ -128,13 +128,13 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 
 
 def _link_to(record_id: UUID | None) -> Link | None:
-    found = (public_access.find_link(services().database, token) for token in _tokens())
+    found = (anonymous_access.find_link(services().database, token) for token in _tokens())
     return next((link for link in found if link and link.record_id == record_id), None)
 
 
 def _open(link: Link) -> UUID | None:
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = public_access.open_link(session, link, client_address.network(), request_id())
+        ends_at = anonymous_access.open_link(session, link, client_address.network(), request_id())
     return None if ends_at is None else link.tenant_id
 
 

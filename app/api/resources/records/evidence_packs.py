@@ -21,8 +21,8 @@ from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admit
 from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
 from app.core.callers import Caller
 from app.core.jobs import control as job_control
-from app.core.packs import requests as pack_requests
-from app.core.packs.requests import PackState
+from app.core.packs import pack_requests
+from app.core.packs.pack_requests import PackState
 from app.errors import Busy, PackFailed, PackUnreadable
 from app.models import Job, Record
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.resources.records.bundle_access import admission
-from app.lib.shares import NoShare
+from app.lib.fair_shares import NoShare
 
 LARGE = 64 * 1024
 

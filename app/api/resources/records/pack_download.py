@@ -19,8 +19,7 @@ from app.api.http.responses.conditional import conditional
 from app.api.http.services import services
 from app.api.resources.records.bundle_access import admission
 from app.core.callers import Actor, Caller
-from app.core.packs import requests as pack_requests
-from app.core.packs import store
+from app.core.packs import pack_requests, store
 from app.core.packs.store import StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database

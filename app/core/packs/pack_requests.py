@@ -15,7 +15,7 @@ from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
-from app.core.packs import building, choosing, store
+from app.core.packs import building, pack_evidence, store
 from app.core.packs.store import StoredPack
 from app.core.records import contents
 from app.database import cursor
@@ -103,11 +103,11 @@ ON CONFLICT DO NOTHING
 
 def _is_current(session: Session, settings: Settings, record: Record, pack: StoredPack) -> bool:
     try:
-        wanted = choosing.choose(session, settings, record)
+        wanted = pack_evidence.choose(session, settings, record)
     except (LogPending, NotFound):
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True
-    return choosing.is_current(session, settings, pack, wanted.source)
+    return pack_evidence.is_current(session, settings, pack, wanted.source)
 
 
 def _job(session: Session, tenant_id: UUID, key: str) -> Job | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.lib.shares import NoShare, Shares
+from app.lib.fair_shares import NoShare, Shares
 
 
 def test_one_owner_has_its_share_and_no_more() -> None:
