@@ -30,7 +30,7 @@ from app.api.resources import (
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, tenant_deliveries
+from app.api.resources.deliveries import deliveries, replays, tenant_deliveries
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.core.health.readiness import Readiness
@@ -69,6 +69,7 @@ RESOURCES = (
     signature_debugger,
     deliveries,
     tenant_deliveries,
+    replays,
     events,
     digests,
     unsubscribe,

@@ -38,7 +38,7 @@ def start(api: Api, webhook: dict[str, Any], **body: Any) -> dict[str, Any]:
 def preview(api: Api, webhook: dict[str, Any], **body: Any) -> int:
     answer = api.post(f"/v1/webhooks/{webhook['id']}/replay", body | {"dry_run": True})
     assert answer.status_code == 200, answer.json
-    assert answer.json.keys() == {"count"}
+    assert answer.json.keys() == {"count", "oldest", "newest", "left_out", "seconds", "as_of"}
     return int(answer.json["count"])
 
 
@@ -48,9 +48,11 @@ def read(api: Api, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def progress(api: Api, job: dict[str, Any]) -> tuple[int, int, int]:
-    """Return (total, done, skipped)."""
+    """Return (selected, sent, skipped)."""
     found = read(api, job)["progress"]
-    return found["total"], found["done"], found["skipped"]
+    ended = ("succeeded", "failed_same", "failed_otherwise", "cancelled", "waiting")
+    assert found["sent"] == sum(found[name] for name in ended)
+    return found["selected"], found["sent"], found["skipped"]
 
 
 def replays(api: Api, webhook: dict[str, Any]) -> list[dict[str, Any]]:
@@ -88,13 +90,16 @@ def test_what_failed_is_sent_again_with_its_number(
     worker.finish(job)
 
     assert progress(api(), job) == (3, 3, 0)
-    assert read(api(), job)["status"] == "succeeded"
+    assert read(api(), job)["status"] == "running"
     made = replays(api(), webhook)
     failed = history(api(), webhook, "status=failed")
     assert {row["replay_of"] for row in made} == {row["id"] for row in failed}
     assert {row["sequence"] for row in made} == {1, 2, 3}
     assert {row["job_id"] for row in made} == {job["id"]}
     worker.send(webhook, 200)
+    worker.look_again(job)
+    ended = read(api(), job)
+    assert (ended["status"], ended["progress"]["succeeded"]) == ("succeeded", 3)
     kept = books(api(), webhook)
     assert (kept["replays"]["accepted"], kept["replays"]["succeeded"]) == (3, 3)
     assert kept["balanced"]
@@ -161,7 +166,7 @@ def test_what_happened_while_disabled_is_made_a_delivery_by_skipped(
     other = make_webhook(api())
     disable(api(), webhook)
     findings = make_findings(api(), 3)
-    assert preview(api(), webhook, status="skipped") == 3
+    assert preview(api(), webhook, status="skipped") == 0
     enable(api(), webhook)
     make_findings(api(), 1)
     assert preview(api(), webhook, status="skipped") == 3
@@ -192,7 +197,7 @@ def test_all_three_together_are_one_job(
     enable(api(), webhook)
 
     job = start(api(), webhook, status=["skipped", "failed", "cancelled"])
-    assert job["progress"]["total"] == 5
+    assert job["progress"]["selected"] == 5
     worker.finish(job)
 
     assert progress(api(), job) == (5, 5, 0)
@@ -363,16 +368,22 @@ def test_a_cancelled_job_stops_and_a_resumed_one_goes_on(
     worker.run("UPDATE jobs SET run_at = clock_timestamp()")
     assert cancelled["status"] == "cancelled"
     assert not worker.step(job)
-    assert progress(api(), job) == (5, 2, 0)
+    # What was not sent yet stays unsent.
+    assert progress(api(), job) == (5, 0, 0)
+    assert worker.send(webhook, 200) == 0
+    assert books(api(), webhook)["replays"]["cancelled"] == 2
 
     resumed = api().post(f"/v1/jobs/{job['id']}/resume").json
     assert resumed["status"] == "queued"
-    for _ in range(2):
-        assert worker.step(job)
+    sent = 0
+    for _ in range(20):
         worker.run("UPDATE jobs SET run_at = clock_timestamp()")
-    assert progress(api(), job) == (5, 5, 0)
+        worker.step(job)
+        sent += worker.send(webhook, 200)
+    assert (progress(api(), job), sent) == ((5, 5, 0), 5)
     assert read(api(), job)["status"] == "succeeded"
-    assert len(replays(api(), webhook)) == 5
+    assert len(replays(api(), webhook)) == 7
+    assert books(api(), webhook)["balanced"]
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
@@ -502,8 +513,10 @@ def test_a_disabled_webhook_can_be_previewed_and_not_replayed_to(
     fail(api(), worker, webhook, 2)
     disable(api(), webhook)
 
-    assert preview(api(), webhook) == 2
-    answer = api().post(f"/v1/webhooks/{webhook['id']}/replay", {})
+    path = f"/v1/webhooks/{webhook['id']}/replay"
+    shown = api().post(path, {"dry_run": True}).json
+    assert (shown["count"], shown["left_out"]["not_sending"]) == (0, 2)
+    answer = api().post(path, {})
     refused(answer, 409, "webhook-disabled")
 
 

@@ -1,5 +1,6 @@
 """Jobs over HTTP: listed, read, and moved from one state to another, or refused."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,16 @@ ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
 
 
+# Of a bulk replay to no webhook.
+REPLAY = {
+    **dict.fromkeys(("webhook_id", "since", "until", "rate")),
+    "webhooks": [],
+    "status": ["failed"],
+    "as_of": "2026-01-31T12:00:00.000000Z",
+}
+NOTHING_LEFT = json.dumps({"left": [], "canary": None, "steps": 1, "forgiven": 0})
+
+
 class Queue:
     """Makes jobs and moves them as a worker does."""
 
@@ -29,8 +40,8 @@ class Queue:
                 session,
                 self._tenant_id,
                 kind=kind,
-                args={"n": 1},
-                progress={"total": 3, "done": 0},
+                args=REPLAY,
+                progress={"selected": 3, "sent": 0},
             )
         return ids.text("job", job.id)
 
@@ -42,7 +53,7 @@ class Queue:
             claimed = leases.claim(session, self._tenant_id, job_id)
             assert claimed is not None
             if error is None:
-                assert steps.advance(session, claimed, Step(cursor, {"total": 3, "done": 1}))
+                assert steps.advance(session, claimed, Step(cursor, {"selected": 3, "skipped": 1}))
             else:
                 assert steps.fail(session, claimed, error, for_good=True)
 
@@ -62,13 +73,13 @@ def read(api: Api, job: str) -> dict[str, Any]:
 def test_a_job_shows_what_it_does_and_how_far_it_is(api: ApiOf, queue: Queue) -> None:
     job = queue.add()
     new = read(api(), job)
-    assert (new["kind"], new["args"], new["status"]) == ("bulk_replay", {"n": 1}, "queued")
-    assert (new["progress"], new["error"]) == ({"total": 3, "done": 0}, None)
+    assert (new["kind"], new["args"], new["status"]) == ("bulk_replay", REPLAY, "queued")
+    assert (new["progress"], new["error"]) == ({"selected": 3, "sent": 0}, None)
     assert new["finished_at"] is None
 
-    queue.work(job, cursor="here")
+    queue.work(job, cursor=NOTHING_LEFT)
     assert read(api(), job)["status"] == "running"
-    assert read(api(), job)["progress"]["done"] == 1
+    assert read(api(), job)["progress"]["skipped"] == 1
 
     queue.work(job)
     done = read(api(), job)
@@ -116,14 +127,14 @@ def test_a_dead_job_says_why_and_is_tried_again(api: ApiOf, queue: Queue) -> Non
 
 def test_a_cancelled_job_is_resumed_where_it_was(api: ApiOf, queue: Queue) -> None:
     job = queue.add()
-    queue.work(job, cursor="here")
+    queue.work(job, cursor=NOTHING_LEFT)
 
     cancelled = api().post(f"/v1/jobs/{job}/cancel").json
-    assert (cancelled["status"], cancelled["progress"]["done"]) == ("cancelled", 1)
+    assert (cancelled["status"], cancelled["progress"]["skipped"]) == ("cancelled", 1)
     resumed = api().post(f"/v1/jobs/{job}/resume").json
 
     assert (resumed["status"], resumed["finished_at"]) == ("queued", None)
-    assert resumed["progress"]["done"] == 1
+    assert resumed["progress"]["skipped"] == 1
 
 
 def test_a_move_that_does_not_fit_the_state_is_refused(api: ApiOf, queue: Queue) -> None:

@@ -73,6 +73,7 @@ POST   /v1/webhooks/<webhook_id>/verify-signature
                                             | 401 | 403 200 200 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/rotate-secret
                                             | 401 | 403 403 200 | 403 403 403 | 403 403 403
+POST   /v1/deliveries/replay                | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403
@@ -204,6 +205,7 @@ class World:
             "POST /v1/webhooks": {"url": self.webhook["url"]},
             "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
             "POST /v1/webhooks/<webhook_id>/replay": {},
+            "POST /v1/deliveries/replay": {},
             "POST /v1/webhooks/<webhook_id>/verify-signature": {"headers": {}, "body": ""},
         }
         return bodies.get(str(row))

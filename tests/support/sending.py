@@ -126,9 +126,15 @@ class Worker:
         return True
 
     def finish(self, job: dict[str, Any]) -> None:
-        """Do every step of a bulk replay that has no rate."""
+        """Do every step of a bulk replay that has no rate, until it waits for what it has sent."""
         while self.step(job):
             pass
+
+    def look_again(self, job: dict[str, Any]) -> None:
+        """Let a bulk replay that waits count again, and do what follows."""
+        job_id = _uuid("job", job["id"])
+        self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :job", job=job_id)
+        self.finish(job)
 
     def claim_job(self, job: dict[str, Any]) -> Job:
         """Lease a job, as a worker that is about to die does."""

@@ -20,6 +20,7 @@ from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
+from app.core.replay import bulk_replay
 from app.models import Job
 
 blp = Blueprint(
@@ -114,9 +115,9 @@ def retry(job_id: str) -> Response:
 def cancel(job_id: str) -> Response:
     """Stop a job where it is
 
-    What it has done stays done.
+    What it has done stays done; of a replay, what is not sent yet stays unsent.
     """
-    return _move(job_control.cancel, job_id)
+    return _move(bulk_replay.cancel, job_id)
 
 
 @blp.route("/<job_id>/resume", methods=["POST"])

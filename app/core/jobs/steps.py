@@ -29,6 +29,8 @@ Name: TypeAlias = tuple[UUID, UUID]
 class Step:
     """What one step of a job did: where to go on (None: it is done), and what to show meanwhile.
 
+    `stopped` is why it goes on only if it is resumed: the job ends as `cancelled`.
+
     `then` is asked once that is committed, and may name another job that waited for what this step
     has left: whoever did this goes on with it.
     """
@@ -37,6 +39,7 @@ class Step:
     progress: Mapping[str, Any]
     wait: timedelta = timedelta(0)
     then: Callable[[], Name | None] = lambda: None
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def advance(session: Session, job: Job, step: Step) -> bool:
     """
     if step.cursor is None:
         values: dict[str, Any] = {"status": "succeeded", "finished_at": NOW}
+    elif step.stopped is not None:
+        values = {"status": "cancelled", "finished_at": NOW, "cursor": step.cursor}
     else:
         # Counted from when this step was due: the sweep rings whole seconds, and a wait counted
         # from now would each time lose the rest of one. What was missed for longer is not made up.
@@ -86,7 +91,7 @@ def advance(session: Session, job: Job, step: Step) -> bool:
         claims_lost=0,
         locked_until=None,
         ring_at=None,
-        error=None,
+        error=step.stopped,
         progress=dump(step.progress),
         **values,
     )

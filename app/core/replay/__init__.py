@@ -1,4 +1,6 @@
-"""Sending again: `replay` for one delivery, `bulk_replay` for a `replay_selection`.
+"""Sending again: `replay` for one delivery, `bulk_replay` for many.
 
-`fire_test_event` sends one event to test a webhook.
+A `replay_selection` is shown by `replay_preview`; `replay_plan`, `replay_sources` and
+`replay_outcome` are what its job is to do, does, and what became of it. `fire_test_event` tests a
+webhook.
 """

@@ -1,39 +1,68 @@
 """Bulk replay: a job that walks over a selection and makes a replay of each event.
 
-A step's replays, the job's cursor and its progress commit together, so a killed job resumes. Rows
-that have settled meanwhile are skipped. Live events go first.
+A step's replays, the job's cursor and its progress commit together, so a killed job resumes. It
+keeps few replays waiting, so cancelling it leaves the rest unsent; it ends when none waits. Live
+events go first.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.delivery.events import PRIORITY_BULK
-from app.core.jobs import job_queue, job_rows
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
+from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
-from app.core.replay import replay_selection
-from app.core.replay.replay_selection import Selection, Source, Wanted
+from app.core.replay import replay_outcome, replay_preview, replay_selection, replay_sources
+from app.core.replay.replay_outcome import Tally
+from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch, oldest_of
+from app.core.replay.replay_preview import Preview
+from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import webhooks
 from app.database import cursor
-from app.errors import NotFound, WebhookDisabled
+from app.errors import FieldError, Invalid, NotFound, WebhookDisabled
 from app.models import Job
 
 KIND = "bulk_replay"
 MOST_A_STEP = 500
+# Replays of a webhook that wait for their first attempt: what a cancelled job has to take back.
+MOST_UNSENT = 2_000
+# Until the job sees again what became of them.
+_LOOK_AGAIN = timedelta(seconds=1)
+_LOOK_AGAIN_LATER = timedelta(seconds=15)
+_SOON = timedelta(minutes=1)
+# Counting all that a job has sent takes longer as it has sent more.
+_STEPS_BETWEEN_COUNTS = 10
 
 
-def preview(session: Session, caller: Caller, webhook_id: UUID | None, wanted: Wanted) -> int:
-    """Return how many events would be sent again now; raises `NotFound`."""
-    webhook = webhooks.find(session, caller, webhook_id)
-    selection = Selection.now(session, webhook.id, wanted)
-    return replay_selection.count(session, caller.tenant_id, selection)
+def preview(
+    session: Session,
+    caller: Caller,
+    webhook_id: UUID | None,
+    wanted: Wanted,
+    as_of: datetime | None = None,
+    *,
+    all_webhooks: bool = False,
+) -> Preview:
+    """Return what would be sent again now, or `as_of` a moment that an earlier preview named.
+
+    Raises `NotFound`, also for ids that name no delivery, and `Invalid` for a moment to come.
+    """
+    one = None if all_webhooks else webhooks.find(session, caller, webhook_id).id
+    now = replay_selection.moment(session, caller.tenant_id, one)
+    if as_of is not None and as_of > now:
+        raise Invalid(FieldError("/as_of", "Send the `as_of` that a dry run has answered."))
+    if wanted.ids is not None:
+        named = replay_preview.one_each(session, caller.tenant_id, one, wanted.ids)
+        wanted = Wanted(ids=named)
+    return replay_preview.of(session, caller.tenant_id, Selection(one, wanted, as_of or now))
 
 
 def start(
@@ -41,136 +70,192 @@ def start(
     caller: Caller,
     webhook_id: UUID | None,
     wanted: Wanted,
+    pace: Pace,
+    as_of: datetime | None = None,
     *,
-    rate: int | None,
+    all_webhooks: bool = False,
 ) -> Job:
-    """Enqueue the replay of what is wanted, at most `rate` events a second; return its job.
+    """Enqueue the replay of what is wanted; return its job.
 
-    Raises `NotFound` and `WebhookDisabled`.
+    Raises as `preview` does, and `WebhookDisabled`.
     """
-    # Outcomes are recorded under the same lock, so none of before the selection is still to come.
-    webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
-    webhooks.require_enabled(webhook)
-    selection = Selection.now(session, webhook.id, wanted)
-    total = replay_selection.count(session, caller.tenant_id, selection)
-    args = {**selection.to_args(), "rate": rate}
+    if not all_webhooks:
+        webhooks.require_enabled(webhooks.find(session, caller, webhook_id).webhook)
+    found = preview(session, caller, webhook_id, wanted, as_of, all_webhooks=all_webhooks)
+    one = found.selection.webhook_id
+    plan = Plan(found.selection, (one,) if one else tuple(found.webhooks), pace)
+    args = plan.to_args()
     job = job_queue.enqueue(
         session,
         caller.tenant_id,
         kind=KIND,
         args=args,
-        progress={"total": total, "done": 0, "skipped": 0},
+        progress={"selected": found.count, "skipped": 0, **vars(_NOTHING_SENT)},
     )
+    tenant = ("tenant", ids.text("ten", caller.tenant_id))
     chain.append(
         session,
         caller.tenant_id,
         caller.actor(),
         "deliveries.replay",
-        target=("webhook", args["webhook_id"]),
-        details={
-            "job_id": ids.text("job", job.id),
-            "count": total,
-            **{name: args[name] for name in ("status", "since", "until", "rate")},
-        },
+        target=("webhook", args["webhook_id"]) if one else tenant,
+        details={"job_id": ids.text("job", job.id), "count": found.count, **_told(args)},
         request_id=caller.request_id,
     )
     return job
 
 
-def step(session: Session, tenant_id: UUID, job: Job) -> Step:
-    """Replay the next sources of a job: at most 500, and at most one second's worth of its rate.
+_NOTHING_SENT = Tally(0, 0, 0, 0, 0, 0, 0)
 
-    Raises `JobFailed` when the webhook was disabled or deleted meanwhile.
+
+def _told(args: dict[str, Any]) -> dict[str, Any]:
+    """Return what the audit entry says of a job's arguments: not each of a thousand ids."""
+    always = {name: args[name] for name in ("status", "since", "until", "rate")}
+    named = ("event_type", "failed_since", "failed_until", "group", "canary", "stop_after_failures")
+    given = {name: args[name] for name in named if args[name] is not None}
+    ids_given = {} if args["ids"] is None else {"ids": len(args["ids"])}
+    return always | given | ids_given
+
+
+def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
+    """End an open job where it is; of a bulk replay, what is not sent yet stays unsent.
+
+    Raises as `control.cancel` does.
     """
-    args = job_rows.args_of(job)
-    selection, rate = Selection.from_args(args), args["rate"]
-    _lock(session, tenant_id, selection.webhook_id)
-    table, after = _read_cursor(job.cursor, selection)
-    limit = min(MOST_A_STEP, rate or MOST_A_STEP)
-    sources = replay_selection.pick(session, tenant_id, selection, table, after=after, limit=limit)
+    job = job_rows.get(session, tenant_id, job_id)
+    if job.kind != KIND:
+        return control.cancel(session, tenant_id, job_id)
+    plan = Plan.of(job)
+    # A step locks a lane before its job's row; so does this.
+    replay_outcome.lock_lanes(session, tenant_id, plan.webhooks)
+    job = control.cancel(session, tenant_id, job_id)
+    _take_back(session, job, plan)
+    progress = _progress(job) | vars(replay_outcome.tally(session, job, oldest_of(job)))
+    job.cursor = Place.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
+    job.progress = job_rows.dump(progress)
+    session.flush()
+    return job
+
+
+def step(session: Session, tenant_id: UUID, job: Job) -> Step:
+    """Do the next step: stop, wait, or make replays, at most a second's worth of the rate.
+
+    Raises `JobFailed` when the job's one webhook was disabled or deleted meanwhile.
+    """
+    plan = Plan.of(job)
+    place = Place.of(job, plan)
+    pace = plan.pace
+    progress = _progress(job)
+    sending = place.left and place.canary != 0
+    watched = place.canary is not None or pace.stop_after_failures is not None
+    if watched or not sending or place.steps % _STEPS_BETWEEN_COUNTS == 0:
+        progress |= vars(replay_outcome.tally(session, job, oldest_of(job)))
+    if reason := _why_stop(place, pace, progress):
+        return _stopped(session, job, plan, place, progress, reason)
+    if sending:
+        return _send(session, job, plan, place, progress)
+    if place.canary is not None and not progress["waiting"]:
+        # The canary is through; the rest follows.
+        return Step(replace(place, canary=None).text(), progress)
+    if not place.left and not progress["waiting"]:
+        progress["skipped"] = max(0, progress["selected"] - progress["sent"])
+        return Step(None, progress)
+    return Step(place.text(), progress, _pause(session, job))
+
+
+def _progress(job: Job) -> dict[str, int]:
+    """Return what a job has told so far; an earlier release called what is selected its total."""
+    kept = json.loads(job.progress or "{}")
+    selected = kept.pop("total", 0)
+    kept.pop("done", None)
+    return {"selected": selected, "skipped": 0, **vars(_NOTHING_SENT), **kept}
+
+
+def _why_stop(place: Place, pace: Pace, progress: dict[str, int]) -> str | None:
+    failing = _failing(progress) - place.forgiven
+    if place.canary is not None and (failing or progress["cancelled"]):
+        return f"The canary failed: {failing} of {progress['sent']} sent. Nothing more was sent."
+    if pace.stop_after_failures is not None and failing >= pace.stop_after_failures:
+        return f"{failing} of {progress['sent']} sent have failed. Nothing more was sent."
+    return None
+
+
+def _failing(progress: Mapping[str, int]) -> int:
+    """Return how many replays have failed, for good or once at least."""
+    return progress["failed_same"] + progress["failed_otherwise"] + progress["retrying"]
+
+
+def _stopped(
+    session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int], reason: str
+) -> Step:
+    replay_outcome.lock_lanes(session, job.tenant_id, plan.webhooks)
+    _take_back(session, job, plan)
+    progress |= vars(replay_outcome.tally(session, job, oldest_of(job)))
+    again = place.begun_again(plan.webhooks, _failing(progress))
+    return Step(again.text(), progress, stopped=reason)
+
+
+def _take_back(session: Session, job: Job, plan: Plan) -> None:
+    replay_outcome.take_back(session, job, plan.webhooks, oldest_of(job))
+
+
+def _pause(session: Session, job: Job) -> timedelta:
+    """Return how long a job waits before it counts again: a second, and longer after a minute."""
+    row = cursor(session).execute("SELECT clock_timestamp()").fetchone()
+    age: timedelta = row[0] - job.created_at if row else _SOON
+    return _LOOK_AGAIN if age < _SOON else _LOOK_AGAIN_LATER
+
+
+def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int]) -> Step:
+    """Make the next replays of the first webhook that has few unsent ones."""
+    rate = plan.pace.rate
+    most = min(MOST_A_STEP, rate or MOST_A_STEP, place.canary or MOST_A_STEP)
+    priority = PRIORITY_BULK if place.canary is None else PRIORITY_URGENT
+    stretch, limit = _next(session, job, place, most, priority)
+    if stretch is None:
+        return Step(place.text(), progress, _LOOK_AGAIN)
+    try:
+        webhook = webhooks.lock(session, job.tenant_id, stretch.webhook)
+        webhooks.require_enabled(webhook)
+    except (NotFound, WebhookDisabled) as error:
+        _require_others(plan, error)
+        return Step(place.after(stretch, None, 0).text(), progress)
+    sources = replay_sources.pick(session, job, plan.selection, stretch, limit)
     selected = [source for source in sources if source.selected]
     due = [source for source in selected if not source.settled]
-    made = _replay(session, job, selection.webhook_id, due) if due else 0
-    return Step(
-        _next_cursor(selection, table, sources[-1].id if len(sources) == limit else None),
-        _add(json.loads(job.progress or "{}"), done=made, skipped=len(selected) - made),
-        timedelta(seconds=made / rate) if rate else timedelta(0),
-    )
+    made = replay_sources.send(session, job, stretch.webhook, due, priority) if due else 0
+    progress["sent"] += made
+    progress["waiting"] += made
+    if stretch.table != UNSENT:
+        progress["skipped"] += len(selected) - made
+    last = sources[-1].id if len(sources) == limit else None
+    wait = timedelta(seconds=made / rate) if rate else timedelta(0)
+    return Step(place.after(stretch, last, made).text(), progress, wait)
 
 
-def _lock(session: Session, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Lock the lane: replays of one webhook are made one after another, so none is made twice."""
-    try:
-        webhooks.require_enabled(webhooks.lock(session, tenant_id, webhook_id))
-    except NotFound:
+def _next(
+    session: Session, job: Job, place: Place, most: int, priority: int
+) -> tuple[Stretch | None, int]:
+    """Return the first stretch whose webhook has room for more, and for how many."""
+    full: set[UUID] = set()
+    for stretch in place.left:
+        if stretch.webhook in full:
+            continue
+        unsent = replay_outcome.unsent(
+            session, job.tenant_id, stretch.webhook, priority, MOST_UNSENT
+        )
+        if unsent < MOST_UNSENT:
+            return stretch, min(most, MOST_UNSENT - unsent)
+        full.add(stretch.webhook)
+    return None, 0
+
+
+def _require_others(plan: Plan, error: Exception) -> None:
+    """Fail the job of a single webhook that sends no more; others go on without it."""
+    if plan.selection.webhook_id is None:
+        return
+    if isinstance(error, NotFound):
         raise JobFailed("The webhook was deleted; what was not replayed yet stays so.") from None
-    except WebhookDisabled:
-        raise JobFailed(
-            "The webhook was disabled. Enable it and retry this job: it goes on where it stopped."
-        ) from None
-
-
-_REPLAY = f"""
-WITH made AS (
-    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
-                            sequence, replay_of, job_id, next_attempt_at)
-    SELECT %(tenant)s, new.id, %(webhook)s, e.id, e.type, 'replay', {PRIORITY_BULK}, new.sequence,
-           new.replay_of, %(job)s, clock_timestamp()
-      FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
-                  %(replays_of)s::uuid[]) AS new (id, event_id, sequence, replay_of)
-      JOIN events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
-     WHERE e.id = ANY (%(events)s)
-    RETURNING 1
-), counted AS (
-    SELECT count(*) AS n FROM made
-)
-UPDATE lanes
-   SET replays_accepted = replays_accepted + counted.n,
-       due_at = least(due_at, greatest(clock_timestamp(), paused_until))
-  FROM counted WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING counted.n
-"""
-
-
-def _replay(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source]) -> int:
-    """Make a replay of each source whose event is still kept; return how many."""
-    made = cursor(session).execute(
-        _REPLAY,
-        {
-            "tenant": job.tenant_id,
-            "webhook": webhook_id,
-            "job": job.id,
-            "ids": sorted(ids.new() for _ in due),
-            "events": [source.event_id for source in due],
-            "sequences": [source.sequence for source in due],
-            "replays_of": [source.replay_of for source in due],
-        },
-    )
-    wakeups.ring_lanes(session, [(job.tenant_id, webhook_id)])
-    row = made.fetchone()
-    return int(row[0]) if row else 0
-
-
-def _read_cursor(text: str | None, selection: Selection) -> tuple[str, UUID]:
-    """Return the table to walk over and the id after which to go on."""
-    if text is None:
-        return selection.tables()[0], UUID(int=0)
-    table, _, last = text.partition(":")
-    return table, UUID(hex=last)
-
-
-def _next_cursor(selection: Selection, table: str, last: UUID | None) -> str | None:
-    """Return where to go on: after `last`, or with the next table; None when all is walked over."""
-    if last is not None:
-        return f"{table}:{last.hex}"
-    tables = selection.tables()
-    rest = tables[tables.index(table) + 1 :]
-    return f"{rest[0]}:{UUID(int=0).hex}" if rest else None
-
-
-def _add(progress: Mapping[str, int], *, done: int, skipped: int) -> dict[str, int]:
-    return {
-        "total": progress["total"],
-        "done": progress["done"] + done,
-        "skipped": progress["skipped"] + skipped,
-    }
+    raise JobFailed(
+        "The webhook was disabled. Enable it and retry this job: it goes on where it stopped."
+    ) from None

@@ -1,8 +1,7 @@
 """The selection of a bulk replay: events that did not arrive, as of one moment.
 
-These are events of one webhook whose delivery failed or was cancelled, or that were not sent while
-it was disabled, without those already replayed or about to be. The moment is part of the selection:
-preview, total and job agree.
+Chosen by ids, by a group of failures, or by filters; without those that a replay has brought or is
+about to. The moment is part of the selection: preview, total and job agree, whatever fails next.
 """
 
 import enum
@@ -12,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.delivery.event_types import EventType
 from app.core.delivery.history import decisions
-from app.core.delivery.history.delivery_filters import earliest_id, latest_id
-from app.database import cursor, database_now
+from app.core.delivery.history.delivery_filters import Group, earliest_id, latest_id
+from app.database import cursor
 
 
 class Status(enum.StrEnum):
@@ -32,141 +31,178 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a caller asks to be sent again; `until` is not included."""
+    """What a caller asks to be sent again: `ids` alone, a `group` alone, or what fits the rest.
 
-    statuses: frozenset[Status]
+    `until` and `failed_until` are not included; no event types are all of them.
+    """
+
+    statuses: frozenset[Status] = frozenset({Status.FAILED})
     since: datetime | None = None
     until: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What is wanted, of one webhook, as of one moment."""
-
-    webhook_id: UUID
-    wanted: Wanted
-    as_of: datetime
+    failed_since: datetime | None = None
+    failed_until: datetime | None = None
+    event_types: frozenset[EventType] = frozenset()
+    group: Group | None = None
+    ids: tuple[UUID, ...] | None = None
 
     @classmethod
-    def now(cls, session: Session, webhook_id: UUID, wanted: Wanted) -> "Selection":
-        """Fix a selection as of the database's now."""
-        return cls(webhook_id, wanted, database_now(session))
-
-    @classmethod
-    def from_args(cls, args: Mapping[str, Any]) -> "Selection":
-        """Read a selection back from a job's arguments."""
-        webhook_id = ids.parse("whk", args["webhook_id"])
-        if webhook_id is None:
-            raise ValueError("a bulk replay's arguments name no webhook")
-        wanted = Wanted(
+    def from_args(cls, args: Mapping[str, Any]) -> "Wanted":
+        """Read back what `to_args` wrote; an earlier release knew three of its fields."""
+        group, named = args.get("group"), args.get("ids")
+        return cls(
             frozenset(map(Status, args["status"])),
-            args["since"] and datetime.fromisoformat(args["since"]),
-            args["until"] and datetime.fromisoformat(args["until"]),
+            **{
+                name: args.get(name) and datetime.fromisoformat(args[name])
+                for name in ("since", "until", "failed_since", "failed_until")
+            },
+            event_types=frozenset(map(EventType, args.get("event_type") or ())),
+            group=group and Group.parse(group),
+            ids=named and tuple(_parse("dlv", each) for each in named),
         )
-        return cls(webhook_id, wanted, datetime.fromisoformat(args["as_of"]))
 
     def to_args(self) -> dict[str, Any]:
-        """Return the selection as a job's arguments."""
-        wanted = self.wanted
+        """Return this as a job's arguments."""
+        moments = ("since", "until", "failed_since", "failed_until")
         return {
-            "webhook_id": ids.text("whk", self.webhook_id),
-            "status": sorted(status.value for status in wanted.statuses),
-            "since": wanted.since and rfc3339(wanted.since),
-            "until": wanted.until and rfc3339(wanted.until),
-            "as_of": rfc3339(self.as_of),
+            "status": sorted(status.value for status in self.statuses),
+            **{name: getattr(self, name) and rfc3339(getattr(self, name)) for name in moments},
+            "event_type": sorted(each.value for each in self.event_types) or None,
+            "group": self.group and self.group.text,
+            "ids": self.ids and [ids.text("dlv", each) for each in self.ids],
         }
 
     def tables(self) -> list[str]:
         """Return the names of the tables to walk over, in order."""
-        undelivered = self.wanted.statuses - {Status.SKIPPED}
-        skipped = self.wanted.statuses & {Status.SKIPPED}
-        return ["deliveries"] * bool(undelivered) + ["events"] * bool(skipped)
+        if self.ids is not None or self.group is not None:
+            return ["deliveries"]
+        skipped = Status.SKIPPED in self.statuses
+        return ["deliveries"] * bool(self.statuses - {Status.SKIPPED}) + ["events"] * skipped
 
 
 @dataclass(frozen=True)
-class Source:
-    """One event that did not arrive, and whether a replay has brought it or is about to.
+class Selection:
+    """What is wanted, of one webhook or (None) of all, as of one moment."""
 
-    `selected` is false where that was so already as of the selection.
-    """
-
-    id: UUID
-    event_id: UUID
-    sequence: int | None
-    replay_of: UUID | None
-    selected: bool
-    settled: bool
+    webhook_id: UUID | None
+    wanted: Wanted
+    as_of: datetime
 
 
-# What each table to walk over contributes, in the order of its ids.
-_SOURCES = {
-    "deliveries": """
-SELECT d.id, d.event_id, d.sequence, d.id AS replay_of
+# Each statement below is for the rows of `source`: webhook, event and what is to be sent again.
+_DELIVERIES = """
+SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.id AS replay_of, d.created_at
   FROM deliveries AS d
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
-   AND d.kind = 'event' AND d.status = ANY (%(statuses)s) AND d.finished_at <= %(as_of)s
-   AND d.created_at >= %(since)s AND d.created_at < %(until)s
-   AND d.id > %(after)s AND d.id >= %(since_id)s AND d.id < %(until_id)s
-""",
-    "events": """
-SELECT e.id, e.id AS event_id, NULL::bigint AS sequence, NULL::uuid AS replay_of
-  FROM events AS e
- WHERE e.tenant_id = (SELECT %(tenant)s::uuid) AND e.any_disabled
-   AND position(%(disabled)s IN e.decisions) %% 17 = 1
-   AND e.created_at >= %(since)s AND e.created_at < %(until)s
-   AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s
-""",
-}
-
-_REPLAYED = """
-EXISTS (SELECT 1 FROM deliveries AS r
-         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = (SELECT %(webhook)s::uuid)
-           AND r.kind = 'replay' AND r.event_id = source.event_id AND {})
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
+   AND d.finished_at <= %(as_of)s AND d.id > %(after)s
 """
-_SETTLED_THEN = _REPLAYED.format(
-    "r.created_at <= %(as_of)s"
-    " AND (r.status = 'succeeded' OR r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
+_EVENTS = """
+SELECT w.id AS webhook_id, e.id, e.id AS event_id, NULL::bigint AS sequence,
+       NULL::uuid AS replay_of, e.created_at
+  FROM webhooks AS w JOIN events AS e ON e.tenant_id = w.tenant_id
+ WHERE w.tenant_id = (SELECT %(tenant)s::uuid) AND e.tenant_id = (SELECT %(tenant)s::uuid)
+   AND e.any_disabled AND position(uuid_send(w.id) || %(disabled)s IN e.decisions) %% 17 = 1
+   AND e.created_at >= %(since)s AND e.created_at < %(until)s AND e.created_at <= %(as_of)s
+   AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s AND {conditions}
+"""
+# Sent again once more, and in vain: then the later one counts, of whatever group.
+_SUPERSEDED = """
+EXISTS (SELECT FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
+           AND r.kind = 'replay' AND r.event_id = d.event_id AND r.status = 'failed'
+           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id) AND r.finished_at <= %(as_of)s)
+"""
+_REPLAYED = """
+EXISTS (SELECT FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = source.webhook_id
+           AND r.kind = 'replay' AND r.event_id = source.event_id AND r.id <> source.id AND {})
+"""
+ARRIVED_THEN = _REPLAYED.format("r.status = 'succeeded' AND r.finished_at <= %(as_of)s")
+WAITED_THEN = _REPLAYED.format(
+    "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
 )
-_SETTLED_NOW = _REPLAYED.format("(r.status = 'succeeded' OR r.finished_at IS NULL)")
+SETTLED_NOW = _REPLAYED.format("(r.status = 'succeeded' OR r.finished_at IS NULL)")
 
 
-def count(session: Session, tenant_id: UUID, selection: Selection) -> int:
-    """Return how many events a selection holds."""
-    values = _values(tenant_id, selection)
-    found = 0
-    for table in selection.tables():
-        query = f"SELECT count(*) FROM ({_SOURCES[table]}) AS source WHERE NOT {_SETTLED_THEN}"
-        row = cursor(session).execute(query, values).fetchone()
-        found += int(row[0]) if row else 0
-    return found
+def source(selection: Selection, table: str) -> str:
+    """Return the statement for what one table contributes."""
+    wanted = selection.wanted
+    if table == "events":
+        conditions = ["w.id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
+        conditions += ["e.type = ANY (%(types)s)"] * bool(wanted.event_types)
+        return _EVENTS.format(conditions=" AND ".join(conditions) or "true")
+    conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
+    if wanted.ids is not None:
+        conditions += ["d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
+    elif wanted.group is not None:
+        conditions += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
+        conditions += ["coalesce(d.failure, 0) = %(failure)s", "d.kind <> 'test'"]
+        conditions += [f"NOT {_SUPERSEDED}"]
+    else:
+        conditions += _filtered(wanted)
+    return _DELIVERIES.format(conditions=" AND ".join(conditions))
 
 
-def pick(
-    session: Session, tenant_id: UUID, selection: Selection, table: str, *, after: UUID, limit: int
-) -> list[Source]:
-    """Return the next sources of one table, in the order of their ids, behind the id `after`."""
-    found = cursor(session, class_row(Source)).execute(
-        f"SELECT source.*, NOT {_SETTLED_THEN} AS selected, {_SETTLED_NOW} AS settled"
-        f" FROM ({_SOURCES[table]} ORDER BY id LIMIT %(limit)s) AS source ORDER BY id",
-        {**_values(tenant_id, selection), "after": after, "limit": limit},
-    )
-    return found.fetchall()
+def _filtered(wanted: Wanted) -> list[str]:
+    # In the words of the partial indexes: with another status among them none would serve.
+    named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
+    return [
+        f"d.status IN ({named})",
+        "d.kind = 'event' AND d.created_at >= %(since)s AND d.created_at < %(until)s",
+        "d.id >= %(since_id)s AND d.id < %(until_id)s",
+        *["d.event_type = ANY (%(types)s)"] * bool(wanted.event_types),
+        *["d.finished_at >= %(failed_since)s"] * bool(wanted.failed_since),
+        *["d.finished_at < %(failed_until)s"] * bool(wanted.failed_until),
+    ]
 
 
-def _values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
+def values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
+    """Return the values that the statements name."""
     wanted, as_of = selection.wanted, selection.as_of
     since = wanted.since or datetime.fromtimestamp(0, UTC)
-    until = min(wanted.until or as_of, as_of)
+    until = wanted.until or datetime.max.replace(tzinfo=UTC)
+    group = wanted.group
     return {
         "tenant": tenant_id,
         "webhook": selection.webhook_id,
-        # In the words of the partial index: with another status among them it would not serve.
-        "statuses": sorted(status.value for status in wanted.statuses - {Status.SKIPPED}),
-        "disabled": selection.webhook_id.bytes + bytes([decisions.DISABLED]),
+        "types": sorted(each.value for each in wanted.event_types),
+        "disabled": bytes([decisions.DISABLED]),
         "since": since,
         "since_id": earliest_id(since),
         "until": until,
-        "until_id": latest_id(until),
+        "until_id": latest_id(min(until, as_of)),
+        "failed_since": wanted.failed_since,
+        "failed_until": wanted.failed_until,
+        "ids": list(wanted.ids or ()),
+        "group_of": group and group.webhook_id,
+        "failure": group and group.failure,
         "as_of": as_of,
         "after": UUID(int=0),
     }
+
+
+def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> datetime:
+    """Return the database's now, when no outcome from before it is still to be committed.
+
+    Outcomes are dated and committed under their lane's lock. So each lane's lock is had for a
+    moment, in the order in which everybody takes them, and given back by the savepoint.
+    """
+    cur = cursor(session)
+    cur.execute("SAVEPOINT moment")
+    cur.execute(
+        "SELECT FROM lanes WHERE tenant_id = %(tenant)s"
+        " AND webhook_id = coalesce(%(webhook)s, webhook_id)"
+        " ORDER BY tenant_id, webhook_id FOR SHARE",
+        {"tenant": tenant_id, "webhook": webhook_id},
+    )
+    row = cur.execute("SELECT clock_timestamp()").fetchone()
+    cur.execute("ROLLBACK TO SAVEPOINT moment")
+    assert row is not None  # noqa: S101  # narrows the type
+    now: datetime = row[0]
+    return now
+
+
+def _parse(prefix: str, text: str) -> UUID:
+    found = ids.parse(prefix, text)
+    if found is None:
+        raise ValueError(f"a bulk replay's arguments hold no {prefix}: {text}")
+    return found

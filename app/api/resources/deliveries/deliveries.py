@@ -14,21 +14,16 @@ from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import (
-    BulkReplaySchema,
-    CountSchema,
     DecisionArgs,
     DecisionSchema,
     DeliveryDetailSchema,
     DeliverySchema,
 )
 from app.api.resources.deliveries.list_schemas import DeliveryPageSchema, HistoryArgs
-from app.api.resources.jobs import JobSchema
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history
 from app.core.delivery.history.delivery_filters import Filters
-from app.core.jobs import control as job_control
-from app.core.replay import bulk_replay, fire_test_event, replay
-from app.core.replay.replay_selection import Wanted
+from app.core.replay import fire_test_event, replay
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
@@ -112,35 +107,6 @@ def replay_one(webhook_id: str, delivery_id: str) -> Response:
             session,
             202,
             lambda: delivery_history.represent(replay.replay(session, caller(), webhook, delivery)),
-        )
-
-
-@blp.route("/replay", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(BulkReplaySchema)
-@blp.response(202, JobSchema)
-@blp.alt_response(200, schema=CountSchema)
-def replay_many(body: dict[str, Any], webhook_id: str) -> Response:
-    """Send again what failed, was cancelled, or was skipped while the webhook was disabled
-
-    Leaves out events that have arrived since or are waiting already. A job makes the replays, which
-    go out after live events; with `dry_run` the answer is 200 and their number. A disabled webhook
-    answers 409.
-    """
-    since, until = body.get("since"), body.get("until")
-    if since is not None and until is not None and since >= until:
-        raise Invalid(FieldError("/until", "Send a moment after `since`."))
-    wanted = Wanted(body["status"], since, until)
-    webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        if body["dry_run"]:
-            return answer({"count": bulk_replay.preview(session, caller(), webhook, wanted)})
-        return once(
-            session,
-            202,
-            lambda: job_control.represent(
-                bulk_replay.start(session, caller(), webhook, wanted, rate=body.get("rate"))
-            ),
         )
 
 

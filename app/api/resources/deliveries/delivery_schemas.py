@@ -1,36 +1,13 @@
-"""Schemas of deliveries: attempts, decisions, replays."""
+"""Schemas of deliveries: attempts, decisions."""
 
-import enum
-from typing import Any
-
-from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import Schema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
-from app.core.replay import replay_selection
 
-FASTEST_REPLAY = 10_000
 COUNT_LIMITS = (0, 2**53 - 1)
-
-
-class OneOrMore(fields.Choice):
-    """One value of an enumeration, or a list of them; read as a frozenset."""
-
-    def __init__(self, choices: type[enum.StrEnum], **options: Any) -> None:
-        super().__init__(choices, **options)
-        one = self.json_schema
-        many = {"type": "array", "items": one, "minItems": 1, "maxItems": len(choices)}
-        self.json_schema = {"oneOf": [one, many]}
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
-        values = value if isinstance(value, list) else [value]
-        if not 1 <= len(values) <= len(self.choices):
-            raise ValidationError(f"Send 1 to {len(self.choices)} values; this has {len(values)}.")
-        read = super()._deserialize
-        return frozenset(read(each, *arguments, **options) for each in values)
 
 
 class DecisionArgs(Schema):
@@ -123,27 +100,3 @@ class DecisionSchema(Schema):
     decision = fields.Text(20, required=True)
     explanation = fields.Text(500, required=True)
     deliveries = plain.List(plain.Nested(DeliverySchema), required=True)
-
-
-class BulkReplaySchema(Schema):
-    """Which deliveries to send again."""
-
-    status = OneOrMore(
-        replay_selection.Status,
-        load_default=frozenset({replay_selection.Status.FAILED}),
-        metadata={"description": "One or a list; `skipped`: what happened while it was disabled."},
-    )
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
-    rate = fields.Integer(
-        1, FASTEST_REPLAY, metadata={"description": "At most this many a second; absent: no limit."}
-    )
-    dry_run = fields.Boolean(
-        load_default=False, metadata={"description": "Only count what would be sent again."}
-    )
-
-
-class CountSchema(Schema):
-    """How many events would be sent again."""
-
-    count = fields.Integer(*COUNT_LIMITS, required=True)

@@ -1,0 +1,142 @@
+"""Schemas of bulk replays: which deliveries, how, and what a dry run answers."""
+
+import enum
+from typing import Any
+
+from marshmallow import ValidationError
+from marshmallow import fields as plain
+
+from app.api.http.requests import fields
+from app.api.http.requests.schemas import Schema
+from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS
+from app.api.resources.deliveries.list_schemas import group_field
+from app.core.delivery.event_types import EventType
+from app.core.replay import replay_selection
+
+FASTEST_REPLAY = 10_000
+MOST_IDS = 1000
+MOST_CANARY = 100
+
+
+class OneOrMore(fields.Choice):
+    """One value of an enumeration, or a list of them; read as a frozenset."""
+
+    def __init__(self, choices: type[enum.StrEnum], **options: Any) -> None:
+        super().__init__(choices, **options)
+        one = self.json_schema
+        many = {"type": "array", "items": one, "minItems": 1, "maxItems": len(choices)}
+        self.json_schema = {"oneOf": [one, many]}
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        values = value if isinstance(value, list) else [value]
+        if not 1 <= len(values) <= len(self.choices):
+            raise ValidationError(f"Send 1 to {len(self.choices)} values; this has {len(values)}.")
+        read = super()._deserialize
+        return frozenset(read(each, *arguments, **options) for each in values)
+
+
+class BulkReplaySchema(Schema):
+    """Which deliveries to send again: `ids`, or a `group`, or what fits the other filters."""
+
+    ids = fields.Items(
+        fields.Id("dlv"),
+        min_items=1,
+        max_items=MOST_IDS,
+        metadata={"description": "These deliveries. One of them without more is a replay too."},
+    )
+    group = group_field()
+    status = OneOrMore(
+        replay_selection.Status,
+        metadata={
+            "description": "One or a list; absent: `failed`. `skipped`: what happened while the "
+            "webhook was disabled."
+        },
+    )
+    event_type = OneOrMore(EventType, metadata={"description": "One or a list; absent: all."})
+    since = fields.Time(metadata={"description": "Created at this moment or later."})
+    until = fields.Time(metadata={"description": "Created before this moment."})
+    failed_since = fields.Time(metadata={"description": "Ended at this moment or later."})
+    failed_until = fields.Time(metadata={"description": "Ended before this moment."})
+    rate = fields.Integer(
+        1, FASTEST_REPLAY, metadata={"description": "At most this many a second; absent: no limit."}
+    )
+    canary = fields.Integer(
+        1,
+        MOST_CANARY,
+        metadata={
+            "description": "Send so many first, at once; if one attempt of them fails, send no "
+            "more and end the job as `cancelled`."
+        },
+    )
+    stop_after_failures = fields.Integer(
+        1,
+        2**31 - 1,
+        metadata={
+            "description": "Once so many have failed at least once, send no more and end the job "
+            "as `cancelled`."
+        },
+    )
+    as_of = fields.Time(
+        metadata={
+            "description": "The `as_of` that a dry run of the same request answered: replays "
+            "exactly what that has counted."
+        }
+    )
+    dry_run = fields.Boolean(
+        load_default=False, metadata={"description": "Only count what would be sent again."}
+    )
+
+
+class LeftOutSchema(Schema):
+    """How many of those named are not sent again, by the reason."""
+
+    arrived_since = fields.Integer(
+        *COUNT_LIMITS, required=True, metadata={"description": "Their event has arrived."}
+    )
+    already_waiting = fields.Integer(
+        *COUNT_LIMITS,
+        required=True,
+        metadata={"description": "They, or a replay of them, wait for their next attempt."},
+    )
+    not_sending = fields.Integer(
+        *COUNT_LIMITS, required=True, metadata={"description": "Their webhook is disabled."}
+    )
+
+
+class PreviewSchema(Schema):
+    """What would be sent again."""
+
+    count = fields.Integer(*COUNT_LIMITS, required=True)
+    oldest = fields.Time(
+        required=True, allow_none=True, metadata={"description": "Created first of these."}
+    )
+    newest = fields.Time(required=True, allow_none=True)
+    left_out = fields.Object(LeftOutSchema, required=True)
+    seconds = plain.Integer(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "About how long it takes: at `rate`, or as quickly as the slowest "
+            "receiver has answered of late; null: unknown."
+        },
+    )
+    as_of = fields.Time(
+        required=True, metadata={"description": "Send it back to replay exactly these."}
+    )
+
+
+def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the field that does not go with the others, and why; None if all do."""
+    how = {"rate", "canary", "stop_after_failures", "as_of", "dry_run"}
+    which = [name for name in ("ids", "group") if name in body]
+    others = sorted(body.keys() - how - set(which[:1]))
+    if which and others:
+        return others[0], f"This cannot be combined with {which[0]}."
+    for since, until in (("since", "until"), ("failed_since", "failed_until")):
+        if since in body and until in body and body[since] >= body[until]:
+            return until, f"Send a moment after `{since}`."
+    statuses = body.get("status", ())
+    ended = [name for name in ("failed_since", "failed_until") if name in body]
+    if ended and replay_selection.Status.SKIPPED in statuses:
+        return ended[0], "What was skipped was never sent, so it has no end; use since and until."
+    return None

@@ -1,0 +1,97 @@
+"""Bulk replays over HTTP: of one webhook, or of all."""
+
+from typing import Any
+
+from flask import Response
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.idempotency import once
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.json_responses import answer
+from app.api.http.transactions import transaction
+from app.api.resources.deliveries.replay_schemas import (
+    BulkReplaySchema,
+    PreviewSchema,
+    require_one_way,
+)
+from app.api.resources.jobs import JobSchema
+from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.replay import bulk_replay
+from app.core.replay.replay_plan import Pace
+from app.core.replay.replay_selection import Status, Wanted
+from app.errors import FieldError, Invalid
+
+blp = Blueprint(
+    "replays", __name__, url_prefix="/v1", description="Sending many deliveries again, as a job."
+)
+
+
+@blp.route("/webhooks/<webhook_id>/replay", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(BulkReplaySchema)
+@blp.response(202, JobSchema)
+@blp.alt_response(200, schema=PreviewSchema)
+def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
+    """Send again what a webhook did not get
+
+    Named by `ids`, by a `group` of failures, or by filters: what failed, was cancelled, or was
+    skipped while the webhook was disabled. Leaves out events that have arrived since or wait
+    already. A job makes the replays, which go out after live events; its `progress` says what
+    became of them, and `GET /v1/deliveries?job_id=` lists them. With `dry_run` the answer is 200,
+    and its `as_of` lets the same request replay exactly that. A disabled webhook answers 409.
+    """
+    wanted = _wanted(body)
+    webhook = ids.parse("whk", webhook_id)
+    if wanted.group is not None and wanted.group.webhook_id != webhook:
+        raise Invalid(FieldError("/group", "This is no group of this webhook."))
+    return _replay(body, wanted, webhook, all_webhooks=False)
+
+
+@blp.route("/deliveries/replay", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(BulkReplaySchema)
+@blp.response(202, JobSchema)
+@blp.alt_response(200, schema=PreviewSchema)
+def replay_tenant(body: dict[str, Any]) -> Response:
+    """Send again what webhooks did not get
+
+    As `POST /v1/webhooks/{webhook_id}/replay`, for all webhooks. Those that are disabled are left
+    out, and counted as `not_sending`.
+    """
+    return _replay(body, _wanted(body), None, all_webhooks=True)
+
+
+def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks: bool) -> Response:
+    as_of, rate = body.get("as_of"), body.get("rate")
+    with transaction() as session:
+        if body["dry_run"]:
+            found = bulk_replay.preview(
+                session, caller(), webhook, wanted, as_of, all_webhooks=all_webhooks
+            )
+            return answer(found.represent(rate))
+        pace = Pace(rate, body.get("canary"), body.get("stop_after_failures"))
+        return once(
+            session,
+            202,
+            lambda: job_control.represent(
+                bulk_replay.start(
+                    session, caller(), webhook, wanted, pace, as_of, all_webhooks=all_webhooks
+                )
+            ),
+        )
+
+
+def _wanted(body: dict[str, Any]) -> Wanted:
+    if problem := require_one_way(body):
+        raise Invalid(FieldError(f"/{problem[0]}", problem[1]))
+    if "ids" in body:
+        return Wanted(ids=tuple(body["ids"]))
+    moments = ("since", "until", "failed_since", "failed_until")
+    return Wanted(
+        body.get("status", frozenset({Status.FAILED})),
+        **{name: body.get(name) for name in moments},
+        event_types=body.get("event_type", frozenset()),
+        group=body.get("group"),
+    )

@@ -1,0 +1,100 @@
+"""What became of a bulk replay's deliveries, and taking back those that were not sent yet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.core.delivery.lanes import lanes
+from app.database import cursor
+from app.models import Job
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Deliveries of a job: `sent` is the sum of all that follow but `retrying`, part of `waiting`.
+
+    `failed_same` ended as the delivery did that they replay. What was taken back before its first
+    attempt counts nowhere.
+    """
+
+    sent: int
+    succeeded: int
+    failed_same: int
+    failed_otherwise: int
+    cancelled: int
+    waiting: int
+    retrying: int
+
+
+# A source that was recorded by an earlier release has no fingerprint, and failed in no known way.
+_TALLY = """
+SELECT count(*) AS sent,
+       count(*) FILTER (WHERE r.status = 'succeeded') AS succeeded,
+       count(*) FILTER (WHERE r.status = 'failed' AND s.same) AS failed_same,
+       count(*) FILTER (WHERE r.status = 'failed' AND s.same IS NOT TRUE) AS failed_otherwise,
+       count(*) FILTER (WHERE r.status = 'cancelled') AS cancelled,
+       count(*) FILTER (WHERE r.finished_at IS NULL) AS waiting,
+       count(*) FILTER (WHERE r.finished_at IS NULL AND r.failure IS NOT NULL) AS retrying
+  FROM deliveries AS r
+  LEFT JOIN LATERAL (
+    SELECT o.failure = r.failure AS same FROM deliveries AS o
+     WHERE r.status = 'failed' AND o.tenant_id = r.tenant_id AND o.id = r.replay_of) AS s ON true
+ WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.job_id = (SELECT %(job)s::uuid)
+   AND r.id >= %(oldest)s AND NOT (r.status = 'cancelled' AND r.attempts = 0)
+"""
+
+
+def tally(session: Session, job: Job, oldest: UUID) -> Tally:
+    """Return what became of a job's deliveries, of which none has a smaller id than `oldest`."""
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest}
+    found = cursor(session, class_row(Tally)).execute(_TALLY, wanted).fetchone()
+    assert found is not None  # noqa: S101  # an aggregate always has a row
+    return found
+
+
+# Rows whose attempt is under way stay: what is sent is sent.
+_TAKE_BACK = """
+WITH cancelled AS (
+    UPDATE deliveries AS d
+       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.job_id = (SELECT %(job)s::uuid)
+       AND d.webhook_id = (SELECT %(webhook)s::uuid) AND d.id >= %(oldest)s
+       AND d.status = 'pending'
+    RETURNING 1
+)
+UPDATE lanes SET replays_cancelled = replays_cancelled + (SELECT count(*) FROM cancelled)
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
+    """Lock the lanes of webhooks, in the order in which everybody locks several."""
+    for webhook in sorted(webhooks):
+        lanes.lock(session, tenant_id, webhook)
+
+
+def take_back(session: Session, job: Job, webhooks: Sequence[UUID], oldest: UUID) -> None:
+    """Cancel a job's deliveries that were never sent, on locked lanes."""
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest}
+    for webhook in webhooks:
+        cursor(session).execute(_TAKE_BACK, {**wanted, "webhook": webhook})
+
+
+_UNSENT = """
+SELECT count(*) FROM (
+    SELECT FROM deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+       AND priority = %(priority)s AND finished_at IS NULL AND attempts = 0
+       AND next_attempt_at <= clock_timestamp() + interval '30 s'
+     ORDER BY next_attempt_at LIMIT %(most)s) AS found
+"""
+
+
+def unsent(session: Session, tenant_id: UUID, webhook_id: UUID, priority: int, most: int) -> int:
+    """Return how many deliveries of a priority wait for their first attempt, up to `most`."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "priority": priority, "most": most}
+    row = cursor(session).execute(_UNSENT, wanted).fetchone()
+    return int(row[0]) if row else 0

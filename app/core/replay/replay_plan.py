@@ -1,0 +1,141 @@
+"""The plan of a bulk replay, and its place: what its job's arguments and cursor say."""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from app import ids
+from app.clock import rfc3339
+from app.core.delivery.history.delivery_filters import earliest_id
+from app.core.jobs import job_rows
+from app.core.replay.replay_selection import Selection, Wanted
+from app.models import Job
+
+UNSENT = "unsent"
+_NOWHERE = UUID(int=0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How to send: `rate` a second; first the `canary`; until `stop_after_failures` failed."""
+
+    rate: int | None = None
+    canary: int | None = None
+    stop_after_failures: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job sends again, to which webhooks, and how."""
+
+    selection: Selection
+    webhooks: tuple[UUID, ...]
+    pace: Pace
+
+    @classmethod
+    def of(cls, job: Job) -> "Plan":
+        """Read a job's arguments; an earlier release named one webhook and no canary."""
+        args = job_rows.args_of(job)
+        one = args["webhook_id"] and _webhook(args["webhook_id"])
+        selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
+        named = args.get("webhooks")
+        webhooks = (one,) if named is None else tuple(map(_webhook, named))
+        pace = Pace(args["rate"], args.get("canary"), args.get("stop_after_failures"))
+        return cls(selection, webhooks, pace)
+
+    def to_args(self) -> dict[str, Any]:
+        """Return this as a job's arguments."""
+        one = self.selection.webhook_id
+        return {
+            "webhook_id": one and ids.text("whk", one),
+            "webhooks": [ids.text("whk", each) for each in self.webhooks],
+            **self.selection.wanted.to_args(),
+            **vars(self.pace),
+            "as_of": rfc3339(self.selection.as_of),
+        }
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is still to be walked over for one webhook: `table` from behind the id `after`."""
+
+    webhook: UUID
+    table: str
+    after: UUID = _NOWHERE
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a job has come: the stretches left, in turns, and the canary's part still to send.
+
+    `canary` is None once it has succeeded; `steps` counts those that sent. `forgiven` had failed
+    when the job was resumed.
+    """
+
+    left: tuple[Stretch, ...]
+    canary: int | None = None
+    steps: int = 0
+    forgiven: int = 0
+
+    @classmethod
+    def of(cls, job: Job, plan: Plan) -> "Place":
+        """Read a job's cursor."""
+        if job.cursor is None:
+            tables = plan.selection.wanted.tables()
+            left = tuple(Stretch(each, table) for table in tables for each in plan.webhooks)
+            return cls(left, plan.pace.canary)
+        if not job.cursor.startswith("{"):
+            # An earlier release walked over one webhook.
+            return cls(_earlier(job.cursor, plan))
+        kept = json.loads(job.cursor)
+        left = tuple(
+            Stretch(UUID(hex=webhook), table, UUID(hex=after))
+            for webhook, table, after in kept["left"]
+        )
+        return cls(left, kept["canary"], kept["steps"], kept["forgiven"])
+
+    def text(self) -> str:
+        """Return this as a job's cursor."""
+        left = [[each.webhook.hex, each.table, each.after.hex] for each in self.left]
+        return json.dumps({**vars(self), "left": left})
+
+    def after(self, stretch: Stretch, last: UUID | None, made: int) -> "Place":
+        """Return the place after one more step: `last` is None when a stretch is walked over.
+
+        Webhooks take turns.
+        """
+        others = tuple(each for each in self.left if each != stretch)
+        left = others if last is None else (*others, replace(stretch, after=last))
+        canary = None if self.canary is None else max(0, self.canary - made)
+        return Place(left, canary, self.steps + 1, self.forgiven)
+
+    def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Place":
+        """Return the place from which a stopped job goes on: first with what it took back.
+
+        Those `failing` by now do not stop it again.
+        """
+        left = tuple(each for each in self.left if each.table != UNSENT)
+        unsent = tuple(Stretch(each, UNSENT) for each in webhooks)
+        return Place((*unsent, *left), steps=self.steps, forgiven=failing)
+
+
+def oldest_of(job: Job) -> UUID:
+    """Return an id that no delivery of a job is below."""
+    return earliest_id(job.created_at)
+
+
+def _earlier(cursor: str, plan: Plan) -> tuple[Stretch, ...]:
+    table, _, after = cursor.partition(":")
+    tables = plan.selection.wanted.tables()
+    (webhook,) = plan.webhooks
+    rest = [Stretch(webhook, each) for each in tables[tables.index(table) + 1 :]]
+    return (Stretch(webhook, table, UUID(hex=after)), *rest)
+
+
+def _webhook(text: str) -> UUID:
+    found = ids.parse("whk", text)
+    if found is None:
+        raise ValueError(f"a bulk replay's arguments name no webhook: {text}")
+    return found

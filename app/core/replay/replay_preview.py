@@ -1,0 +1,163 @@
+"""Preview of a bulk replay: how many events, what is left out and why, and how long it takes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.clock import rfc3339
+from app.core.replay.replay_selection import (
+    ARRIVED_THEN,
+    WAITED_THEN,
+    Selection,
+    source,
+    values,
+)
+from app.database import cursor
+from app.errors import NotFound
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sources of one webhook: `state` is selected, arrived or waiting."""
+
+    webhook_id: UUID
+    sends: bool
+    state: str
+    count: int
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    seconds_each: float | None = None
+
+
+_PARTS = f"""
+SELECT part.*, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
+       l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
+  FROM (SELECT source.webhook_id,
+               CASE WHEN {ARRIVED_THEN} THEN 'arrived' WHEN {WAITED_THEN} THEN 'waiting'
+                    ELSE 'selected' END AS state,
+               count(*) AS count, min(source.created_at) AS oldest,
+               max(source.created_at) AS newest
+          FROM ({{source}}) AS source GROUP BY 1, 2) AS part
+  JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = part.webhook_id
+  JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
+"""
+
+# What a group or ids name and is not to be replayed, for it has not ended in vain.
+_OTHERS = """
+SELECT d.webhook_id, true AS sends,
+       CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
+  FROM deliveries AS d
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+   AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id) AND {conditions}
+ GROUP BY 1, 2, 3
+"""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a selection holds, by webhook."""
+
+    selection: Selection
+    parts: Sequence[_Part]
+
+    @property
+    def webhooks(self) -> list[UUID]:
+        """The webhooks to which something is to be sent, in the order of their locks."""
+        return sorted({part.webhook_id for part in self._selected})
+
+    @property
+    def count(self) -> int:
+        """How many events are to be sent again."""
+        return sum(part.count for part in self._selected)
+
+    @property
+    def _selected(self) -> list[_Part]:
+        return [part for part in self.parts if part.state == "selected" and part.sends]
+
+    def represent(self, rate: int | None) -> dict[str, Any]:
+        """Return the preview as a dry run answers it."""
+        oldest = min((part.oldest for part in self._selected if part.oldest), default=None)
+        newest = max((part.newest for part in self._selected if part.newest), default=None)
+        return {
+            "count": self.count,
+            "oldest": oldest and rfc3339(oldest),
+            "newest": newest and rfc3339(newest),
+            "left_out": {
+                "arrived_since": self._left_out("arrived"),
+                "already_waiting": self._left_out("waiting"),
+                "not_sending": self._left_out("selected"),
+            },
+            "seconds": self._seconds(rate),
+            "as_of": rfc3339(self.selection.as_of),
+        }
+
+    def _left_out(self, state: str) -> int:
+        left_out = [part for part in self.parts if part not in self._selected]
+        return sum(part.count for part in left_out if part.state == state)
+
+    def _seconds(self, rate: int | None) -> int | None:
+        """Estimate how long it takes: at the rate, or as the slowest receiver has answered."""
+        if rate is not None:
+            return math.ceil(self.count / rate)
+        each = [(part.count, part.seconds_each) for part in self._selected]
+        if any(seconds is None for _, seconds in each):
+            return None
+        return max((math.ceil(count * (seconds or 0)) for count, seconds in each), default=0)
+
+
+def of(session: Session, tenant_id: UUID, selection: Selection) -> Preview:
+    """Return what a selection holds; raises `NotFound` for ids that name no delivery."""
+    named = values(tenant_id, selection)
+    queries = [
+        _PARTS.format(source=source(selection, table)) for table in selection.wanted.tables()
+    ]
+    if selection.wanted.ids is not None:
+        _require_all(session, named)
+        queries.append(
+            _OTHERS.format(
+                conditions="d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
+            )
+        )
+    if selection.wanted.group is not None:
+        queries.append(
+            _OTHERS.format(
+                conditions="d.status = 'retrying' AND d.webhook_id = %(group_of)s"
+                " AND coalesce(d.failure, 0) = %(failure)s AND d.kind <> 'test'"
+            )
+        )
+    parts: list[_Part] = []
+    for query in queries:
+        parts += cursor(session, class_row(_Part)).execute(query, named).fetchall()
+    return Preview(selection, parts)
+
+
+_NAMED = """
+SELECT id, webhook_id, event_id FROM deliveries
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id = ANY (%(ids)s) AND kind <> 'test'
+   AND webhook_id = coalesce(%(webhook)s, webhook_id)
+ ORDER BY id
+"""
+
+
+def _require_all(session: Session, named: dict[str, Any]) -> None:
+    found = {row[0] for row in cursor(session).execute(_NAMED, named)}
+    for each in named["ids"]:
+        if each not in found:
+            raise NotFound(f"There is no delivery {ids.text('dlv', each)} to replay here.")
+
+
+def one_each(
+    session: Session, tenant_id: UUID, webhook_id: UUID | None, named: Sequence[UUID]
+) -> tuple[UUID, ...]:
+    """Return the ids without those that another one of the same event and webhook follows."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "ids": list(named)}
+    _require_all(session, wanted)
+    last = {row[1:]: row[0] for row in cursor(session).execute(_NAMED, wanted)}
+    return tuple(sorted(last.values()))

@@ -1,0 +1,459 @@
+"""Replay of exactly what was shown: by ids, group, types, time; canary, stop, and the outcome."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.database import Database
+from tests.support.api import Api, FreshTenant
+from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.sending import (
+    TWO_TRIES,
+    Worker,
+    books,
+    history,
+    make_findings,
+    make_webhook,
+)
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+ALL = "/v1/deliveries/replay"
+EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+@pytest.fixture
+def worker(database: Database, tenant: FreshTenant) -> Worker:
+    return Worker(database, tenant)
+
+
+@pytest.fixture
+def webhook(api: ApiOf) -> dict[str, Any]:
+    return make_webhook(api())
+
+
+def of(webhook: dict[str, Any]) -> str:
+    return f"/v1/webhooks/{webhook['id']}/replay"
+
+
+def dry(api: Api, path: str, **body: Any) -> dict[str, Any]:
+    answer = api.post(path, body | {"dry_run": True})
+    assert answer.status_code == 200, answer.json
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def start(api: Api, path: str, **body: Any) -> dict[str, Any]:
+    answer = api.post(path, body)
+    assert answer.status_code == 202, answer.json
+    job: dict[str, Any] = answer.json
+    return job
+
+
+def read(api: Api, job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(f"/v1/jobs/{job['id']}").json
+    kept = found["progress"]
+    ended = ("succeeded", "failed_same", "failed_otherwise", "cancelled", "waiting")
+    assert kept["sent"] == sum(kept[name] for name in ended)
+    return found
+
+
+def made(api: Api, job: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = api.get(
+        f"/v1/deliveries?limit=200&job_id={job['id']}{query}"
+    ).json["data"]
+    return rows
+
+
+def fail(worker: Worker, api: Api, webhook: dict[str, Any], count: int, status: int = 400) -> None:
+    make_findings(api, count)
+    worker.send(webhook, status)
+    worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+
+
+def group_of(api: Api, **wanted: Any) -> dict[str, Any]:
+    (found,) = [
+        each
+        for each in api.get("/v1/deliveries/groups").json["data"]
+        if wanted.items() <= each.items()
+    ]
+    group: dict[str, Any] = found
+    return group
+
+
+def test_a_group_is_replayed_as_it_was_confirmed_while_more_fails(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 4, 400)
+    fail(worker, api(), webhook, 3, 404)
+    group = group_of(api(), status_code=400)
+    shown = dry(api(), of(webhook), group=group["group"], rate=2)
+    assert (shown["count"], shown["seconds"], group["count"]) == (4, 2, 4)
+    confirmed = {
+        row["id"] for row in history(api(), webhook) if row["last_attempt"]["status"] == 400
+    }
+
+    fail(worker, api(), webhook, 5, 400)
+    job = start(api(), of(webhook), group=group["group"], as_of=shown["as_of"])
+    worker.finish(job)
+
+    assert job["progress"]["selected"] == 4
+    assert {row["replay_of"] for row in made(api(), job)} == confirmed
+    assert dry(api(), of(webhook), group=group["group"])["count"] == 5
+
+
+def test_what_settled_between_the_dry_run_and_the_start_is_skipped(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 3)
+    shown = dry(api(), of(webhook))
+    row = history(api(), webhook)[0]
+    api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay")
+    worker.send(webhook, 200)
+
+    job = start(api(), of(webhook), as_of=shown["as_of"])
+    worker.finish(job)
+
+    progress = read(api(), job)["progress"]
+    assert (progress["selected"], progress["sent"], progress["skipped"]) == (3, 2, 1)
+
+
+def test_a_dry_run_says_what_is_left_out_and_why(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    other = make_webhook(api())
+    fail(worker, api(), webhook, 5)
+    worker.send(other, 400)
+    rows = history(api(), webhook)
+    path = f"/v1/webhooks/{webhook['id']}/deliveries"
+    api().post(f"{path}/{rows[0]['id']}/replay")
+    worker.send(webhook, 200)
+    api().post(f"{path}/{rows[1]['id']}/replay")
+    api().patch(f"/v1/webhooks/{other['id']}", {"status": "disabled"})
+
+    shown = dry(api(), ALL)
+
+    assert shown["count"] == 3
+    assert shown["left_out"] == {"arrived_since": 1, "already_waiting": 1, "not_sending": 5}
+    assert (shown["oldest"], shown["newest"]) == (rows[4]["created_at"], rows[2]["created_at"])
+    assert dry(api(), of(webhook))["left_out"]["not_sending"] == 0
+
+
+def test_ids_are_replayed_and_no_others(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    other = make_webhook(api())
+    fail(worker, api(), webhook, 3)
+    worker.send(other, 200)
+    make_findings(api(), 1)
+    waiting, *failed = history(api(), webhook)
+    arrived = history(api(), other)[1]
+    named = [failed[0]["id"], failed[2]["id"], failed[0]["id"], arrived["id"], waiting["id"]]
+
+    shown = dry(api(), ALL, ids=named)
+    job = start(api(), ALL, ids=named, as_of=shown["as_of"])
+    worker.finish(job)
+
+    assert shown["count"] == 2
+    assert shown["left_out"] == {"arrived_since": 1, "already_waiting": 1, "not_sending": 0}
+    assert {row["replay_of"] for row in made(api(), job)} == {failed[0]["id"], failed[2]["id"]}
+    assert read(api(), job)["progress"]["selected"] == 2
+
+
+def test_an_event_that_two_ids_name_is_sent_once(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 1)
+    (row,) = history(api(), webhook)
+    again = api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay").json
+    worker.send(webhook, 400)
+    both = [row["id"], again["id"]]
+
+    assert dry(api(), of(webhook), ids=both)["count"] == 1
+    job = start(api(), of(webhook), ids=both)
+    worker.finish(job)
+
+    assert [each["replay_of"] for each in made(api(), job)] == [again["id"]]
+
+
+def test_event_types_and_the_time_of_the_failure_narrow_it(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 1)
+    session = make_session(api())
+    api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+    worker.send(webhook, 400)
+    second, first = history(api(), webhook)
+
+    assert dry(api(), ALL, event_type="session.completed")["count"] == 1
+    assert dry(api(), ALL, event_type=["session.completed", "finding.created"])["count"] == 2
+    assert dry(api(), ALL, failed_since=second["finished_at"])["count"] == 1
+    assert dry(api(), ALL, failed_until=second["finished_at"])["count"] == 1
+    assert dry(api(), ALL, failed_since=first["finished_at"])["count"] == 2
+    job = start(api(), ALL, event_type="session.completed")
+    worker.finish(job)
+    assert [row["replay_of"] for row in made(api(), job)] == [second["id"]]
+
+
+def test_a_replay_of_all_webhooks_sends_to_each_its_own(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    other = make_webhook(api())
+    fail(worker, api(), webhook, 3)
+    worker.send(other, 404)
+
+    job = start(api(), ALL)
+    worker.finish(job)
+    assert len(made(api(), job)) == 6
+    worker.send(webhook, 200)
+    worker.send(other, 400)
+    worker.look_again(job)
+
+    found = read(api(), job)
+    assert found["status"] == "succeeded"
+    assert {name: found["progress"][name] for name in ("selected", "sent", "succeeded")} == {
+        "selected": 6,
+        "sent": 6,
+        "succeeded": 3,
+    }
+    assert found["progress"]["failed_otherwise"] == 3
+    assert all(books(api(), each)["balanced"] for each in (webhook, other))
+    (entry,) = api().get("/v1/audit?action=deliveries.replay").json["data"]
+    assert (entry["target"]["type"], entry["details"]["count"]) == ("tenant", 6)
+
+
+def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 4, 400)
+    job = start(api(), of(webhook))
+    worker.finish(job)
+    worker.send(webhook, 200, limit=1)
+    worker.send(webhook, 400, limit=1)
+    worker.send(webhook, 404, limit=1)
+    worker.send(webhook, 400, TWO_TRIES)
+    worker.look_again(job)
+
+    found = read(api(), job)
+    assert found["status"] == "running"
+    assert found["progress"] == {
+        "selected": 4,
+        "sent": 4,
+        "skipped": 0,
+        "succeeded": 1,
+        "failed_same": 1,
+        "failed_otherwise": 1,
+        "cancelled": 0,
+        "waiting": 1,
+        "retrying": 1,
+    }
+    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status='retrying'")
+    worker.send(webhook, 200)
+    worker.look_again(job)
+    assert read(api(), job)["status"] == "succeeded"
+    assert read(api(), job)["progress"]["succeeded"] == 2
+
+
+def test_a_canary_that_succeeds_is_followed_by_the_rest(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 6)
+    job = start(api(), of(webhook), canary=2)
+    worker.finish(job)
+    assert len(made(api(), job)) == 2
+
+    worker.send(webhook, 200)
+    worker.look_again(job)
+
+    assert len(made(api(), job)) == 6
+    worker.send(webhook, 200)
+    worker.look_again(job)
+    assert read(api(), job)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("schedule", [(0.0,), TWO_TRIES], ids=["for good", "at first"])
+def test_a_canary_that_fails_ends_the_job(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, schedule: tuple[float, ...]
+) -> None:
+    fail(worker, api(), webhook, 6)
+    job = start(api(), of(webhook), canary=3)
+    worker.finish(job)
+    worker.send(webhook, 200, limit=1)
+    worker.send(webhook, 400, schedule, limit=1)
+    worker.look_again(job)
+
+    found = read(api(), job)
+    assert (found["status"], found["progress"]["sent"]) == ("cancelled", 2)
+    assert found["error"].startswith("The canary failed: 1 of ")
+    assert [row["status"] for row in made(api(), job)].count("cancelled") == 1
+    assert books(api(), webhook)["balanced"]
+    assert not worker.step(job)
+
+    api().post(f"/v1/jobs/{job['id']}/resume")
+    worker.finish(job)
+    assert len(made(api(), job, "&status=pending")) == 4
+
+
+def test_a_canary_goes_even_to_a_paused_webhook(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 2)
+    worker.run(
+        "UPDATE lanes SET paused_until = clock_timestamp() + interval '1 h', pause_level = 1"
+    )
+    worker.finish(start(api(), of(webhook), canary=1))
+
+    _, claimed = worker.claim(webhook)
+
+    assert [row.kind for row in claimed] == ["replay"]
+
+
+def test_a_replay_stops_after_so_many_failures_and_sends_no_more(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 9)
+    job = start(api(), of(webhook), stop_after_failures=3)
+    worker.finish(job)
+    worker.send(webhook, 400, limit=2)
+    worker.look_again(job)
+    assert read(api(), job)["status"] == "running"
+    worker.send(webhook, 400, TWO_TRIES, limit=2)
+    worker.look_again(job)
+
+    found = read(api(), job)
+    assert (found["status"], found["progress"]["sent"]) == ("cancelled", 4)
+    assert found["error"] == "4 of 9 sent have failed. Nothing more was sent."
+    assert worker.send(webhook, 200) == 0
+
+    api().post(f"/v1/jobs/{job['id']}/resume")
+    worker.finish(job)
+    worker.look_again(job)
+    assert read(api(), job)["status"] == "running"
+    assert worker.send(webhook, 200) == 5
+    assert books(api(), webhook)["balanced"]
+
+
+def test_a_cancelled_replay_leaves_unsent_what_is_not_sent_and_the_books_close(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 5)
+    job = start(api(), of(webhook))
+    worker.finish(job)
+    lane, claimed = worker.claim(webhook, limit=2)
+
+    cancelled = api().post(f"/v1/jobs/{job['id']}/cancel").json
+
+    assert (cancelled["progress"]["sent"], cancelled["progress"]["waiting"]) == (2, 2)
+    worker.record(lane, claimed, 200)
+    assert worker.send(webhook, 200) == 0
+    kept = books(api(), webhook)
+    assert (kept["replays"]["succeeded"], kept["replays"]["cancelled"]) == (2, 3)
+    assert kept["balanced"]
+    assert dry(api(), of(webhook))["count"] == 3
+
+
+def test_a_replay_goes_on_beside_a_webhook_that_was_disabled_meanwhile(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    other = make_webhook(api())
+    fail(worker, api(), webhook, 2)
+    worker.send(other, 400)
+    job = start(api(), ALL)
+    api().patch(f"/v1/webhooks/{other['id']}", {"status": "disabled"})
+    worker.finish(job)
+    worker.send(webhook, 200)
+    worker.look_again(job)
+
+    found = read(api(), job)
+    assert found["status"] == "succeeded"
+    assert (found["progress"]["sent"], found["progress"]["skipped"]) == (2, 2)
+
+
+def test_a_job_of_the_release_before_goes_on_where_it_was(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(worker, api(), webhook, 3)
+    oldest = history(api(), webhook)[-1]
+    job = start(api(), of(webhook))
+    worker.run(
+        """
+        UPDATE jobs SET cursor = 'deliveries:' || substr(:oldest, 5),
+               progress = :progress,
+               args = (args::jsonb - CAST(:added AS text[]))::text
+        """,
+        added=["webhooks", "event_type", "failed_since", "failed_until", "group", "ids"],
+        oldest=oldest["id"],
+        progress='{"done":1,"skipped":0,"total":3}',
+    )
+    worker.finish(job)
+
+    assert len(made(api(), job)) == 2
+    worker.send(webhook, 200)
+    worker.look_again(job)
+    assert read(api(), job)["progress"]["succeeded"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"ids": []}, "/ids"),
+        ({"ids": ["dlv_1"] * 1001}, "/ids"),
+        ({"ids": [1]}, "/ids/0"),
+        ({"ids": ["dlv_1"], "group": "g"}, "/group"),
+        ({"ids": ["dlv_1"], "status": "failed"}, "/status"),
+        ({"group": "g", "since": "2026-01-01T00:00:00Z"}, "/since"),
+        ({"group": 1}, "/group"),
+        ({"event_type": "finding.deleted"}, "/event_type"),
+        (
+            {"failed_since": "2026-01-02T00:00:00Z", "failed_until": "2026-01-01T00:00:00Z"},
+            "/failed_until",
+        ),
+        ({"status": "skipped", "failed_since": "2026-01-01T00:00:00Z"}, "/failed_since"),
+        ({"canary": 0}, "/canary"),
+        ({"canary": 101}, "/canary"),
+        ({"stop_after_failures": 0}, "/stop_after_failures"),
+        ({"as_of": "9999-01-01T00:00:00Z"}, "/as_of"),
+        ({"as_of": None}, "/as_of"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_wrong_field_is_refused_and_named(
+    api: ApiOf, webhook: dict[str, Any], body: dict[str, Any], pointer: str, dry_run: bool
+) -> None:
+    assert pointers(api().post(ALL, body | {"dry_run": dry_run})) == [pointer]
+    assert api().get("/v1/jobs").json["data"] == []
+
+
+def test_ids_and_groups_of_others_are_as_if_they_did_not_exist(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, other_tenant: FreshTenant
+) -> None:
+    fail(worker, api(), webhook, 1)
+    (row,) = history(api(), webhook)
+    stranger = api(other_tenant.root_key)
+    for caller, path, named in (
+        (stranger, ALL, row["id"]),
+        (api(), ALL, f"dlv_{NOBODY}"),
+        (api(), ALL, "dlv_1"),
+        (api(), of(make_webhook(api())), row["id"]),
+    ):
+        for dry_run in (True, False):
+            answer = caller.post(path, {"ids": [named], "dry_run": dry_run})
+            refused(answer, 404, "not-found")
+    group = group_of(api())["group"]
+    assert dry(stranger, ALL, group=group)["count"] == 0
+    assert pointers(api().post(of(make_webhook(api())), {"group": group})) == ["/group"]
+
+
+def test_a_replay_of_all_needs_the_write_role_and_no_pin_and_is_made_once(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, mint: Mint
+) -> None:
+    pinned = api(mint("write", pin_of(make_session(api()))))
+    refused(api(mint("read")).post(ALL, {}), 403, "insufficient-role")
+    refused(pinned.post(ALL, {}), 403, "pinned-key")
+
+    fail(worker, api(), webhook, 1)
+    once = {"Idempotency-Key": "k"}
+    first, second = (api().post(ALL, {}, headers=once) for _ in range(2))
+    assert first.json == second.json
+    assert len(api().get("/v1/jobs").json["data"]) == 1
