@@ -60,7 +60,7 @@ class LinksSchema(AnswerSchema):
 class SharedRecordSchema(RecordSchema):
     """A record's metadata as its GET answers it, with links to its exports."""
 
-    links = fields.Object(LinksSchema, required=True)
+    links = fields.Object(LinksSchema)
 
 
 @blp.app_template_filter()

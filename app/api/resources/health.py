@@ -12,7 +12,7 @@ from app import counters, migrations
 from app.api.http.access.auth import probed, public
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
@@ -30,18 +30,18 @@ _NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "a
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
-class AliveSchema(Schema):
+class AliveSchema(AnswerSchema):
     """The process answers."""
 
-    status = fields.Text(10, required=True, metadata={"example": "ok"})
+    status = fields.Text(10, example="ok")
 
 
-class ReadinessSchema(Schema):
+class ReadinessSchema(AnswerSchema):
     """Whether requests can be served, and what is missing besides."""
 
-    status = fields.Text(20, required=True, metadata={"example": "ready"})
-    degraded = fields.Items(fields.Text(20), required=True, max_items=10)
-    parts = plain.Dict(keys=plain.String(), values=plain.String(), required=True)
+    status = fields.Text(20, example="ready")
+    degraded = fields.Items(fields.Text(20), max_items=10)
+    parts = plain.Dict(keys=plain.String(), values=plain.String())
 
 
 @blp.route("/healthz", methods=["GET"])

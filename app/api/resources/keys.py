@@ -58,7 +58,7 @@ class KeySchema(AnswerSchema):
 class MintedKeySchema(KeySchema):
     """A key with its text, which is shown this once."""
 
-    key = fields.Text(50, required=True, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
+    key = fields.Text(50, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
 
 
 KeyPageSchema = page_schema(KeySchema)

@@ -5,8 +5,9 @@ from typing import Any
 
 from marshmallow import ValidationError
 
+from app.api.http.paging import page_schema
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
 from app.core.webhooks.webhook_changes import Status
@@ -42,7 +43,8 @@ def _event_types(**options: Any) -> fields.Items:
         max_items=len(EventType),
         allow_none=True,
         validate=_distinct,
-        metadata={"description": "What to send; null: every type.", "uniqueItems": True},
+        description="What to send; null: every type.",
+        metadata={"uniqueItems": True},
         **options,
     )
 
@@ -68,90 +70,71 @@ class WebhookChangeSchema(Schema):
     status = fields.Choice(Status)
 
 
-class ConcurrencySchema(Schema):
+class ConcurrencySchema(AnswerSchema):
     """How many POSTs are out at the same time, and how many may be."""
 
     now = fields.Integer(
         0,
         MOST_IN_FLIGHT,
-        required=True,
-        metadata={"description": "POSTs out now, those included whose outcome is being written."},
+        description="POSTs out now, those included whose outcome is being written.",
     )
     allowed = fields.Integer(
         1,
         MOST_IN_FLIGHT,
-        required=True,
-        metadata={
-            "description": "How many may be out: `max_in_flight` unless the receiver was "
-            "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
-            "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
-            "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
-            "begins anew. Fewer are out where fewer deliveries wait, or while other slow webhooks "
-            "have taken the worker's places."
-        },
+        description="How many may be out: `max_in_flight` unless the receiver was "
+        "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
+        "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
+        "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
+        "begins anew. Fewer are out where fewer deliveries wait, or while other slow webhooks "
+        "have taken the worker's places.",
     )
 
 
-class LaneHealthSchema(Schema):
+class LaneHealthSchema(AnswerSchema):
     """How the webhook's deliveries have fared of late."""
 
-    consecutive_failures = fields.Integer(0, 2**53 - 1, required=True)
+    consecutive_failures = fields.Integer(0, 2**53 - 1)
     paused_until = fields.Time(
-        required=True,
-        allow_none=True,
-        metadata={"description": "When the next probe goes out; null: it is not paused."},
+        allow_none=True, description="When the next probe goes out; null: it is not paused."
     )
     failing_since = fields.Time(
-        required=True,
         allow_none=True,
-        metadata={
-            "description": "When the endpoint failed first (no connection, TLS, timeout, 429, 5xx)"
-            " and has only failed since; null: it is not failing."
-        },
+        description="When the endpoint failed first (no connection, TLS, timeout, 429, 5xx)"
+        " and has only failed since; null: it is not failing.",
     )
-    last_success_at = fields.Time(required=True, allow_none=True)
+    last_success_at = fields.Time(allow_none=True)
     slow = fields.Boolean(
-        required=True,
-        metadata={
-            "description": "Whether a POST was out for over a second, and none was answered with "
-            "2xx and sooner since. Slow webhooks share the places that they leave to quick ones; "
-            "their `concurrency` is none the lower."
-        },
+        description="Whether a POST was out for over a second, and none was answered with "
+        "2xx and sooner since. Slow webhooks share the places that they leave to quick ones; "
+        "their `concurrency` is none the lower."
     )
-    concurrency = fields.Object(ConcurrencySchema, required=True)
+    concurrency = fields.Object(ConcurrencySchema)
 
 
-class WebhookSchema(Schema):
+class WebhookSchema(AnswerSchema):
     """A webhook, without its secret."""
 
-    id = fields.Id("whk", required=True)
-    url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
-    event_types = _event_types(required=True)
-    description = fields.Text(MAX_DESCRIPTION, required=True, allow_none=True)
-    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, required=True, metadata=_MAX_IN_FLIGHT)
-    status = fields.Choice(Status, required=True)
+    id = fields.Id("whk")
+    url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
+    event_types = _event_types()
+    description = fields.Text(MAX_DESCRIPTION, allow_none=True)
+    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    status = fields.Choice(Status)
     disabled_reason = fields.Text(
-        20,
-        required=True,
-        allow_none=True,
-        metadata={"description": "`requested`, `gone` (the receiver said 410) or `failing`."},
+        20, allow_none=True, description="`requested`, `gone` (the receiver said 410) or `failing`."
     )
-    health = fields.Object(LaneHealthSchema, required=True)
-    created_at = fields.Time(required=True)
-    updated_at = fields.Time(required=True)
+    health = fields.Object(LaneHealthSchema)
+    created_at = fields.Time()
+    updated_at = fields.Time()
 
 
 class WebhookWithSecretSchema(WebhookSchema):
     """A webhook with its secret, which is shown this once."""
 
-    secret = fields.Text(80, required=True, metadata={"pattern": "^whsec_[0-9A-Za-z+/]{43}=$"})
+    secret = fields.Text(80, metadata={"pattern": "^whsec_[0-9A-Za-z+/]{43}=$"})
 
 
-class WebhookPageSchema(Schema):
-    """One page of webhooks."""
-
-    data = fields.Items(fields.Object(WebhookSchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+WebhookPageSchema = page_schema(WebhookSchema)
 
 
 class RotationSchema(Schema):
@@ -161,40 +144,34 @@ class RotationSchema(Schema):
         0,
         LONGEST_OVERLAP,
         load_default=DEFAULT_OVERLAP,
-        metadata={"description": "How long the present secret signs beside the new one."},
+        description="How long the present secret signs beside the new one.",
     )
 
 
-class LineSchema(Schema):
+class LineSchema(AnswerSchema):
     """One line of the books."""
 
-    accepted = fields.Integer(0, 2**53 - 1, required=True)
-    succeeded = fields.Integer(0, 2**53 - 1, required=True)
-    failed = fields.Integer(0, 2**53 - 1, required=True)
-    cancelled = fields.Integer(0, 2**53 - 1, required=True)
-    pending = fields.Integer(0, 2**53 - 1, required=True)
+    accepted = fields.Integer(0, 2**53 - 1)
+    succeeded = fields.Integer(0, 2**53 - 1)
+    failed = fields.Integer(0, 2**53 - 1)
+    cancelled = fields.Integer(0, 2**53 - 1)
+    pending = fields.Integer(0, 2**53 - 1)
 
 
 class AccountingSchema(LineSchema):
     """The books of a webhook: its events, and tests and replays on lines of their own."""
 
     balanced = fields.Boolean(
-        required=True,
-        metadata={
-            "description": "On every line: accepted = succeeded + failed + cancelled + pending; "
-            "and if `counted`, as many were found waiting as had been counted one by one."
-        },
+        description="On every line: accepted = succeeded + failed + cancelled + pending; "
+        "and if `counted`, as many were found waiting as had been counted one by one."
     )
     counted = fields.Boolean(
-        required=True,
-        metadata={
-            "description": "Whether `pending` was found by a scan of what waits. Beyond "
-            f"{accounting.SCANNED_AT_MOST:,} it is what was counted as deliveries came and ended, "
-            "unless `exact` is asked for."
-        },
+        description="Whether `pending` was found by a scan of what waits. Beyond "
+        f"{accounting.SCANNED_AT_MOST:,} it is what was counted as deliveries came and ended, "
+        "unless `exact` is asked for."
     )
-    tests = fields.Object(LineSchema, required=True)
-    replays = fields.Object(LineSchema, required=True)
+    tests = fields.Object(LineSchema)
+    replays = fields.Object(LineSchema)
 
 
 class AccountingArgs(Schema):
@@ -202,9 +179,7 @@ class AccountingArgs(Schema):
 
     exact = fields.QueryBoolean(
         load_default=False,
-        metadata={
-            "description": "Find `pending` by a scan of all that waits, however much that is: of a "
-            "million in about 0.2 s.",
-            "default": False,
-        },
+        description="Find `pending` by a scan of all that waits, however much that is: of a "
+        "million in about 0.2 s.",
+        metadata={"default": False},
     )

@@ -121,7 +121,7 @@ class VerifiedLogSchema(AnswerSchema):
 class SinceSchema(HeadSchema):
     """The anchor from which on the chain was verified."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER, required=True)
+    leaf_index = fields.Integer(0, MAX_INTEGER)
 
 
 class VerificationSchema(AnswerSchema):

@@ -60,7 +60,7 @@ class ShareLinkSchema(AnswerSchema):
 class MintedShareLinkSchema(ShareLinkSchema):
     """A link with its URL, shown this once: it is the credential."""
 
-    url = fields.Text(2000, required=True)
+    url = fields.Text(2000)
 
 
 ShareLinkPageSchema = page_schema(ShareLinkSchema)
