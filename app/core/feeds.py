@@ -10,9 +10,11 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.callers import Caller
+from app.errors import NotFound
 from app.models import AgentSession, Finding, Record
 
 _Row = TypeVar("_Row", AgentSession, Finding, Record)
@@ -50,6 +52,16 @@ def newest(
     if before is not None:
         conditions.append(model.id < before)
     return select(model).where(*conditions).order_by(model.id.desc()).limit(limit)
+
+
+def find(
+    session: Session, model: type[_Row], caller: Caller, row_id: UUID | None, missing: str
+) -> _Row:
+    """Return one row that the caller may see; raises `NotFound`, with this text, without one."""
+    found = session.scalar(select(model).where(*visible(model, caller), model.id == row_id))
+    if found is None:
+        raise NotFound(missing)
+    return found
 
 
 def _conditions(model: _Model, name: str, value: object) -> list[ColumnElement[bool]]:

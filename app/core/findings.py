@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -82,12 +81,8 @@ def rows(
 
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     """Return one finding; raises `NotFound` when there is none that the caller may see."""
-    found = session.scalars(
-        select(Finding).where(*feeds.visible(Finding, caller), Finding.id == finding_id)
-    ).one_or_none()
-    if found is None:
-        raise NotFound("There is no finding with this id.")
-    return found
+    missing = "There is no finding with this id."
+    return feeds.find(session, Finding, caller, finding_id, missing)
 
 
 def represent(row: Finding) -> dict[str, Any]:

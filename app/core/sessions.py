@@ -77,14 +77,8 @@ def rows(
 
 def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSession:
     """Return one session; raises `NotFound` when there is none that the caller may see."""
-    found = session.scalars(
-        select(AgentSession).where(
-            *feeds.visible(AgentSession, caller), AgentSession.id == session_id
-        )
-    ).one_or_none()
-    if found is None:
-        raise NotFound("There is no session with this id.")
-    return found
+    missing = "There is no session with this id."
+    return feeds.find(session, AgentSession, caller, session_id, missing)
 
 
 def complete(

@@ -3,16 +3,11 @@
 from app.core.anchoring import heads, monitor
 from app.core.verification import daily_state
 from app.core.verification import jobs as verification
-from jobs.process.runtime import Runtime, runtime
-
-
-def anchor_audit() -> None:
-    """Check that the log integrates its leaves, then every tenant's chain head."""
-    run(runtime())
+from jobs.process.runtime import Runtime
 
 
 def run(here: Runtime) -> None:
-    """Do the same with a given runtime."""
+    """Check that the log integrates its leaves, then every tenant's chain head."""
     with here.database.across_tenants() as session:
         monitor.watch_log(session)
         heads.enqueue_due(session)

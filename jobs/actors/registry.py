@@ -5,19 +5,17 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.actors.anchor_audit import anchor_audit
+from jobs.actors import anchor_audit, free_stuck_jobs, send_digests, stamp_checkpoint
 from jobs.actors.check_master_keys import check_master_keys
 from jobs.actors.deliver import deliver
 from jobs.actors.expire_bundles import expire_bundles
-from jobs.actors.free_stuck_jobs import free_stuck_jobs
 from jobs.actors.integrate import integrate
 from jobs.actors.prune_history import prune_history
-from jobs.actors.send_digests import send_digests
-from jobs.actors.stamp_checkpoint import stamp_checkpoint
 from jobs.actors.sweep import sweep
 from jobs.actors.verify_audit import verify_audit
 from jobs.durable.run_job import run_job
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
+from jobs.process.runtime import runtime
 
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
@@ -25,13 +23,13 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "integrate": integrate,
     "sweep": sweep,
     "expire_bundles": expire_bundles,
-    "send_digests": send_digests,
+    "send_digests": lambda: send_digests.run(runtime()),
     "prune_history": prune_history,
-    "anchor_audit": anchor_audit,
-    "stamp_checkpoint": stamp_checkpoint,
+    "anchor_audit": lambda: anchor_audit.run(runtime()),
+    "stamp_checkpoint": lambda: stamp_checkpoint.run(runtime()),
     "verify_audit": verify_audit,
     "check_master_keys": check_master_keys,
-    "free_stuck_jobs": free_stuck_jobs,
+    "free_stuck_jobs": lambda: free_stuck_jobs.run(runtime()),
 }
 
 # Milliseconds, of those that may take longer than any other.

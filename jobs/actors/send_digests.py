@@ -8,7 +8,7 @@ import structlog
 
 from app.core.digests import schedule
 from app.errors import Unavailable
-from jobs.process.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime
 
 # The next minute's tick goes on; ticks share two threads with the sweep and the jobs.
 SECONDS = 10.0
@@ -16,13 +16,8 @@ SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
 
-def send_digests() -> None:
-    """Enqueue due digests, and those whose job has died."""
-    run(runtime())
-
-
 def run(here: Runtime) -> None:
-    """Do the same with a given runtime."""
+    """Enqueue due digests, and those whose job has died."""
     began = time.monotonic()
     with here.database.across_tenants() as session:
         schedule.follow_the_clock(session)

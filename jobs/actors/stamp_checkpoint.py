@@ -4,19 +4,14 @@ It runs a minute after `anchor_audit`, and checks that heads were anchored.
 """
 
 from app.core.anchoring import checkpoint_round, cosigning, incidents, monitor, timestamping
-from jobs.process.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime
 
 
-def stamp_checkpoint() -> None:
+def run(here: Runtime) -> None:
     """Choose the newest checkpoint, and enqueue what authority and witnesses have not seen.
 
     With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
     """
-    run(runtime())
-
-
-def run(here: Runtime) -> None:
-    """Do the same with a given runtime."""
     policy = here.settings.witness_policy
     parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
     with here.database.across_tenants() as session:

@@ -163,12 +163,7 @@ def _session(
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
     """Return one record; raises `NotFound` when there is none that the caller may see."""
-    found = session.scalars(
-        select(Record).where(*feeds.visible(Record, caller), Record.id == record_id)
-    ).one_or_none()
-    if found is None:
-        raise NotFound(NO_RECORD)
-    return found
+    return feeds.find(session, Record, caller, record_id, NO_RECORD)
 
 
 def shared(session: Session, tenant_id: UUID, record_id: UUID) -> Record:
