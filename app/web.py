@@ -34,7 +34,7 @@ from app.api.resources.deliveries import deliveries, replays, tenant_deliveries
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.core.health.readiness import Readiness
-from app.core.keys import Keyring
+from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.checks.stamps import Trust

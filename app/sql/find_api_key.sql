@@ -1,5 +1,5 @@
 -- Finds a valid API key and its tenant; no row for one that is unknown, revoked or expired.
--- Called by app/core/keys.py for each request, before its tenant is known: so it lifts row-level
+-- Called by app/core/keys/keyring.py for each request, before its tenant is known: so it lifts row-level
 -- security (`app.every_tenant`) for this one query. plpgsql keeps the plan.
 --
 -- wanted                  the key's SHA-256

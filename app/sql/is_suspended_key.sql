@@ -1,5 +1,5 @@
 -- Says whether an API key is one of a suspended tenant, so that the refusal can say so.
--- Called by app/core/keys.py for a key that was not found, before its tenant is known: so it lifts
+-- Called by app/core/keys/keyring.py for a key that was not found, before its tenant is known: so it lifts
 -- row-level security (`app.every_tenant`) for this one query.
 --
 -- wanted                  the key's SHA-256

@@ -9,7 +9,8 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from app.core import idempotency, keys
+from app.core import idempotency
+from app.core.keys import keyring
 from app.database import Database
 from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
@@ -186,7 +187,7 @@ def test_of_many_at_once_one_makes_it_and_the_others_repeat_or_wait(
 def test_while_the_first_is_running_the_second_is_409(
     api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
 ) -> None:
-    caller = keys.authenticate(database, tenant.root_key, "r")
+    caller = keyring.authenticate(database, tenant.root_key, "r")
     body = b'{"name":"the agent"}'
     running = idempotency.Request.of(caller, "k", "POST", "/v1/agents", body)
     sent = {"headers": {"Idempotency-Key": "k", "Content-Type": "application/json"}, "data": body}
@@ -204,7 +205,7 @@ def test_while_the_first_is_running_the_second_is_409(
 def test_a_request_that_dies_half_way_leaves_the_key_free(
     api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
 ) -> None:
-    caller = keys.authenticate(database, tenant.root_key, "r")
+    caller = keyring.authenticate(database, tenant.root_key, "r")
     request = idempotency.Request.of(caller, "k", "POST", "/v1/agents", b"{}")
 
     def die() -> None:
@@ -222,7 +223,7 @@ def test_a_request_that_dies_half_way_leaves_the_key_free(
 def test_two_transactions_cannot_make_the_same_request(
     database: Database, settings: Settings, tenant: FreshTenant
 ) -> None:
-    caller = keys.authenticate(database, tenant.root_key, "r")
+    caller = keyring.authenticate(database, tenant.root_key, "r")
     request = idempotency.Request.of(caller, "k", "POST", "/v1/agents", b"{}")
 
     with database.transaction(tenant.id) as first, database.transaction(tenant.id) as second:

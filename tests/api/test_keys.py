@@ -12,8 +12,8 @@ from sqlalchemy import Engine, event, text
 
 from app import clock
 from app.api.http.access.rate_limit import REFUSALS
-from app.core import keys
 from app.core.callers import Caller, Role
+from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
@@ -30,6 +30,8 @@ SHOWN = {
     "expires_at",
     "created_at",
     "created_by",
+    "minted_by",
+    "last_used_at",
     "revoked_at",
 }
 
@@ -62,6 +64,7 @@ def test_a_minted_key_is_shown_once_and_works(api: ApiOf) -> None:
     seen = api(minted.json["key"]).get("/v1/keys/self")
     assert seen.status_code == 200
     assert seen.json == {name: minted.json[name] for name in SHOWN}
+    assert minted.json["minted_by"] == {"id": minted.json["created_by"], "name": "root"}
     assert minted.json["key"] not in api().get("/v1/keys").text
 
 
@@ -369,7 +372,7 @@ def test_a_malformed_key_costs_no_query(
     database: Database, statements: list[str], malformed: str
 ) -> None:
     with pytest.raises(Unauthenticated):
-        keys.authenticate(database, malformed, "r")
+        keyring.authenticate(database, malformed, "r")
 
     assert statements == []
 
@@ -391,7 +394,7 @@ def test_the_role_is_read_anew_for_each_request(
 
 def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: FreshTenant) -> None:
     """Over HTTP only admins get this far; the verb holds the rule by itself."""
-    root = keys.authenticate(database, tenant.root_key, "r")
+    root = keyring.authenticate(database, tenant.root_key, "r")
     writer = Caller(tenant.id, root.key_id, Role.WRITE, None, "r")
 
     with (

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app import ids
-from app.core import agents, findings, keys, sessions
+from app.core import agents, findings, sessions
 from app.core.callers import Caller, Pin, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.core.findings import NewFinding, Severity
+from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import NotFound, Unauthenticated
 from app.lib import canonical_json
@@ -111,12 +112,12 @@ def hold_what_was_added(
 
 def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTenant) -> None:
     session_id = session_of(database, tenant, "bob")
-    root = keys.authenticate(database, tenant.root_key, "r")
-    keyring = keys.Keyring(database)
+    root = keyring.authenticate(database, tenant.root_key, "r")
+    known_keys = keyring.Keyring(database)
     with database.transaction(tenant.id) as tx:
         minted = keys.mint(tx, root, keys.NewKey("short-lived", Role.WRITE))
-    assert keyring.recognise(minted["key"], "first").confirmed
-    known = keyring.recognise(minted["key"], "second")
+    assert known_keys.recognise(minted["key"], "first").confirmed
+    known = known_keys.recognise(minted["key"], "second")
     assert (known.confirmed, known.request_id, known.role) == (False, "second", Role.WRITE)
     with database.statement() as tx:
         findings.add(tx, known, [NewFinding(session_id, "r", "low", "t")])
@@ -127,9 +128,10 @@ def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTe
     with database.transaction(tenant.id) as tx:
         assert tx.scalar(text("SELECT count(*) FROM findings")) == 1
     with pytest.raises(Unauthenticated):
-        keyring.authenticate(minted["key"], "third")
+        known_keys.authenticate(minted["key"], "third")
     with pytest.raises(Unauthenticated):
-        keyring.recognise(minted["key"], "fourth")
+        known_keys.recognise(minted["key"], "fourth")
+    known_keys.close()
 
 
 def test_the_deliveries_of_a_batch_sort_as_the_batch_does(

@@ -15,8 +15,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from app import clock, ids, migrations
-from app.core import keys, partitions, tenants
+from app.core import partitions, tenants
 from app.core.audit import chain_identity
+from app.core.keys import keyring
 from app.core.records import bundles
 from app.core.verification import daily_state
 from app.database import Database, database_now
@@ -324,7 +325,7 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
     database = Database(as_text, application="tests")
     tenant_id, key = tenants.create(database, MASTER_KEYS, "on a platform")
     other_id, _ = tenants.create(database, MASTER_KEYS, "a stranger")
-    assert keys.authenticate(database, key, "request").tenant_id == tenant_id
+    assert keyring.authenticate(database, key, "request").tenant_id == tenant_id
     with database.transaction(tenant_id) as session:
         assert session.scalars(text("SELECT id FROM tenants")).all() == [tenant_id]
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()

@@ -7,7 +7,6 @@ opaque, cannot be made up, and is refused where it does not belong.
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -63,19 +62,21 @@ def page(
     fetch: Callable[[Any, int], Sequence[_Row]],
     represent: Callable[[_Row], dict[str, Any]],
     position: Callable[[_Row], UUID | int] = attrgetter("id"),
-    beside: Mapping[str, Any] = MappingProxyType({}),
+    beside: Callable[[list[dict[str, Any]]], Mapping[str, Any]] = lambda _: {},
 ) -> Response:
     """Answer one page of a list.
 
     `fetch(after, limit)` returns at most `limit` rows that come after the row at `after` (a
-    `position`, or None for the first page) in the list's own order. `beside` are further members of
-    the answer. Raises `Invalid` for a cursor that was not given out for this list.
+    `position`, or None for the first page) in the list's own order. `beside` returns further
+    members of the answer from its `data`. Raises `Invalid` for a cursor that was not given out for
+    this list.
     """
     limit = int(args["limit"])
     rows = fetch(_read_cursor(args), limit + 1)
     cursor = None if len(rows) <= limit else _write_cursor(args, position(rows[limit - 1]))
+    data = [represent(row) for row in rows[:limit]]
     return answer(
-        {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor, **beside},
+        {"data": data, "next_cursor": cursor, **beside(data)},
         headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
     )
 

@@ -7,7 +7,7 @@ from flask import current_app
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.core.health.readiness import Readiness
-from app.core.keys import Keyring
+from app.core.keys.keyring import Keyring
 from app.core.master_keys.key_heartbeat import Announcer
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
@@ -43,7 +43,8 @@ class Services:
     renderings: Renderings
 
     def close(self) -> None:
-        """Write the last counts and close every connection to PostgreSQL and Redis."""
+        """Write the last counts and uses of keys, and close every connection."""
+        self.keyring.close()
         self.counters.close()
         self.announcer.close()
         self.readiness.close()

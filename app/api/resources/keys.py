@@ -1,8 +1,12 @@
 """API keys over HTTP."""
 
+import enum
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from flask import Response
+from marshmallow import ValidationError
 
 from app import ids
 from app.api.http.access.auth import caller, requires
@@ -13,12 +17,29 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer, no_content
 from app.api.http.transactions import transaction
-from app.core import keys
 from app.core.callers import Pin, Role
+from app.core.keys import keys
 
 blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
 
 _EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
+
+
+class ExpiresIn(enum.StrEnum):
+    """Usual terms of keys."""
+
+    HOUR = "1h"
+    DAY = "1d"
+    WEEK = "7d"
+    MONTH = "30d"
+    QUARTER = "90d"
+    YEAR = "365d"
+
+    @property
+    def term(self) -> timedelta:
+        """How long that is."""
+        unit = "hours" if self.endswith("h") else "days"
+        return timedelta(**{unit: int(self[:-1])})
 
 
 class PinSchema(Schema):
@@ -40,6 +61,23 @@ class NewKeySchema(Schema):
         description="In the future, and no later than the minting key's own. Null: as that, "
         "or never where that never expires.",
     )
+    expires_in = fields.Choice(
+        ExpiresIn, description="A usual term, in place of `expires_at`: from now."
+    )
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Take one end, not two."""
+        if "expires_in" in sent and sent.get("expires_at") is not None:
+            raise ValidationError("Send expires_at or expires_in.", "expires_in")
+
+
+class MinterSchema(AnswerSchema):
+    """The key that minted a key."""
+
+    id = fields.Id("key")
+    name = fields.Text(
+        200, allow_none=True, description="Null: it lies outside the pin of the key in use."
+    )
 
 
 class KeySchema(AnswerSchema):
@@ -52,6 +90,16 @@ class KeySchema(AnswerSchema):
     expires_at = fields.Time(allow_none=True)
     created_at = fields.Time()
     created_by = fields.Id("key", allow_none=True)
+    minted_by = fields.Object(
+        MinterSchema,
+        allow_none=True,
+        description="The key of `created_by`, with its name. Null: the operator minted it.",
+    )
+    last_used_at = fields.Time(
+        allow_none=True,
+        description="The minute when it was used last, known within half a minute. Null: never.",
+        example="2026-01-31T12:00:00.000000Z",
+    )
     revoked_at = fields.Time(allow_none=True)
 
 
@@ -75,7 +123,8 @@ def mint(body: dict[str, Any]) -> Response:
     with its own pin, and a key that expires none that outlives it.
     """
     pin = body["pin"] and Pin(**body["pin"])
-    wanted = keys.NewKey(body["name"], body["role"], pin, body["expires_at"])
+    term = body["expires_in"].term if "expires_in" in body else None
+    wanted = keys.NewKey(body["name"], body["role"], pin, body["expires_at"], term)
     with transaction() as session:
         return once(session, 201, lambda: keys.mint(session, caller(), wanted))
 

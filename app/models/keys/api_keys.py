@@ -12,6 +12,7 @@ class ApiKey(Base):
     """A key, known only by the SHA-256 of its text.
 
     Those of a suspended tenant have `suspended_at`, and `revoked_at` until it is resumed.
+    `last_used_at` is a whole minute.
     """
 
     __tablename__ = "api_keys"
@@ -28,3 +29,4 @@ class ApiKey(Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     suspended_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]

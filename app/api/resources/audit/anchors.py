@@ -122,7 +122,9 @@ def list_anchors(args: dict[str, Any]) -> Response:
             reader.rows,
             reader.represent,
             position=lambda anchor: anchor.seq,
-            beside={"anchoring": _anchoring(session, settings, standing, reader.covered())},
+            beside=lambda _: {
+                "anchoring": _anchoring(session, settings, standing, reader.covered())
+            },
         )
 
 

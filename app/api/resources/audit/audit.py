@@ -4,7 +4,9 @@ from threading import BoundedSemaphore
 from typing import Any
 
 from flask import Response
+from sqlalchemy.orm import Session
 
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.feeds import filters
 from app.api.http.paging import PageArgs, page, page_schema
@@ -20,6 +22,7 @@ from app.api.resources.jobs import JobSchema
 from app.core.audit import view
 from app.core.callers import Role
 from app.core.jobs import control as job_control
+from app.core.keys import keys
 from app.core.verification import jobs as verification_jobs
 from app.core.verification.time_budget import TakesLonger
 from app.core.verification.verifier import Asked
@@ -79,7 +82,16 @@ class EntrySchema(AnswerSchema):
     hash = fields.Text(64, metadata=HASH)
 
 
-EntryPageSchema = page_schema(EntrySchema)
+EntryPageSchema = page_schema(
+    EntrySchema,
+    key_names=fields.JsonObject(
+        parsing.MAX_BODY,
+        description="The name of each key that is an actor or a target on this page, by its id. "
+        "Beside the entries, for their hashes are of what stands in them.",
+        example={"key_0192f0c1a2b37c4d8e5f60718293a4b5": "deploy"},
+        metadata={"additionalProperties": {"type": "string"}},
+    ),
+)
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -104,6 +116,7 @@ def list_entries(args: dict[str, Any]) -> Response:
             lambda *where: view.rows(session, caller(), filters(args), *where),
             view.represent,
             position=lambda entry: entry.seq,
+            beside=lambda entries: {"key_names": _key_names(session, entries)},
         )
 
 
@@ -135,6 +148,12 @@ def verify(args: dict[str, Any]) -> Response:
             if found is None:
                 return _accepted(verification_jobs.enqueue(session, tenant_id, asked))
     return answer(found)
+
+
+def _key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]:
+    named = [each[part] for each in entries for part in ("actor", "target")]
+    wanted = {ids.parse("key", each["id"]) for each in named if each["type"] == "key"}
+    return keys.names(session, caller().tenant_id, filter(None, wanted))
 
 
 def _verified(asked: Asked) -> dict[str, Any] | None:

@@ -1,19 +1,19 @@
-"""API keys: who may call, as what, and for whom; minted once, shown once, ended at once."""
+"""API keys as their owner sees them: minted once, shown once, ended at once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy.orm import Session, aliased
 
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
-from app.database import Database, database_now
+from app.database import database_now
 from app.errors import (
     BAD_KEY,
     CannotRevokeOwnKey,
@@ -22,94 +22,35 @@ from app.errors import (
     Invalid,
     NotFound,
     OutlivesParent,
-    TenantSuspended,
     Unauthenticated,
     WiderThanPin,
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
 
-_LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
-
-_IS_SUSPENDED = "SELECT is_suspended_key(%s)"
-
-_NO_KEY = "Send an API key: Authorization: Bearer <key>."
-
-# Callers of keys that were good once; beyond these it begins anew rather than eat the memory.
-_MOST_KNOWN = 10_000
-
 
 @dataclass(frozen=True)
 class NewKey:
-    """What a key is to be; `expires_at` is aware, None for never."""
+    """What a key is to be; `expires_at` is aware, `expires_in` from now; neither: for ever."""
 
     name: str
     role: Role
     pin: Pin | None = None
     expires_at: datetime | None = None
+    expires_in: timedelta | None = None
 
 
-def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
-    """Return the caller whose key this is, as the key stands at this moment.
+@dataclass(frozen=True)
+class Minted:
+    """A key, with the name of the key that minted it where the caller may see that one."""
 
-    Raises `Unauthenticated`, and `TenantSuspended` for a key that is good again once its tenant is
-    resumed. A text that cannot be a key costs no query.
-    """
-    digest = _digest(key_text)
-    row = database.ask(_LOOKUP, (digest,))
-    if row is None:
-        if database.ask(_IS_SUSPENDED, (digest,)) == (True,):
-            raise TenantSuspended("The tenant of this key was suspended by the operator.")
-        raise Unauthenticated(BAD_KEY)
-    tenant_id, key_id, role, agent_id, principal = row
-    pin = None if agent_id is None else Pin(agent_id, principal)
-    return Caller(tenant_id, key_id, Role(role), pin, request_id)
+    row: ApiKey
+    minter: str | None
 
-
-class Keyring:
-    """Knows callers again; one a process, shared by its threads.
-
-    It remembers what never changes in a key (tenant, id, role, pin), and never whether the key is
-    good: one that is revoked or expires does so at once, in every process.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known: dict[bytes, Caller] = {}
-
-    def authenticate(self, key_text: str, request_id: str) -> Caller:
-        """Return the caller whose key this is, as the key stands at this moment.
-
-        Raises as the function of this name does.
-        """
-        digest = _digest(key_text)
-        try:
-            found = authenticate(self._database, key_text, request_id)
-        except (Unauthenticated, TenantSuspended):
-            self._known.pop(digest, None)
-            raise
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[digest] = replace(found, confirmed=False)
-        return found
-
-    def recognise(self, key_text: str, request_id: str) -> Caller:
-        """Return the caller whose key this is, not `confirmed` if the key was met before.
-
-        Raises as `authenticate` does.
-        """
-        known = self._known.get(_digest(key_text))
-        if known is None:
-            return self.authenticate(key_text, request_id)
-        return replace(known, request_id=request_id)
-
-
-def _digest(key_text: str) -> bytes:
-    if not key_text:
-        raise Unauthenticated(_NO_KEY)
-    if not api_keys.well_formed(key_text):
-        raise Unauthenticated(BAD_KEY)
-    return api_keys.digest(key_text)
+    @property
+    def id(self) -> UUID:
+        """The key's id."""
+        return self.row.id
 
 
 def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
@@ -123,8 +64,7 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     parent = _lock_parent(session, caller)
     if wanted.pin is not None:
         _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
-    _require_future(session, wanted.expires_at)
-    expires_at = _within(parent, wanted.expires_at)
+    expires_at = _within(parent, _end(session, wanted))
     key_text = api_keys.new()
     row = ApiKey(
         tenant_id=caller.tenant_id,
@@ -139,22 +79,30 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     )
     session.add(row)
     session.flush()
-    made = represent(row)
+    made = represent(Minted(row, parent.name))
     _record(session, caller, "key.mint", row, {name: made[name] for name in _AUDITED})
     return {**made, "key": key_text}
 
 
-def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[ApiKey]:
+def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[Minted]:
     """Return the keys that the caller may see, newest first, from those made before `before`."""
-    query = select(ApiKey).where(*_visible_to(caller)).order_by(ApiKey.id.desc()).limit(limit)
+    query = _minted(caller).order_by(ApiKey.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ApiKey.id < before)
-    return session.scalars(query).all()
+    return [Minted(*row) for row in session.execute(query)]
 
 
-def own(session: Session, caller: Caller) -> ApiKey:
+def own(session: Session, caller: Caller) -> Minted:
     """Return the key that the caller used."""
-    return _find(session, caller, caller.key_id)
+    return Minted(*session.execute(_minted(caller).where(ApiKey.id == caller.key_id)).one())
+
+
+def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str, str]:
+    """Return the names of a tenant's keys by their ids as callers see them."""
+    query = select(ApiKey.id, ApiKey.name).where(
+        ApiKey.tenant_id == tenant_id, ApiKey.id.in_(wanted)
+    )
+    return {ids.text("key", key_id): name for key_id, name in session.execute(query)}
 
 
 def revoke(
@@ -179,8 +127,9 @@ def revoke(
             _record(session, caller, "key.revoke", ended, {"name": ended.name, **of})
 
 
-def represent(row: ApiKey) -> dict[str, Any]:
+def represent(minted: Minted) -> dict[str, Any]:
     """Return a key as callers see it: everything but its text."""
+    row = minted.row
     return {
         "id": ids.text("key", row.id),
         "name": row.name,
@@ -189,6 +138,9 @@ def represent(row: ApiKey) -> dict[str, Any]:
         "expires_at": row.expires_at and rfc3339(row.expires_at),
         "created_at": rfc3339(row.created_at),
         "created_by": row.created_by and ids.text("key", row.created_by),
+        "minted_by": row.created_by
+        and {"id": ids.text("key", row.created_by), "name": minted.minter},
+        "last_used_at": row.last_used_at and rfc3339(row.last_used_at),
         "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
     }
 
@@ -257,10 +209,25 @@ def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
         raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
 
 
-def _require_future(session: Session, expires_at: datetime | None) -> None:
+def _end(session: Session, wanted: NewKey) -> datetime | None:
+    """Return when a key is to expire; raises `Invalid` for a time that has passed."""
     now = database_now(session)
-    if expires_at is not None and expires_at <= now:
+    if wanted.expires_in is not None:
+        return now + wanted.expires_in
+    if wanted.expires_at is not None and wanted.expires_at <= now:
         raise Invalid(FieldError("/expires_at", "Send a time in the future."))
+    return wanted.expires_at
+
+
+def _minted(caller: Caller) -> Select[ApiKey, str | None]:
+    """Select the keys that the caller may see, with the names of their minters that it may see."""
+    minter = aliased(ApiKey)
+    same = (minter.tenant_id == ApiKey.tenant_id) & (minter.id == ApiKey.created_by)
+    if caller.pin is not None:
+        same &= (minter.pin_agent_id == caller.pin.agent_id) & (
+            minter.pin_principal == caller.pin.principal
+        )
+    return select(ApiKey, minter.name).outerjoin(minter, same).where(*_visible_to(caller))
 
 
 def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:

@@ -1,0 +1,88 @@
+"""Authentication: whose key a request carries, as the key stands at that moment."""
+
+from dataclasses import replace
+
+from app.core.callers import Caller, Pin, Role
+from app.core.keys.usage import KeyUsage
+from app.database import Database
+from app.errors import BAD_KEY, TenantSuspended, Unauthenticated
+from app.lib.crypto import api_keys
+
+_LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
+
+_IS_SUSPENDED = "SELECT is_suspended_key(%s)"
+
+_NO_KEY = "Send an API key: Authorization: Bearer <key>."
+
+# Callers of keys that were good once; beyond these it begins anew rather than eat the memory.
+_MOST_KNOWN = 10_000
+
+
+def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
+    """Return the caller whose key this is, as the key stands at this moment.
+
+    Raises `Unauthenticated`, and `TenantSuspended` for a key that is good again once its tenant is
+    resumed. A text that cannot be a key costs no query.
+    """
+    digest = _digest(key_text)
+    row = database.ask(_LOOKUP, (digest,))
+    if row is None:
+        if database.ask(_IS_SUSPENDED, (digest,)) == (True,):
+            raise TenantSuspended("The tenant of this key was suspended by the operator.")
+        raise Unauthenticated(BAD_KEY)
+    tenant_id, key_id, role, agent_id, principal = row
+    pin = None if agent_id is None else Pin(agent_id, principal)
+    return Caller(tenant_id, key_id, Role(role), pin, request_id)
+
+
+class Keyring:
+    """Knows callers again; one a process, shared by its threads.
+
+    It remembers what never changes in a key (tenant, id, role, pin), and never whether the key is
+    good: one that is revoked or expires does so at once, in every process.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[bytes, Caller] = {}
+        self._usage = KeyUsage(database)
+
+    def close(self) -> None:
+        """Write down which keys were used last."""
+        self._usage.close()
+
+    def authenticate(self, key_text: str, request_id: str) -> Caller:
+        """Return the caller whose key this is, as the key stands at this moment.
+
+        Raises as the function of this name does.
+        """
+        digest = _digest(key_text)
+        try:
+            found = authenticate(self._database, key_text, request_id)
+        except (Unauthenticated, TenantSuspended):
+            self._known.pop(digest, None)
+            raise
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[digest] = replace(found, confirmed=False)
+        self._usage.note(found)
+        return found
+
+    def recognise(self, key_text: str, request_id: str) -> Caller:
+        """Return the caller whose key this is, not `confirmed` if the key was met before.
+
+        Raises as `authenticate` does.
+        """
+        known = self._known.get(_digest(key_text))
+        if known is None:
+            return self.authenticate(key_text, request_id)
+        self._usage.note(known)
+        return replace(known, request_id=request_id)
+
+
+def _digest(key_text: str) -> bytes:
+    if not key_text:
+        raise Unauthenticated(_NO_KEY)
+    if not api_keys.well_formed(key_text):
+        raise Unauthenticated(BAD_KEY)
+    return api_keys.digest(key_text)

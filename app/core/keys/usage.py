@@ -1,0 +1,81 @@
+"""When each key was used last, to the minute.
+
+Requests note it in memory; a thread writes what is new every 20 seconds, in one statement. A
+process that is killed loses the last of it.
+"""
+
+import threading
+import time
+from multiprocessing.util import Finalize
+from uuid import UUID
+
+from app.core.callers import Caller
+from app.database import Database, cursor
+from app.lib.repeater import Repeater
+
+EVERY_SECONDS = 20.0
+_LAST_WRITE_SECONDS = 1.0
+
+# In one order everywhere: two processes wait for each other and do not deadlock. A key that was
+# presented after its end was refused, and not used.
+_WRITE = """
+WITH used AS (
+    SELECT tenant_id, id, clock_timestamp() - seconds * interval '1 second' AS at
+      FROM unnest(%b::uuid[], %b::uuid[], %b::float8[]) AS new (tenant_id, id, seconds)
+), stale AS (
+    SELECT k.tenant_id, k.id, date_trunc('minute', used.at, 'UTC') AS minute
+      FROM api_keys AS k JOIN used USING (tenant_id, id)
+     WHERE (k.last_used_at IS NULL OR k.last_used_at < date_trunc('minute', used.at, 'UTC'))
+       AND (k.revoked_at IS NULL OR k.revoked_at > used.at)
+       AND (k.expires_at IS NULL OR k.expires_at > used.at)
+     ORDER BY k.tenant_id, k.id FOR NO KEY UPDATE OF k
+)
+UPDATE api_keys AS k SET last_used_at = stale.minute
+  FROM stale WHERE k.tenant_id = stale.tenant_id AND k.id = stale.id
+"""
+
+
+class KeyUsage:
+    """Knows which keys one process has seen, until it is written down."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._used: dict[tuple[UUID, UUID], float] = {}
+        self._writing = threading.Lock()
+        self._thread = Repeater(
+            "key-usage", self._write, EVERY_SECONDS, failed="key_usage_not_written", at_end=True
+        )
+        self._at_exit: Finalize | None = None
+
+    def note(self, caller: Caller) -> None:
+        """Remember that a key was used now; costs a request no statement."""
+        self._used[caller.tenant_id, caller.key_id] = time.monotonic()
+        if self._thread.begin():
+            # As in `app/counters.py`: web servers' processes run no atexit.
+            self._at_exit = Finalize(None, self.close, exitpriority=1)
+
+    def write(self) -> None:
+        """Write down what was noted since the last time; what fails waits for the next."""
+        self._thread.work()
+
+    def close(self) -> None:
+        """Write what is left, for at most a second, and end."""
+        self._thread.close(_LAST_WRITE_SECONDS)
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+
+    def _write(self) -> None:
+        with self._writing:
+            # Copied in one step: requests go on noting.
+            used = self._used.copy()
+            if not used:
+                return
+            now = time.monotonic()
+            rows = [(*key, now - at) for key, at in used.items()]
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            with self._database.across_tenants() as session:
+                cursor(session).execute(_WRITE, columns)
+            for key, at in used.items():
+                # Used again meanwhile: kept for the next time.
+                if self._used.get(key) == at:
+                    del self._used[key]
