@@ -28,11 +28,15 @@ OWNER = "postgres"
 SERVICE = "record_service"
 
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+# Iterations slow down who guesses poor passwords; these are of 192 random bits, and each connection
+# would cost 25 ms more.
+_SCRAM_ITERATIONS = "1"
 _SETTINGS = {
     "unix_socket_directories": "",
     "max_connections": "300",
     "timezone": "UTC",
     "log_timezone": "UTC",
+    "scram_iterations": _SCRAM_ITERATIONS,
 }
 # For data that is thrown away: nothing is written to survive a crash of the machine.
 _THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -146,6 +150,7 @@ class EmbeddedPostgres(Store):
             *("--pgdata", str(data), "--username", OWNER, "--pwfile", str(password)),
             *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"),
             *("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),
+            *("--set", f"scram_iterations={_SCRAM_ITERATIONS}"),
         ]
         with self.log.open("wb") as log:
             code = self._run("initdb", options, log).wait()

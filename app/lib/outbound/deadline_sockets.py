@@ -5,6 +5,7 @@ A socket's own timeout bounds one read; these set what is left of a deadline bef
 and byte allowance from the current HTTP attempt.
 """
 
+import functools
 import math
 import socket
 import ssl
@@ -192,10 +193,13 @@ def connect_attempt(address: Address, port: int, seconds: float) -> AttemptSocke
 
 
 def attempt_tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the roots in `ca_file` (PEM) alone, or those of `requests`.
+    """Return a context that trusts the roots in `ca_file` (PEM) alone, or those of `requests`."""
+    return _attempt_tls_context(ca_file or DEFAULT_CA_BUNDLE_PATH)
 
-    Loading the roots takes tens of milliseconds: make one and keep it.
-    """
-    context = ssl.create_default_context(cafile=ca_file or DEFAULT_CA_BUNDLE_PATH)
+
+# Loading the roots takes tens of milliseconds, so clients of the same roots share a context.
+@functools.lru_cache(maxsize=4)
+def _attempt_tls_context(ca_file: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
     context.sslsocket_class = _AttemptTLSSocket
     return context
