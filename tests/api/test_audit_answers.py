@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.verification.result_cache import Question, seal
+from app.core.verification.result_cache import identity, seal
 from app.lib import canonical_json
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
@@ -170,12 +170,17 @@ def sealed_for(
     attacked: Attacked, master_keys: MasterKeys = MASTER_KEYS, **changed: Any
 ) -> Callable[[timedelta], tuple[UUID, str]]:
     """Return what seals "intact" for a job of the victim's, at a distance from now."""
-    question = replace(Question(attacked.tenant_id, uuid4(), "{}"), **changed)
+    job_id = uuid4()
+    asked: dict[str, Any] = {
+        "tenant_id": attacked.tenant_id,
+        "job_id": job_id,
+        "question": "{}",
+    } | changed
     found = {"status": "intact", "verified_at": "2026-01-31T12:00:00.123456Z"}
 
     def sealed(distance: timedelta) -> tuple[UUID, str]:
         now = attacked.scalar("SELECT clock_timestamp()") + distance
-        return question.job_id, json.dumps(seal(master_keys, question, found, now))
+        return job_id, json.dumps(seal(master_keys, identity(**asked), found, now))
 
     return sealed
 
@@ -217,7 +222,7 @@ def test_a_seal_says_itself_when_it_was_made(
     [
         {"tenant_id": UUID(int=7)},
         {"job_id": UUID(int=7)},
-        {"text": '{"full":"1"}'},
+        {"question": '{"full":"1"}'},
         {"master_keys": MasterKeys.parse(MasterKeys.generate())},
     ],
 )

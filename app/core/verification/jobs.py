@@ -13,7 +13,7 @@ from app.core.audit import view
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.verification import alerts, daily
-from app.core.verification.result_cache import Question, seal, unseal
+from app.core.verification.result_cache import identity, seal, unseal
 from app.core.verification.verifier import Asked, Verifier
 from app.database import database_now
 from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
@@ -52,10 +52,6 @@ def _args(what: Asked) -> dict[str, Any]:
     if what.chain is not None:
         args["chain"] = what.chain
     return args
-
-
-def _question(tenant_id: UUID, job_id: UUID, what: Asked) -> Question:
-    return Question(tenant_id, job_id, _key(what))
 
 
 def _key(what: Asked) -> str:
@@ -100,7 +96,7 @@ def answered(
         .order_by(Job.finished_at.desc())
         .limit(1)
     ).first()
-    said = row and unseal(master_keys, _question(tenant_id, row.id, what), row.progress)
+    said = row and unseal(master_keys, identity(tenant_id, row.id, _key(what)), row.progress)
     return _answer(said.found) if said and said.is_young(now, _YOUNG) else None
 
 
@@ -124,7 +120,7 @@ def step(
     if tenant_id == NO_TENANT:
         return daily.step(verifier, session, job)
     what = asked(job_rows.args_of(job))
-    question = _question(tenant_id, job.id, what)
+    question = identity(tenant_id, job.id, _key(what))
     return Errand(
         lambda: _verify(verifier, tenant_id, what),
         lambda then, said: _record(then, verifier.master_keys, job, question, said),
@@ -139,7 +135,7 @@ def _verify(verifier: Verifier, tenant_id: UUID, what: Asked) -> _Said:
 
 
 def _record(
-    session: Session, master_keys: MasterKeys, job: Job, question: Question, said: _Said
+    session: Session, master_keys: MasterKeys, job: Job, question: str, said: _Said
 ) -> Step | Failed:
     now = database_now(session)
     if isinstance(said, dict):

@@ -20,20 +20,6 @@ _MEMBER = "sealed"
 
 
 @dataclass(frozen=True)
-class Question:
-    """What one job was asked: by whom (`NO_TENANT`: by the service), and in canonical JSON."""
-
-    tenant_id: UUID
-    job_id: UUID
-    text: str
-
-    @property
-    def identity(self) -> str:
-        """What its answer is sealed for."""
-        return f"jobs/{self.tenant_id}/{self.job_id}/verification/{self.text}"
-
-
-@dataclass(frozen=True)
 class Answer:
     """What was found, and when it was sealed."""
 
@@ -45,19 +31,27 @@ class Answer:
         return self.at <= now < self.at + most
 
 
+def identity(tenant_id: UUID, job_id: UUID, question: str) -> str:
+    """Name what one job was asked, in canonical JSON; `NO_TENANT`: by the service."""
+    return f"jobs/{tenant_id}/{job_id}/verification/{question}"
+
+
 def seal(
-    master_keys: MasterKeys, question: Question, found: Mapping[str, Any], now: datetime
+    master_keys: MasterKeys, asked: str, found: Mapping[str, Any], now: datetime
 ) -> dict[str, str]:
-    """Return what a job's `progress` holds of an answer; `found` is JSON, `now` the database's."""
+    """Return what a job's `progress` holds of an answer; `found` is JSON, `now` the database's.
+
+    `asked` is the `identity` of the question.
+    """
     said = canonical_json.dumps({"at": rfc3339(now), "found": dict(found)})
-    return {_MEMBER: b64encode(master_keys.seal(said, question.identity)).decode()}
+    return {_MEMBER: b64encode(master_keys.seal(said, asked)).decode()}
 
 
-def unseal(master_keys: MasterKeys, question: Question, progress: str | None) -> Answer | None:
+def unseal(master_keys: MasterKeys, asked: str, progress: str | None) -> Answer | None:
     """Return what was sealed for this question; None for whatever else a `progress` holds."""
     try:
         sealed = b64decode(json.loads(progress or "{}")[_MEMBER], validate=True)
-        said = json.loads(master_keys.open(sealed, question.identity))
+        said = json.loads(master_keys.open(sealed, asked))
     except (ValueError, TypeError, KeyError, RecursionError, CannotOpen):
         return None
     return Answer(said["found"], datetime.fromisoformat(said["at"]))

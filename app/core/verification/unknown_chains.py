@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core.jobs import job_queue
 from app.core.verification import result_cache
-from app.core.verification.result_cache import Question
 from app.database import cursor
 from app.errors import NotFound
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
@@ -102,8 +101,8 @@ def _holds(master_keys: MasterKeys, chain: bytes, seal: bytes) -> bool:
         return False
 
 
-def _question(job_id: UUID) -> Question:
-    return Question(NO_TENANT, job_id, "chains without a tenant")
+def _question(job_id: UUID) -> str:
+    return result_cache.identity(NO_TENANT, job_id, "chains without a tenant")
 
 
 def identity(chain: bytes) -> str:
