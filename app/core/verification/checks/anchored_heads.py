@@ -6,6 +6,7 @@ a chain that was truncated or rewritten cannot provide.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -23,10 +24,13 @@ _AT_ONCE = 500
 _MOST_UNKNOWN = 1000
 _KIND = b'"type":"audit-head"'
 
-# Each is a look or two by key, however young the statistics are.
+# Each row is found by its whole key, however old the statistics are. With those of a table of one
+# row, PostgreSQL would read all rows of a tenant for each of them. So one is asked for in an order
+# that the primary key alone has without a sort.
 PLAN = (
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
-    "SET LOCAL enable_mergejoin = off; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+    "SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off; SET LOCAL jit = off;"
+    "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 )
 _HELD = """
 SELECT asked.place, t.id, h.seq, substr(e.hash, 1, 33),
@@ -35,10 +39,11 @@ SELECT asked.place, t.id, h.seq, substr(e.hash, 1, 33),
        WITH ORDINALITY AS asked (chain, seq, hash, leaf_hash, place)
   LEFT JOIN tenants AS t ON sha256('audit-chain:'::bytea || t.chain_salt) = asked.chain
   LEFT JOIN audit_heads AS h ON h.tenant_id = t.id
-  LEFT JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = asked.seq
-  LEFT JOIN audit_anchors AS a ON a.tenant_id = t.id AND a.seq = asked.seq
+  LEFT JOIN LATERAL (SELECT seq, hash FROM audit_entries WHERE tenant_id = t.id
+                        AND seq >= asked.seq ORDER BY seq LIMIT 1) AS e ON e.seq = asked.seq
+  LEFT JOIN LATERAL (SELECT seq, hash, leaf_hash FROM audit_anchors WHERE tenant_id = t.id
+                        AND seq >= asked.seq ORDER BY seq LIMIT 1) AS a ON a.seq = asked.seq
   LEFT JOIN log_leaves AS l ON l.leaf_hash = asked.leaf_hash
- ORDER BY asked.place
 """
 # An anchor's leaf waits until the log took it in; of a successor's, until it has done so once more.
 _ROWS = """
@@ -50,7 +55,8 @@ SELECT a.tenant_id, sha256('audit-chain:'::bytea || t.chain_salt) AS chain,
   FROM audit_anchors AS a
   LEFT JOIN tenants AS t ON t.id = a.tenant_id
   LEFT JOIN log_leaves AS l ON l.leaf_hash = a.leaf_hash
-  LEFT JOIN audit_entries AS e ON e.tenant_id = a.tenant_id AND e.seq = a.seq
+  LEFT JOIN LATERAL (SELECT seq, hash FROM audit_entries WHERE tenant_id = a.tenant_id
+                        AND seq >= a.seq ORDER BY seq LIMIT 1) AS e ON e.seq = a.seq
 """
 _COUNT = f"""
 SELECT count(*) FILTER (WHERE NOT waits), count(*) FILTER (WHERE NOT agrees) FROM ({_ROWS}) AS r
@@ -147,7 +153,7 @@ class Leaves:
             [merkle.leaf_hash(data) for *_, data in batch],
         )
         rows = cursor(self._session).execute(_HELD.encode(), columns, binary=True).fetchall()
-        for place, tenant_id, *there in rows:
+        for place, tenant_id, *there in sorted(rows, key=itemgetter(0)):
             index, head, _ = batch[place - 1]
             if tenant_id is None:
                 if len(self.unknown) < _MOST_UNKNOWN and head.chain not in self._acknowledged:
