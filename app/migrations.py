@@ -1,8 +1,7 @@
 """Bringing a database to this release: schema, partitions ahead of time, rights of the app's role.
 
 Each migration is a transaction, with the rights on what it made; an index on a large table is built
-outside any. A lock keeps a second release out. A killed run leaves the schema of one migration; the
-next goes on from there.
+outside any. A lock keeps a second release out. A killed run leaves the schema of one migration.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 The kernel tells it that the starter died (PR_SET_PDEATHSIG) and hands it the command's orphans
 (PR_SET_CHILD_SUBREAPER). SIGTERM stops the command, and kills after `grace`; SIGHUP kills at once.
-It exits as the command did, or with 128 + N. A script, it reads its task from standard input.
+It exits as the command did, or with 128 + N. Its task comes by standard input.
 """
 
 import ctypes
