@@ -7,7 +7,7 @@ from marshmallow import fields as plain
 
 from app.api.http.paging import PageArgs
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS, DeliverySchema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
@@ -47,8 +47,8 @@ class FilterArgs(PageArgs):
         metadata={"description": "Any of these: repeat it, or put commas between."},
     )
     event_type = fields.Choice(EventType)
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
 
 
 class HistoryArgs(FilterArgs):
@@ -56,11 +56,9 @@ class HistoryArgs(FilterArgs):
 
     after = fields.QueryInteger(
         *COUNT_LIMITS,
-        metadata={
-            "description": "The last `sequence` you have (0: none). Answers the events after it, "
-            "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
-            "with `limit` and nothing else."
-        },
+        description="The last `sequence` you have (0: none). Answers the events after it, "
+        "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
+        "with `limit` and nothing else.",
     )
 
 
@@ -74,11 +72,7 @@ class GroupField(fields.Text):
 
 def group_field(**options: Any) -> GroupField:
     """Return a field that takes the name of a group."""
-    return GroupField(
-        100,
-        metadata={"description": "Of one `group` of `GET /v1/deliveries/groups`."},
-        **options,
-    )
+    return GroupField(100, description="Of one `group` of `GET /v1/deliveries/groups`.", **options)
 
 
 class GroupArgs(Schema):
@@ -91,8 +85,8 @@ class GroupArgs(Schema):
         metadata={"description": "Absent: both."},
     )
     event_type = fields.Choice(EventType)
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
     webhook_id = fields.QueryId("whk")
     job_id = fields.QueryId("job")
     outcome = fields.Text(50, metadata=_OUTCOME)
@@ -105,7 +99,7 @@ class TenantHistoryArgs(FilterArgs):
     webhook_id = fields.QueryId("whk")
     event_id = fields.QueryId("evt")
     group = group_field()
-    job_id = fields.QueryId("job", metadata={"description": "The replays that a job has made."})
+    job_id = fields.QueryId("job", description="The replays that a job has made.")
     outcome = fields.Text(50, metadata=_OUTCOME)
     status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
 
@@ -116,60 +110,50 @@ class ListedDeliverySchema(DeliverySchema):
     payload = plain.Dict()
 
 
-class DeliveryPageSchema(Schema):
+class DeliveryPageSchema(AnswerSchema):
     """One page of deliveries; the catch-up feed has `next_after` in place of a cursor."""
 
-    data = fields.Items(fields.Object(ListedDeliverySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    optional = ("next_after",)
+
+    data = fields.Items(fields.Object(ListedDeliverySchema), max_items=200)
+    next_cursor = fields.Text(1000, allow_none=True)
     next_after = fields.Integer(*COUNT_LIMITS)
 
 
-class TenantHistoryPageSchema(Schema):
+class TenantHistoryPageSchema(AnswerSchema):
     """One page of deliveries of all webhooks."""
 
-    data = fields.Items(fields.Object(DeliverySchema), required=True, max_items=200)
-    next_cursor = fields.Text(1000, required=True, allow_none=True)
+    data = fields.Items(fields.Object(DeliverySchema), max_items=200)
+    next_cursor = fields.Text(1000, allow_none=True)
 
 
-class FailureGroupSchema(Schema):
+class FailureGroupSchema(AnswerSchema):
     """Failures of one webhook that ended the same way."""
 
-    group = fields.Text(100, required=True, metadata={"description": "Names these failures."})
-    webhook_id = fields.Id("whk", required=True)
+    group = fields.Text(100, description="Names these failures.")
+    webhook_id = fields.Id("whk")
     outcome = fields.Text(
-        50,
-        required=True,
-        allow_none=True,
-        metadata={**_OUTCOME, "description": "null: recorded by an earlier release."},
+        50, allow_none=True, description="null: recorded by an earlier release.", metadata=_OUTCOME
     )
-    status_code = fields.Integer(0, 999, required=True, allow_none=True)
+    status_code = fields.Integer(0, 999, allow_none=True)
     error = fields.Text(
         1000,
         min_length=0,
-        required=True,
         allow_none=True,
-        metadata={
-            "description": "Without numbers, ids and addresses.",
-            "example": "could not connect within <n> s",
-        },
+        description="Without numbers, ids and addresses.",
+        example="could not connect within <n> s",
     )
-    count = fields.Integer(*COUNT_LIMITS, required=True)
-    first_at = fields.Time(required=True, metadata={"description": "The earliest last attempt."})
-    last_at = fields.Time(required=True, metadata={"description": "The latest attempt."})
-    example_id = fields.Id("dlv", required=True, metadata={"description": "The newest of them."})
+    count = fields.Integer(*COUNT_LIMITS)
+    first_at = fields.Time(description="The earliest last attempt.")
+    last_at = fields.Time(description="The latest attempt.")
+    example_id = fields.Id("dlv", description="The newest of them.")
 
 
-class FailureGroupsSchema(Schema):
+class FailureGroupsSchema(AnswerSchema):
     """What failed, most first."""
 
-    data = fields.Items(
-        fields.Object(FailureGroupSchema), required=True, max_items=failure_groups.MOST_GROUPS
-    )
+    data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
     window = fields.Integer(
-        *COUNT_LIMITS,
-        required=True,
-        metadata={"description": "How many failures are grouped at most, the newest."},
+        *COUNT_LIMITS, description="How many failures are grouped at most, the newest."
     )
-    complete = fields.Boolean(
-        required=True, metadata={"description": "Whether every failure is in these groups."}
-    )
+    complete = fields.Boolean(description="Whether every failure is in these groups.")
