@@ -170,6 +170,7 @@ def test_a_note_that_nobody_sealed_here_says_nothing(place: Place) -> None:
         MASTER_KEYS.seal(b'{"after":"ff","progress":{}}', "jobs/another/verify_audit").hex(),
         MasterKeys.parse(MasterKeys.generate()).seal(b"{}", "of a dropped key").hex(),
     ],
+    ids=["hex", "short", "nonsense", "empty", "of another job", "of a dropped key"],
 )
 def test_a_run_whose_place_was_changed_begins_anew(place: Place, written: str) -> None:
     step(place)
