@@ -24,8 +24,6 @@ from app.lib.repeater import Repeater
 from app.settings import Settings
 
 EVERY_SECONDS = 5.0
-# The tick rests while nobody has asked for so long: an idle service pays nothing.
-ASKED_SECONDS = 60.0
 # A request waits so long for a computation under way.
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 2.0
@@ -65,7 +63,7 @@ class Readiness:
     def parts(self) -> dict[str, str]:
         """Return the state of each part, "up" or what is wrong with it.
 
-        Only the first call for a minute computes it. A state that is not renewed is `unknown`.
+        Only the first call in three periods computes it. A state that is not renewed is `unknown`.
         """
         self._asked = self._clock()
         if self._clock() - self._state.at > 3 * self._every:
@@ -98,7 +96,8 @@ class Readiness:
         """Compute the state, unless nobody asks or another thread is at it or has just tried."""
         now = self._clock()
         patience = max(self._tried + _WAIT_SECONDS - now, 0.0)
-        if now - self._asked > ASKED_SECONDS or not self._computing.acquire(timeout=patience):
+        # Whoever asks next has it computed: an idle service pays nothing.
+        if now - self._asked > 3 * self._every or not self._computing.acquire(timeout=patience):
             return
         try:
             if self._clock() - self._tried > self._every / 2:
