@@ -63,6 +63,7 @@ class Lane(Base):
     recovering_since: Mapped[datetime | None]
     recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
+    held_since: Mapped[datetime | None]
     events_succeeded: Mapped[Count]
     events_failed: Mapped[Count]
     events_cancelled: Mapped[Count]

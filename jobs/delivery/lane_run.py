@@ -191,6 +191,7 @@ class LaneRun:
                     and now.sends
                     and not now.suspended
                     and not now.paused
+                    and (lane.held or not now.held)
                     and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
                     and lane_slots.may_keep(session, now, self._holder)
                 )

@@ -23,6 +23,8 @@ SHOWN = {
     "max_in_flight",
     "status",
     "disabled_reason",
+    "held",
+    "held_since",
     "health",
     "created_at",
     "updated_at",

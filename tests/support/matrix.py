@@ -74,6 +74,9 @@ POST   /v1/webhooks/<webhook_id>/verify-signature
 POST   /v1/webhooks/<webhook_id>/rotate-secret
                                             | 401 | 403 403 200 | 403 403 403 | 403 403 403
 POST   /v1/deliveries/replay                | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/retry-now  | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now
+                                            | 401 | 403 409 409 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403
@@ -206,6 +209,7 @@ class World:
             "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
             "POST /v1/webhooks/<webhook_id>/replay": {},
             "POST /v1/deliveries/replay": {},
+            "POST /v1/webhooks/<webhook_id>/retry-now": {},
             "POST /v1/webhooks/<webhook_id>/verify-signature": {"headers": {}, "body": ""},
         }
         return bodies.get(str(row))

@@ -29,6 +29,11 @@ _MAX_IN_FLIGHT: dict[str, Any] = {
     "follows how the receiver behaves: `health.concurrency`. A lower number applies within a "
     "second, to what is not out yet."
 }
+_HELD: dict[str, Any] = {
+    "description": "While true, events are accepted and numbered, and nothing is sent but tests "
+    "and single replays; nothing counts as failing. Once false again, what has gathered is sent, a "
+    "few at once at first."
+}
 
 
 def _distinct(event_types: Sequence[EventType]) -> None:
@@ -68,6 +73,7 @@ class WebhookChangeSchema(Schema):
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
     status = fields.Choice(Status)
+    held = fields.Boolean(metadata=_HELD)
 
 
 class ConcurrencySchema(AnswerSchema):
@@ -123,6 +129,8 @@ class WebhookSchema(AnswerSchema):
     disabled_reason = fields.Text(
         20, allow_none=True, description="`requested`, `gone` (the receiver said 410) or `failing`."
     )
+    held = fields.Boolean(metadata=_HELD)
+    held_since = fields.Time(allow_none=True)
     health = fields.Object(LaneHealthSchema)
     created_at = fields.Time()
     updated_at = fields.Time()

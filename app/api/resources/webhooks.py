@@ -83,6 +83,7 @@ def change(body: dict[str, Any], webhook_id: str) -> Response:
 
     Fields not sent stay. Disabling cancels what was waiting, and what happens while a webhook is
     disabled is not sent to it, unless replayed later. Enabling it, or another URL, ends a pause.
+    `held` keeps what waits, and what comes, until it is false again.
     """
     with transaction() as session:
         changed = webhooks.change(

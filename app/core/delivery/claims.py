@@ -64,10 +64,10 @@ def claim(
 
     Returns what reads them, in the order of their sequence: in a `RawTransaction` the statement
     goes out with the next ones, the COMMIT too. Events that have no sequence number get the next
-    ones. The lane must have been locked by a statement of its own. A paused lane gives only what is
-    urgent; with a `slot_holder` nothing is claimed unless it holds a slot of the lane.
+    ones. The lane must have been locked by a statement of its own. A paused or held lane gives only
+    what is urgent; with a `slot_holder` nothing is claimed unless it holds a slot of the lane.
     """
-    lowest = PRIORITY_URGENT if lane.paused else PRIORITY_BULK
+    lowest = PRIORITY_URGENT if lane.paused or lane.held else PRIORITY_BULK
     claimed = cursor(tx, class_row(Claimed)).execute(
         _CLAIM, (lane.tenant_id, lane.webhook_id, slot_holder, limit, lowest, LEASE)
     )

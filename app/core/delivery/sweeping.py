@@ -27,7 +27,8 @@ WITH unnumbered AS MATERIALIZED (
      WHERE (l.tenant_id, l.webhook_id) IN (
         SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN unnumbered AS u
             ON w.tenant_id = u.tenant_id AND w.webhook_id = u.webhook_id
-         WHERE w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until)
+         WHERE (w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until))
+           AND w.held_since IS NULL
          ORDER BY w.tenant_id, w.webhook_id
            FOR NO KEY UPDATE OF w SKIP LOCKED)
 )

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import wakeups
-from app.core.delivery.events import PRIORITY_URGENT
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.replay import replay_selection
 from app.core.replay.replay_plan import UNSENT, Stretch, oldest_of
 from app.core.replay.replay_selection import Selection
@@ -71,15 +71,19 @@ def pick(
     return cursor(session, class_row(Source)).execute(query, named).fetchall()
 
 
-_REPLAY = """
+# A canary waits with the rest where its webhook is held.
+_REPLAY = f"""
 WITH made AS (
     INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
                             sequence, replay_of, job_id, next_attempt_at)
-    SELECT %(tenant)s, new.id, %(webhook)s, e.id, e.type, 'replay', %(priority)s, new.sequence,
+    SELECT %(tenant)s, new.id, %(webhook)s, e.id, e.type, 'replay', lane.priority, new.sequence,
            new.replay_of, %(job)s, clock_timestamp()
       FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
                   %(replays_of)s::uuid[]) AS new (id, event_id, sequence, replay_of)
       JOIN events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
+     CROSS JOIN (SELECT CASE WHEN held_since IS NULL THEN %(priority)s
+                             ELSE {PRIORITY_BULK} END::smallint AS priority
+                   FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s) AS lane
      WHERE e.id = ANY (%(events)s)
     RETURNING 1
 ), counted AS (

@@ -74,6 +74,27 @@ def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> 
         wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
 
 
+_HOLD = """
+UPDATE lanes SET held_since = clock_timestamp()
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NULL
+"""
+# What has gathered goes out by the slow start of a new lane.
+_RELEASE = """
+UPDATE lanes SET held_since = NULL, concurrency = DEFAULT, halved_at = NULL
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NOT NULL
+"""
+
+
+def hold(session: Session, caller: Caller, webhook: Webhook, *, held: bool) -> None:
+    """Hold a webhook whose lane is locked, or release it; what changes nothing is not audited."""
+    wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
+    if cursor(session).execute(_HOLD if held else _RELEASE, wanted).rowcount == 0:
+        return
+    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
+        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
+    audit(session, caller, webhook, "hold" if held else "release", {})
+
+
 def audit(
     session: Session, caller: Caller, webhook: Webhook, verb: str, details: Mapping[str, Any]
 ) -> None:

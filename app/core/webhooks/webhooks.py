@@ -144,18 +144,23 @@ def change(
 ) -> Watched:
     """Set what `wanted` names and leave the rest; what changes nothing leaves no audit entry.
 
-    Disabling cancels what was waiting; enabling, or another URL, starts with a clean record. Raises
+    Disabling cancels what was waiting; enabling, or another URL, starts with a clean record. `held`
+    keeps what waits, and what comes, until it is false again. Raises
     `NotFound`, and `Invalid` for a URL that cannot be sent to.
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
     if "url" in wanted:
         _check_url(wanted["url"], settings)
+    wanted = dict(wanted)
+    held = wanted.pop("held", None)
     changed = sorted(name for name, value in wanted.items() if value != getattr(webhook, name))
     for name in changed:
         setattr(webhook, name, wanted[name])
     if changed:
         webhook.updated_at = func.clock_timestamp()
         webhook_changes.apply(session, caller, webhook, changed)
+    if held is not None:
+        webhook_changes.hold(session, caller, webhook, held=held)
     return find(session, caller, webhook.id)
 
 
@@ -216,6 +221,8 @@ def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
         "max_in_flight": webhook.max_in_flight,
         "status": webhook.status,
         "disabled_reason": webhook.disabled_reason,
+        "held": watched.lane.held_since is not None,
+        "held_since": rfc3339(watched.lane.held_since) if watched.lane.held_since else None,
         "health": _health(watched),
         "created_at": rfc3339(webhook.created_at),
         "updated_at": rfc3339(webhook.updated_at),

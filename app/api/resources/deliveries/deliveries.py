@@ -20,10 +20,11 @@ from app.api.resources.deliveries.delivery_schemas import (
     DeliverySchema,
 )
 from app.api.resources.deliveries.list_schemas import DeliveryPageSchema, HistoryArgs
+from app.api.resources.deliveries.replay_schemas import MovedSchema, RetryNowSchema
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history
 from app.core.delivery.history.delivery_filters import Filters
-from app.core.replay import fire_test_event, replay
+from app.core.replay import fire_test_event, replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
@@ -108,6 +109,46 @@ def replay_one(webhook_id: str, delivery_id: str) -> Response:
             202,
             lambda: delivery_history.represent(replay.replay(session, caller(), webhook, delivery)),
         )
+
+
+@blp.route("/retry-now", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(RetryNowSchema)
+@blp.response(202, MovedSchema)
+def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
+    """Send now what waits for its next attempt
+
+    After an outage deliveries wait for up to 24 hours. They come forward, 20,000 at most, without
+    using up their schedule; a pause ends, with one of them as its probe. A disabled webhook answers
+    409.
+    """
+    webhook = ids.parse("whk", webhook_id)
+    with transaction() as session:
+        return once(
+            session,
+            202,
+            lambda: {"count": send_now.all_of(session, caller(), webhook, body.get("rate"))},
+        )
+
+
+@blp.route("/deliveries/<delivery_id>/retry-now", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.response(202, MovedSchema)
+@blp.alt_response(409, "CONFLICT")
+def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
+    """Send one delivery now that waits for its next attempt
+
+    It goes even while the webhook is paused or held. A delivery that waits for none, and a disabled
+    webhook, answer 409.
+    """
+    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
+
+    def bring_forward() -> dict[str, Any]:
+        send_now.one(session, caller(), webhook, delivery)
+        return {"count": 1}
+
+    with transaction() as session:
+        return once(session, 202, bring_forward)
 
 
 def _history(args: dict[str, Any], webhook_id: str) -> Response:

@@ -87,6 +87,20 @@ class BulkReplaySchema(Schema):
     )
 
 
+class RetryNowSchema(Schema):
+    """At which pace deliveries come forward."""
+
+    rate = fields.Integer(
+        1, FASTEST_REPLAY, metadata={"description": "At most this many a second; absent: all now."}
+    )
+
+
+class MovedSchema(Schema):
+    """How many deliveries have come forward."""
+
+    count = fields.Integer(*COUNT_LIMITS, required=True)
+
+
 class LeftOutSchema(Schema):
     """How many of those named are not sent again, by the reason."""
 

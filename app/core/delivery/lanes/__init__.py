@@ -1,4 +1,5 @@
 """A webhook's lane: `lanes`, `lane_slots`, `concurrency`, `lane_health`, `recovery`.
 
-`lane_changes` reads and writes the lanes that outcomes change.
+`retry_now` brings forward what waits, as `recovery` does by itself; `lane_changes` reads and writes
+the lanes that outcomes change.
 """

@@ -30,6 +30,7 @@ class Lane:
     max_in_flight: int
     sends: bool
     suspended: bool
+    held: bool
     paused_until: datetime | None
     pause_level: int
     consecutive_failures: int
@@ -64,6 +65,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
        w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
+       l.held_since IS NOT NULL AS held,
        l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
        l.concurrency, l.latency_ms
   FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
@@ -152,10 +154,11 @@ WITH open AS (
 )
 UPDATE lanes SET ring_at = CASE WHEN %(yields)s THEN clock_timestamp() END, due_at = least(
            open.urgent,
-           CASE WHEN open.patient IS NOT NULL THEN greatest(open.patient, paused_until) END)
+           CASE WHEN open.patient IS NOT NULL AND held_since IS NULL
+                THEN greatest(open.patient, paused_until) END)
   FROM open
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0
+RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0 AND held_since IS NULL
 """
 
 

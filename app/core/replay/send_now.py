@@ -1,0 +1,70 @@
+"""Send now what waits: deliveries whose next attempt is hours away, once their receiver is back."""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import wakeups
+from app.core.audit import chain
+from app.core.callers import Caller
+from app.core.delivery.history import delivery_history
+from app.core.delivery.lanes import retry_now
+from app.core.webhooks import webhooks
+from app.errors import Conflict
+
+
+def all_of(session: Session, caller: Caller, webhook_id: UUID | None, rate: int | None) -> int:
+    """Bring forward what waits for its next attempt, at most `rate` a second; return how many.
+
+    Raises `NotFound` and `WebhookDisabled`.
+    """
+    webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
+    webhooks.require_enabled(webhook)
+    moved = retry_now.bring_all(session, caller.tenant_id, webhook.id, rate)
+    wakeups.ring_lanes(session, [(caller.tenant_id, webhook.id)])
+    if moved:
+        target = ("webhook", ids.text("whk", webhook.id))
+        details = {"count": moved, "rate": rate}
+        _audit(session, caller, "deliveries.retry_now", target, details)
+    return moved
+
+
+def one(
+    session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
+) -> None:
+    """Bring one delivery forward, even to a paused webhook, whose probe it then is.
+
+    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when it does not wait for an attempt.
+    """
+    tenant_id = caller.tenant_id
+    webhook = webhooks.lock(session, tenant_id, webhook_id)
+    found = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
+    webhooks.require_enabled(webhook)
+    if not retry_now.bring_one(session, tenant_id, webhook.id, found.id):
+        raise Conflict(
+            f"This delivery is {found.row.status}: it does not wait for its next attempt."
+        )
+    wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+    target = ("delivery", ids.text("dlv", found.id))
+    details = {"webhook_id": ids.text("whk", webhook.id)}
+    _audit(session, caller, "delivery.retry_now", target, details)
+
+
+def _audit(
+    session: Session,
+    caller: Caller,
+    action: str,
+    target: tuple[str, str],
+    details: Mapping[str, object],
+) -> None:
+    chain.append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        action,
+        target=target,
+        details=details,
+        request_id=caller.request_id,
+    )
