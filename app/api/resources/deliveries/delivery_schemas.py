@@ -6,6 +6,7 @@ from app.api.http.requests import fields
 from app.api.http.requests.schemas import Schema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
+from app.core.delivery.history.standing import LaneState
 
 COUNT_LIMITS = (0, 2**53 - 1)
 
@@ -91,6 +92,13 @@ class DeliveryDetailSchema(DeliverySchema):
     attempts = plain.List(plain.Nested(AttemptSchema), required=True)
 
 
+class LaneSchema(Schema):
+    """The state of a webhook's lane; `until` is when the next probe of a paused one goes out."""
+
+    state = fields.Choice(LaneState, required=True)
+    until = fields.Time(required=True, allow_none=True)
+
+
 class DecisionSchema(Schema):
     """Why a webhook did or did not get an event."""
 
@@ -99,4 +107,14 @@ class DecisionSchema(Schema):
     webhook_id = fields.Id("whk", required=True)
     decision = fields.Text(20, required=True)
     explanation = fields.Text(500, required=True)
+    summary = fields.Text(
+        500,
+        required=True,
+        metadata={
+            "description": "What became of it, whose turn it is, and when it is tried next.",
+            "example": "It has failed once (HTTP 503); attempt 2 is due at "
+            "2026-01-31T12:00:05.000000Z.",
+        },
+    )
+    lane = fields.Object(LaneSchema, required=True)
     deliveries = plain.List(plain.Nested(DeliverySchema), required=True)

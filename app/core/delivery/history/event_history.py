@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller
-from app.core.delivery.history import decisions, delivery_history
+from app.core.delivery.history import decisions, delivery_history, standing
 from app.core.delivery.history.delivery_history import Listed
 from app.errors import NotFound
 from app.models import Event
@@ -55,13 +55,14 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
 
 
 def decision_for(session: Session, event: Event, webhook_id: UUID) -> dict[str, Any]:
-    """Return why one webhook did or did not get an event, with its deliveries."""
+    """Return why one webhook did or did not get an event, its deliveries and what comes next."""
     name = decisions.unpack(event.decisions).get(webhook_id, _ABSENT)
     deliveries = delivery_history.of_event(session, event.tenant_id, event.id, webhook_id)
     return {
         "event_id": ids.text("evt", event.id),
         "event_type": event.type,
         **_decided(webhook_id, name, deliveries),
+        **standing.of(session, event.tenant_id, webhook_id, EXPLANATIONS[name], deliveries),
     }
 
 

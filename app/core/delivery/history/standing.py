@@ -1,0 +1,156 @@
+"""The standing of an event on a webhook: the lane's state, and one sentence on what comes next."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.delivery.history.delivery_filters import Status
+from app.core.delivery.history.delivery_history import Listed
+from app.database import cursor
+
+# Deliveries before one in its lane are counted so far.
+_COUNTED_AT_MOST = 1000
+
+
+class LaneState(enum.StrEnum):
+    """How a webhook is sent to, or what keeps it from being sent to."""
+
+    DELETED = "deleted"
+    DISABLED = "disabled"
+    HELD = "held"
+    PAUSED = "paused"
+    SLOW = "slow"
+    SENDING = "sending"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """What decides when a webhook is sent to."""
+
+    deleted: bool
+    disabled: bool
+    held: bool
+    paused_until: datetime | None
+    slow: bool
+    sending: bool
+
+    @property
+    def state(self) -> LaneState:
+        """The first of its states, in their order."""
+        paused = self.paused_until is not None
+        is_so = (self.deleted, self.disabled, self.held, paused, self.slow, self.sending, True)
+        return next(state for state, so in zip(LaneState, is_so, strict=True) if so)
+
+
+_LANE = """
+SELECT w.deleted_at IS NOT NULL AS deleted, w.status = 'disabled' AS disabled,
+       l.held_since IS NOT NULL AS held, l.slow_at IS NOT NULL AS slow,
+       CASE WHEN l.paused_until > clock_timestamp() THEN l.paused_until END AS paused_until,
+       EXISTS (SELECT FROM lane_slots AS s
+                WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
+                  AND s.lease_until > clock_timestamp()) AS sending
+  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+ WHERE w.tenant_id = %(tenant)s AND w.id = %(webhook)s
+"""
+_AHEAD = """
+SELECT count(*) FROM (
+    SELECT FROM deliveries AS d
+      JOIN deliveries AS mine
+        ON mine.tenant_id = (SELECT %(tenant)s::uuid) AND mine.id = (SELECT %(delivery)s::uuid)
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = mine.webhook_id
+       AND d.finished_at IS NULL AND d.status <> 'sending'
+       AND (d.priority, d.next_attempt_at) < (mine.priority, mine.next_attempt_at)
+       AND d.next_attempt_at <= clock_timestamp()
+     LIMIT %(most)s) AS found
+"""
+
+
+def of(
+    session: Session, tenant_id: UUID, webhook_id: UUID, explanation: str, deliveries: list[Listed]
+) -> dict[str, Any]:
+    """Return `summary` and `lane` of an event on a webhook, by its newest delivery."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    lane = cursor(session, class_row(_Lane)).execute(_LANE, wanted).fetchone()
+    assert lane is not None  # noqa: S101  # every webhook has a lane
+    until = lane.paused_until if lane.state is LaneState.PAUSED else None
+    summary = explanation
+    if deliveries:
+        summary = _summary(session, tenant_id, lane, deliveries[-1])
+    return {
+        "summary": summary,
+        "lane": {"state": lane.state, "until": until and rfc3339(until)},
+    }
+
+
+def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -> str:
+    row = delivery.row
+    ended = row.finished_at and rfc3339(row.finished_at)
+    match Status(row.status):
+        case Status.SUCCEEDED:
+            return f"It arrived by {_attempts(row.attempts)}, recorded at {ended}."
+        case Status.FAILED:
+            return (
+                f"It failed for good after {_attempts(row.attempts)}, at {ended}"
+                f"{_how(delivery)}; a replay sends it again."
+            )
+        case Status.CANCELLED:
+            return f"It was cancelled at {ended}, and a replay sends it."
+        case Status.SENDING:
+            return f"Attempt {row.attempts + 1} is under way."
+        case Status.RETRYING:
+            due = row.next_attempt_at and rfc3339(row.next_attempt_at)
+            return (
+                f"It has failed {_times(row.attempts)}{_how(delivery)}; attempt "
+                f"{row.attempts + 1} is due at {due}{_but(lane)}."
+            )
+        case Status.PENDING:
+            return f"It waits for its first attempt, {_turn(session, tenant_id, row.id, lane)}."
+
+
+def _turn(session: Session, tenant_id: UUID, delivery_id: UUID, lane: _Lane) -> str:
+    if lane.state in _KEEPING:
+        return _KEEPING[lane.state].format(until=lane.paused_until and rfc3339(lane.paused_until))
+    wanted = {"tenant": tenant_id, "delivery": delivery_id, "most": _COUNTED_AT_MOST}
+    row = cursor(session).execute(_AHEAD, wanted).fetchone()
+    ahead = int(row[0]) if row else 0
+    if ahead == 0:
+        return "and is the next of this webhook to be sent"
+    count = f"{ahead} or more" if ahead == _COUNTED_AT_MOST else str(ahead)
+    return f"with {count} others of this webhook before it"
+
+
+_KEEPING = {
+    LaneState.DELETED: "but the webhook was deleted, so it is being cancelled",
+    LaneState.DISABLED: "but the webhook is disabled, so it is being cancelled",
+    LaneState.HELD: "but the webhook is held, so it is sent once that is released",
+    LaneState.PAUSED: "but the webhook is paused until a probe at {until}",
+}
+
+
+def _but(lane: _Lane) -> str:
+    if lane.state not in _KEEPING:
+        return ""
+    until = lane.paused_until and rfc3339(lane.paused_until)
+    return ", " + _KEEPING[lane.state].format(until=until)
+
+
+def _how(delivery: Listed) -> str:
+    last = delivery.last_attempt
+    if last is None:
+        return ""
+    return f" (HTTP {last.status_code})" if last.status_code else f" ({last.outcome})"
+
+
+def _attempts(count: int) -> str:
+    return "one attempt" if count == 1 else f"{count} attempts"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
