@@ -123,8 +123,9 @@ class LogHeadUnavailable(LogHalted, slug="log-head-unavailable"):
 class Gone(ServiceError, slug="history-pruned"):
     """What was asked for is older than what is kept."""
 
-    def __init__(self, detail: str, first_available: int) -> None:
-        super().__init__(detail, {"first_available": first_available})
+    def __init__(self, detail: str, first_available: int | None = None) -> None:
+        known = {} if first_available is None else {"first_available": first_available}
+        super().__init__(detail, known)
 
 
 class BundleExpired(ServiceError, slug="bundle-expired"):

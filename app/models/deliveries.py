@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import SmallInteger
+from sqlalchemy import BigInteger, FetchedValue, SmallInteger
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, Json, SmallCount, TenantId
@@ -26,6 +26,8 @@ class Event(Base):
     decisions: Mapped[bytes]
     any_disabled: Mapped[bool]
     created_at: Mapped[CreatedAt]
+    # The transaction that wrote it; null in what a release before this column wrote.
+    written_by: Mapped[int | None] = mapped_column(BigInteger, server_default=FetchedValue())
 
 
 class Delivery(Base):

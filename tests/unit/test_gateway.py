@@ -11,8 +11,16 @@ from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway.answers import PIECE
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace
 from app.lib.gateway.environ import environ
-from app.lib.gateway.gateway import AGAIN, REFUSED, REFUSED_BEFORE, SMALL_BODY, Gateway, Limits
-from app.lib.gateway.streams import BodyWanted, Pending
+from app.lib.gateway.gateway import (
+    AGAIN,
+    CAN_WAIT,
+    REFUSED,
+    REFUSED_BEFORE,
+    SMALL_BODY,
+    Gateway,
+    Limits,
+)
+from app.lib.gateway.streams import BodyWanted, Pending, Waiting
 
 Environ = dict[str, Any]
 LONG = Pace(seconds=600, rate=1)
@@ -369,3 +377,48 @@ def test_a_refused_request_that_is_repeated_at_once_waits_and_others_do_not() ->
 async def serve(gateway: Gateway, exchange: Exchange) -> None:
     """Serve one request of several."""
     await gateway(exchange.scope, exchange.receive, exchange.send)
+
+
+def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
+    ready = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] == "/wait" and made[CAN_WAIT]:
+            waiting.release()
+            raise Waiting(ready.is_set, 600)
+        start("200 OK", [])
+        return [b"ready" if ready.is_set() else b"other"]
+
+    async def both() -> tuple[list[bytes], bytes]:
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        waiters = [Exchange(path="/wait") for _ in range(20)]
+        tasks = [
+            asyncio.create_task(gateway(each.scope, each.receive, each.send)) for each in waiters
+        ]
+        for _ in waiters:
+            await asyncio.to_thread(waiting.acquire)
+        other = Exchange(path="/other")
+        await gateway(other.scope, other.receive, other.send)
+        ready.set()
+        await asyncio.gather(*tasks)
+        return [each.body for each in waiters], other.body
+
+    assert asyncio.run(both()) == ([b"ready"] * 20, b"other")
+
+
+def test_a_wait_ends_when_its_time_is_up_or_nobody_can_tell() -> None:
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made[CAN_WAIT]:
+            raise Waiting(lambda: 1 // 0 > 0, 600 if made["PATH_INFO"] == "/error" else 0.001)
+        start("200 OK", [])
+        return [b"after all"]
+
+    async def answered(path: str) -> bytes:
+        exchange = Exchange(path=path)
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        await gateway(exchange.scope, exchange.receive, exchange.send)
+        return exchange.body
+
+    assert asyncio.run(answered("/error")) == b"after all"
+    assert asyncio.run(answered("/late")) == b"after all"

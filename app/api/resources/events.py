@@ -1,5 +1,7 @@
 """Events over HTTP: the catalogue of their types, and one event across all webhooks."""
 
+import base64
+from collections.abc import Callable
 from typing import Any
 
 from flask import Response
@@ -7,16 +9,25 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.http.access.auth import caller, requires
+from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
+from app.api.http.requests.schemas import AnswerSchema, Schema
+from app.api.http.responses import long_poll
 from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import DeliverySchema
 from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import event_history
+from app.core.delivery.history import event_feed, event_history
+from app.core.delivery.history.event_feed import Page, Position
+from app.errors import FieldError, Invalid
+from app.lib.crypto.sealing import CannotOpen
+
+LONGEST_WAIT = 20
+NOW = "now"
 
 blp = Blueprint(
     "events",
@@ -68,6 +79,105 @@ def list_types() -> Response:
     """List the types of events"""
     data = [event_types.represent(name) for name in EventType]
     return answer({"data": data, "next_cursor": None})
+
+
+class FeedArgs(Schema):
+    """Where the feed of events goes on, and how long to wait for the first."""
+
+    after = fields.Text(
+        4000, description="`next_after` of the page before; `now`: from here; absent: the oldest."
+    )
+    type = fields.Choice(EventType)
+    limit = fields.QueryInteger(
+        1, MAX_LIMIT, load_default=DEFAULT_LIMIT, metadata={"default": DEFAULT_LIMIT}
+    )
+    wait = fields.QueryInteger(
+        0,
+        LONGEST_WAIT,
+        load_default=0,
+        description="How many seconds to wait for an event where there is none (not with `now`).",
+        metadata={"default": 0},
+    )
+
+
+class PayloadSchema(AnswerSchema):
+    """An event as every receiver gets it."""
+
+    id = fields.Id("evt")
+    type = fields.Choice(EventType)
+    timestamp = fields.Time()
+    data = plain.Dict(metadata={"description": "As `GET /v1/event-types` describes it."})
+
+
+class FeedSchema(AnswerSchema):
+    """A page of the feed."""
+
+    data = fields.Items(fields.Object(PayloadSchema), max_items=MAX_LIMIT)
+    next_after = fields.Text(4000, description="Send it as `after`: also where `data` is empty.")
+
+
+@blp.route("/events", methods=["GET"])
+@requires(Role.READ)
+@blp.arguments(FeedArgs, location="query")
+@blp.response(200, FeedSchema)
+@blp.alt_response(410, "GONE")
+def feed(args: dict[str, Any]) -> Response:
+    """Follow all events, without a webhook
+
+    Oldest first. Who sends each `next_after` as `after` misses none, though transactions commit out
+    of order; such an event comes late, and in rare cases twice: deduplicate by `id`. A filtered
+    page may be empty with more to follow. A pinned key gets the events of its agent and principal.
+    """
+    if args.get("after") == NOW:
+        with transaction(snapshot=True) as session:
+            return answer(
+                {"data": [], "next_after": _sealed(event_feed.present(session, caller()))}
+            )
+    found = _page(args)
+    if args["wait"] and not found.read:
+        long_poll.wait_for_answer(_arrival(found.position), args["wait"])
+        found = _page(args)
+    data = [event_feed.represent(each) for each in found.events]
+    return answer({"data": data, "next_after": _sealed(found.position)})
+
+
+def _page(args: dict[str, Any]) -> Page:
+    position = _position(args)
+    with transaction(snapshot=True) as session:
+        return event_feed.page(session, caller(), position, args.get("type"), args["limit"])
+
+
+def _arrival(position: Position) -> Callable[[], bool]:
+    """Return what says whether an event has come since; for another thread than the request's."""
+    database, tenant_id = services().database, caller().tenant_id
+
+    def ready() -> bool:
+        with database.raw_transaction(tenant_id) as tx:
+            return event_feed.any_after(tx, tenant_id, position)
+
+    return ready
+
+
+def _position(args: dict[str, Any]) -> Position:
+    after = args.get("after")
+    if after is None:
+        return event_feed.beginning()
+    try:
+        sealed = base64.b64decode(after + "=" * (-len(after) % 4), altchars=b"-_", validate=True)
+        return Position.read(services().settings.master_keys.open(sealed, _identity()).decode())
+    except (ValueError, CannotOpen):
+        raise Invalid(
+            FieldError("/after", "Query parameter: no next_after of this feed.")
+        ) from None
+
+
+def _sealed(position: Position) -> str:
+    sealed = services().settings.master_keys.seal(position.text().encode(), _identity())
+    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _identity() -> str:
+    return f"event-feed/{caller().tenant_id}"
 
 
 @blp.route("/events/<event_id>", methods=["GET"])

@@ -13,7 +13,7 @@ from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace, Receive
 from app.lib.gateway.environ import environ
 from app.lib.gateway.holdoff import Holdoff
-from app.lib.gateway.streams import BodyWanted, Failed, Pending
+from app.lib.gateway.streams import BodyWanted, Failed, Pending, Waiting
 from app.lib.gateway.threads import Threads
 from app.lib.gateway.turns import Turns
 
@@ -22,6 +22,10 @@ SMALL_BODY = 64 * 1024
 _KEPT = 2
 # In the environ of a request that the application has seen before, without its body.
 AGAIN = "gateway.again"
+# Whether the application may raise `Waiting`: not when it was waited for already.
+CAN_WAIT = "gateway.can-wait"
+# Between two looks whether an answer is ready: soon at first.
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 # The application puts here why it refused a request that would only be refused again for now, and
 # finds it in REFUSED_BEFORE of one that repeats it too soon.
 REFUSED = "gateway.refused"
@@ -88,6 +92,10 @@ class Gateway:
             answer = await self._call(run, what, environ(scope, stream))
         except BodyWanted as wanted:
             answer = await self._with_late_body(run, what, scope, receive, wanted)
+        except Waiting as waiting:
+            await _wait(run, waiting)
+            late = {**environ(scope, stream), AGAIN: True, CAN_WAIT: False}
+            answer = await self._call(run, what, late)
         try:
             await answers.send(
                 answer,
@@ -119,6 +127,7 @@ class Gateway:
 
     async def _call(self, run: Run, what: object, made: dict[str, Any]) -> Answer:
         """Run the application; after a body that failed the connection ends."""
+        made.setdefault(CAN_WAIT, True)
         answer: Answer = await run(partial(self._answer, what), made)
         if isinstance(made["wsgi.input"], Failed):
             answer.headers.append((b"connection", b"close"))
@@ -163,6 +172,20 @@ class Gateway:
             return BytesIO(await bodies.read(receive, self._limits.body, most))
         except (BodyTooSlow, BodyCutShort) as error:
             return Failed(error)
+
+
+async def _wait(run: Run, waiting: Waiting) -> None:
+    """Wait until an answer is ready, or as long as asked; no thread is held between two looks."""
+    clock = asyncio.get_running_loop().time
+    until, pause = clock() + waiting.seconds, _FIRST_PAUSE
+    while (left := until - clock()) > 0:
+        await asyncio.sleep(min(pause, left))
+        try:
+            if await run(lambda _: waiting.ready(), None):
+                return
+        except Exception:  # noqa: BLE001  # the application answers what went wrong
+            return
+        pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)
 
 
 def _is_late(scope: Scope) -> bool:

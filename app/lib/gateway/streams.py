@@ -1,5 +1,6 @@
 """What an application reads as `wsgi.input` where its body is not there yet, or cannot be had."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # What an application takes that does not say how much.
@@ -17,6 +18,18 @@ class BodyWanted(BaseException):
         super().__init__(f"a body of at most {most} bytes is wanted")
         self.most = most
         self.whose = whose
+
+
+class Waiting(BaseException):
+    """The application has no answer yet: call it again once `ready()`, or after so many seconds.
+
+    No `Exception`, as above.
+    """
+
+    def __init__(self, ready: Callable[[], bool], seconds: float) -> None:
+        super().__init__(f"nothing to answer for at most {seconds} s")
+        self.ready = ready
+        self.seconds = seconds
 
 
 class Pending:

@@ -9,6 +9,11 @@ import time
 from collections.abc import Callable
 from threading import BoundedSemaphore
 
+from flask import request
+
+from app.lib.gateway.gateway import CAN_WAIT
+from app.lib.gateway.streams import Waiting
+
 AT_ONCE = 4
 # Between two polls: soon at first, since most packs take some milliseconds.
 _FIRST_PAUSE = 0.02
@@ -16,6 +21,19 @@ _LONGEST_PAUSE = 0.5
 _GROWS_BY = 1.5
 
 _room = BoundedSemaphore(AT_ONCE)
+
+
+def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until `ready()`, in a request without a body that has done nothing yet.
+
+    The gateway calls the view again and holds no thread meanwhile: raises `Waiting`, once. Another
+    server's thread waits, as `wait_until` says.
+    """
+    can_wait = request.environ.get(CAN_WAIT)
+    if can_wait:
+        raise Waiting(ready, seconds)
+    if can_wait is None:
+        wait_until(ready, seconds)
 
 
 def wait_until(settled: Callable[[], bool], seconds: float) -> bool:

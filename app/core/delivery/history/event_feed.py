@@ -1,0 +1,204 @@
+"""Every event of a tenant, for readers without a webhook, in an order that misses none.
+
+Ids are time, but transactions commit out of order. So a position is an id and a snapshot: a page
+has what was written at or before the id by a transaction that the snapshot did not see, then what
+follows the id.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import partitions
+from app.core.callers import Caller
+from app.database import Tx, cursor
+from app.errors import Gone
+
+# A page ends before that, though never without a row.
+MOST_PAYLOAD = 4 * 1024 * 1024
+# A filtered page reads at most so many events, and may have none.
+MOST_READ = 1000
+# An id is made before its transaction writes: that waits for a connection (10 s) and a lock (2 s),
+# and hosts' clocks differ.
+_BEFORE_WRITING = timedelta(seconds=60)
+_FIRST = UUID(int=0)
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a reader is: what a transaction in `snapshot` wrote up to `through` it has read.
+
+    What may still be committed has ids after `floor`. `late` is where a page ended among what was
+    committed late; `seen` is then the snapshot of the first such page.
+    """
+
+    through: UUID
+    snapshot: str
+    floor: UUID
+    late: UUID = _FIRST
+    seen: str = ""
+
+    def text(self) -> str:
+        """Write the position down."""
+        return f"{self.through.hex} {self.floor.hex} {self.late.hex} {self.snapshot} {self.seen}"
+
+    @classmethod
+    def read(cls, text: str) -> "Position":
+        """Return the position that was written down; raises `ValueError`."""
+        through, floor, late, snapshot, seen = text.split(" ")
+        return cls(UUID(through), snapshot, UUID(floor), UUID(late), seen)
+
+
+class Found(NamedTuple):
+    """One event; `is_late` says that it was committed after others with later ids were read."""
+
+    id: UUID
+    type: str
+    payload: bytes
+    is_late: bool
+    bytes_before: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a reader gets: events, and where to go on. `read` counts those left out too."""
+
+    events: Sequence[Found]
+    position: Position
+    read: int
+
+
+_NOW = """
+SELECT pg_current_snapshot()::text, clock_timestamp(),
+       (SELECT min(xact_start) FROM pg_stat_activity
+         WHERE datname = current_database() AND backend_xid IS NOT NULL)
+"""
+_NEWEST = "SELECT id FROM events WHERE tenant_id = %s ORDER BY id DESC LIMIT 1"
+
+_LATE = """
+SELECT id, type, payload, written_by FROM events
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(from)s AND id <= %(through)s
+   AND NOT pg_visible_in_snapshot(written_by::text::xid8, %(snapshot)s::pg_snapshot)
+ ORDER BY id LIMIT %(limit)s
+"""
+_AFTER = """
+SELECT id, type, payload, written_by FROM events
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(through)s ORDER BY id LIMIT %(limit)s
+"""
+_PAGE = f"""
+SELECT id, type, payload, is_late,
+       sum(length(payload)) OVER (ORDER BY NOT is_late, id) - length(payload)
+  FROM (SELECT *, true AS is_late FROM ({_LATE}) AS late
+        UNION ALL SELECT *, false FROM ({_AFTER}) AS following) AS found
+ ORDER BY NOT is_late, id LIMIT %(limit)s
+"""
+_ANY = f"SELECT EXISTS ({_LATE}) OR EXISTS ({_AFTER})"
+
+
+def beginning() -> Position:
+    """Return the position before the oldest event that is kept."""
+    return Position(_FIRST, "1:1:", _FIRST)
+
+
+def present(session: Session, caller: Caller) -> Position:
+    """Return the position after every event there is."""
+    snapshot, floor = _snapshot(session)
+    row = cursor(session).execute(_NEWEST, (caller.tenant_id,)).fetchone()
+    return Position(_FIRST if row is None else row[0], snapshot, floor)
+
+
+def page(
+    session: Session, caller: Caller, after: Position, event_type: str | None, limit: int
+) -> Page:
+    """Return up to `limit` events that follow a position; in a snapshot transaction.
+
+    A pinned caller gets those of its agent and principal. Raises `Gone` where what follows is older
+    than the history kept.
+    """
+    _require_kept(session, after)
+    snapshot, floor = _snapshot(session)
+    is_filtered = event_type is not None or caller.pin is not None
+    most = MOST_READ if is_filtered else limit
+    rows = cursor(session).execute(_PAGE, _values(caller.tenant_id, after, most)).fetchall()
+    read = [row for row in map(Found._make, rows) if row.bytes_before < MOST_PAYLOAD]
+    if after.seen:
+        read = [row for row in read if row.is_late]
+        if not read:
+            anew = Position(after.through, after.seen, after.floor)
+            return page(session, caller, anew, event_type, limit)
+    wanted = [row for row in read if _is_wanted(row, caller, event_type)][:limit]
+    if len(wanted) == limit and is_filtered:
+        read = read[: read.index(wanted[-1]) + 1]
+    return Page(wanted, _following(after, snapshot, floor, read), len(read))
+
+
+def any_after(tx: Tx, tenant_id: UUID, position: Position) -> bool:
+    """Say whether a tenant has an event that follows a position: cheap, for those who wait."""
+    row = cursor(tx).execute(_ANY, _values(tenant_id, position, 1)).fetchone()
+    return bool(row and row[0])
+
+
+def represent(found: Found) -> dict[str, Any]:
+    """Return an event as receivers get it."""
+    body: dict[str, Any] = json.loads(found.payload)
+    return body
+
+
+def _following(after: Position, snapshot: str, floor: UUID, read: Sequence[Found]) -> Position:
+    """Return where to go on after a page.
+
+    While late events may be left, the old snapshot stays. Without events a reader goes on to the
+    floor, so one that waits for long is not behind the history kept.
+    """
+    if read and read[-1].is_late:
+        seen = after.seen or snapshot
+        return Position(after.through, after.snapshot, after.floor, read[-1].id, seen)
+    return Position(read[-1].id if read else max(after.through, floor), snapshot, floor)
+
+
+def _values(tenant_id: UUID, after: Position, limit: int) -> dict[str, Any]:
+    return {
+        "tenant": tenant_id,
+        "from": max(after.floor, after.late),
+        "through": after.through,
+        "snapshot": after.snapshot,
+        "limit": limit,
+    }
+
+
+def _snapshot(session: Session) -> tuple[str, UUID]:
+    """Return which transactions are seen now, and an id below all that others may still commit."""
+    row = cursor(session).execute(_NOW).fetchone()
+    assert row is not None  # noqa: S101  # the query has always one
+    snapshot, now, oldest = row
+    began: datetime = min(now, oldest or now)
+    return snapshot, ids.earliest_at(began - _BEFORE_WRITING)
+
+
+def _is_wanted(found: Found, caller: Caller, event_type: str | None) -> bool:
+    if event_type is not None and found.type != event_type:
+        return False
+    if caller.pin is None:
+        return True
+    data = json.loads(found.payload)["data"]
+    agent = ids.parse("agt", str(data.get("agent_id")))
+    return agent is not None and (agent, data.get("principal")) == (
+        caller.pin.agent_id,
+        caller.pin.principal,
+    )
+
+
+def _require_kept(session: Session, after: Position) -> None:
+    kept_from = partitions.begins_at(session)
+    if after.through == _FIRST or kept_from is None:
+        return
+    if after.through < ids.earliest_at(kept_from):
+        raise Gone(
+            "The event that follows is older than the history kept. Begin anew without after."
+        )
