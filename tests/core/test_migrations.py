@@ -1,5 +1,6 @@
 """The database that a release makes: it matches the models, and its walls and keys hold."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -309,20 +310,24 @@ def test_seeding_twice_makes_one_tenant(fresh_database: Database) -> None:
         assert [tenant.name for tenant in tenants.rows(session)] == ["default"]
 
 
-def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
-    settings: Settings, admin_engine: Engine
-) -> None:
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("DROP DATABASE IF EXISTS one_role WITH (FORCE)"))
-        connection.execute(text("DROP ROLE IF EXISTS one_role"))
+@pytest.fixture
+def owned(settings: Settings, admin_engine: Engine) -> Iterator[str]:
+    """Return the address of an empty database, and of its owner, who is no superuser."""
+    owner = admin_engine.execution_options(isolation_level="AUTOCOMMIT")
+    with owner.connect() as connection:
         connection.execute(text("CREATE ROLE one_role LOGIN PASSWORD 'one'"))
         connection.execute(text("CREATE DATABASE one_role OWNER one_role"))
-    url = make_url(settings.database_admin_url).set(
-        username="one_role", password="one", database="one_role"
-    )
-    as_text = url.render_as_string(hide_password=False)
-    migrations.migrate(as_text, app_url=as_text)
-    database = Database(as_text, application="tests")
+    url = make_url(settings.database_admin_url)
+    own = url.set(username="one_role", password="one", database="one_role")
+    yield own.render_as_string(hide_password=False)
+    with owner.connect() as connection:
+        connection.execute(text("DROP DATABASE one_role WITH (FORCE)"))
+        connection.execute(text("DROP ROLE one_role"))
+
+
+def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(owned: str) -> None:
+    migrations.migrate(owned, app_url=owned)
+    database = Database(owned, application="tests")
     tenant_id, key = tenants.create(database, MASTER_KEYS, "on a platform")
     other_id, _ = tenants.create(database, MASTER_KEYS, "a stranger")
     assert keyring.authenticate(database, key, "request").tenant_id == tenant_id
@@ -340,21 +345,10 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(
     database.close()
 
 
-def test_deliveries_that_were_open_before_they_were_counted_are_counted(
-    settings: Settings, admin_engine: Engine
-) -> None:
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("DROP DATABASE IF EXISTS counted WITH (FORCE)"))
-        connection.execute(text("DROP ROLE IF EXISTS counted"))
-        connection.execute(text("CREATE ROLE counted LOGIN PASSWORD 'one'"))
-        connection.execute(text("CREATE DATABASE counted OWNER counted"))
+def test_deliveries_that_were_open_before_they_were_counted_are_counted(owned: str) -> None:
     # The walls bind this role: a backfill that forgot them would see no rows.
-    url = make_url(settings.database_admin_url).set(
-        username="counted", password="one", database="counted"
-    )
-    as_text = url.render_as_string(hide_password=False)
     now = ids.new()
-    engine = create_engine(url)
+    engine = create_engine(owned)
     with engine.begin() as connection:
         _upgrade(connection, "0001")
         partitions.make_partitions(connection, clock.now())
@@ -363,9 +357,9 @@ def test_deliveries_that_were_open_before_they_were_counted_are_counted(
             connection.execute(text(statement), {"now": now, "other": ids.new()})
     engine.dispose()
 
-    migrations.migrate(as_text, app_url=as_text)
+    migrations.migrate(owned, app_url=owned)
 
-    database = Database(as_text, application="tests")
+    database = Database(owned, application="tests")
     counts = text("SELECT events_open, replays_open, tests_open FROM lanes ORDER BY webhook_id")
     with database.across_tenants() as session:
         assert session.execute(counts).all() == [(2, 1, 1), (0, 0, 0)]
@@ -395,20 +389,9 @@ _OPEN_AND_DONE = (
 )
 
 
-def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
-    settings: Settings, admin_engine: Engine
-) -> None:
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("DROP DATABASE IF EXISTS unsealed WITH (FORCE)"))
-        connection.execute(text("DROP ROLE IF EXISTS unsealed"))
-        connection.execute(text("CREATE ROLE unsealed LOGIN PASSWORD 'one'"))
-        connection.execute(text("CREATE DATABASE unsealed OWNER unsealed"))
+def test_tenants_made_before_chains_had_seals_get_one_at_the_release(owned: str) -> None:
     # The walls bind this role: who forgot them would take the anchored chain's name, too.
-    url = make_url(settings.database_admin_url).set(
-        username="unsealed", password="one", database="unsealed"
-    )
-    as_text = url.render_as_string(hide_password=False)
-    engine = create_engine(url)
+    engine = create_engine(owned)
     before, anchored = ids.new(), ids.new()
     with engine.begin() as connection:
         _upgrade(connection, "0012")
@@ -423,8 +406,8 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(
         )
     engine.dispose()
 
-    migrations.migrate(as_text, app_url=as_text)
-    database = Database(as_text, application="tests")
+    migrations.migrate(owned, app_url=owned)
+    database = Database(owned, application="tests")
     assert chain_identity.complete(database, MASTER_KEYS) == 1
     with database.across_tenants() as session:
         assert len(chain_identity.chain_name(session, MASTER_KEYS, before)) == 32
