@@ -197,3 +197,5 @@ def remove_data(data_dir: Path) -> None:
     data = data_dir / "postgres" / "data"
     if data.is_symlink():
         shutil.rmtree(data.resolve().parent)
+        # Two stacks of a test may have had the same folder.
+        data.unlink()

@@ -81,21 +81,33 @@ def page(
     )
 
 
+def seal_position(text: str, identity: str) -> str:
+    """Return a place in a list as an opaque token for `identity` alone: whose list, and which."""
+    sealed = services().settings.master_keys.seal(text.encode(), identity)
+    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def open_position(token: str, identity: str) -> str | None:
+    """Return what `seal_position` was given; None for a token that is not of that identity."""
+    try:
+        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        return services().settings.master_keys.open(sealed, identity).decode()
+    except (ValueError, CannotOpen):
+        return None
+
+
 def _write_cursor(args: Mapping[str, Any], position: UUID | int) -> str:
     text = f"u{position.hex}" if isinstance(position, UUID) else f"i{position}"
-    sealed = services().settings.master_keys.seal(text.encode(), _identity(args))
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+    return seal_position(text, _identity(args))
 
 
 def _read_cursor(args: Mapping[str, Any]) -> UUID | int | None:
     cursor = args.get("cursor")
     if cursor is None:
         return None
-    try:
-        sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        text = services().settings.master_keys.open(sealed, _identity(args)).decode()
-    except (ValueError, CannotOpen):
-        raise Invalid(FieldError("/cursor", _FOREIGN)) from None
+    text = open_position(cursor, _identity(args))
+    if text is None:
+        raise Invalid(FieldError("/cursor", _FOREIGN))
     return UUID(hex=text[1:]) if text.startswith("u") else int(text[1:])
 
 

@@ -1,6 +1,5 @@
 """Events over HTTP: the catalogue of their types, and one event across all webhooks."""
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,7 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT
+from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema, Schema
@@ -24,7 +23,6 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history import event_feed, event_history
 from app.core.delivery.history.event_feed import Page, Position
 from app.errors import FieldError, Invalid
-from app.lib.crypto.sealing import CannotOpen
 
 LONGEST_WAIT = 20
 NOW = "now"
@@ -162,18 +160,14 @@ def _position(args: dict[str, Any]) -> Position:
     after = args.get("after")
     if after is None:
         return event_feed.beginning()
-    try:
-        sealed = base64.b64decode(after + "=" * (-len(after) % 4), altchars=b"-_", validate=True)
-        return Position.read(services().settings.master_keys.open(sealed, _identity()).decode())
-    except (ValueError, CannotOpen):
-        raise Invalid(
-            FieldError("/after", "Query parameter: no next_after of this feed.")
-        ) from None
+    text = open_position(after, _identity())
+    if text is None:
+        raise Invalid(FieldError("/after", "Query parameter: no next_after of this feed."))
+    return Position.read(text)
 
 
 def _sealed(position: Position) -> str:
-    sealed = services().settings.master_keys.seal(position.text().encode(), _identity())
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+    return seal_position(position.text(), _identity())
 
 
 def _identity() -> str:
