@@ -6,7 +6,6 @@ process shows every process's figures, and none goes back when a process dies.
 """
 
 import threading
-from multiprocessing.util import Finalize
 
 from sqlalchemy.orm import Session
 
@@ -52,16 +51,16 @@ class CounterWriter:
         self._written: dict[Figure, float] = {}
         self._writing = threading.Lock()
         self._thread = Repeater(
-            "counters", self._write, EVERY_SECONDS, failed="counters_not_written", at_end=True
+            "counters",
+            self._write,
+            EVERY_SECONDS,
+            failed="counters_not_written",
+            at_end=_LAST_WRITE_SECONDS,
         )
-        self._at_exit: Finalize | None = None
 
     def begin(self) -> None:
         """Write every five seconds from now on; called again after a fork."""
-        if self._thread.begin():
-            # A web server that is told to stop tells the application nothing, and its processes are
-            # those of multiprocessing, which do not run what was registered with atexit.
-            self._at_exit = Finalize(None, self.close, exitpriority=1)
+        self._thread.begin()
 
     def write(self) -> None:
         """Add what was counted since the last time; what cannot be written waits for the next."""
@@ -70,8 +69,6 @@ class CounterWriter:
     def close(self) -> None:
         """Write what is left, for at most a second, and end."""
         self._thread.close(_LAST_WRITE_SECONDS)
-        if self._at_exit is not None:
-            self._at_exit.cancel()
 
     def _write(self) -> None:
         with self._writing:

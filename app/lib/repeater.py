@@ -6,6 +6,7 @@ where the thread runs.
 
 import threading
 from collections.abc import Callable
+from multiprocessing.util import Finalize
 
 import structlog
 
@@ -23,9 +24,13 @@ class Repeater:
         *,
         failed: str,
         again: float | None = None,
-        at_end: bool = False,
+        at_end: float | None = None,
     ) -> None:
-        """`failed` is the event logged when work begins to raise; `at_end` works once more."""
+        """`failed` is the event logged when work begins to raise.
+
+        With `at_end` it works once more as it ends, also where the process does: so many seconds of
+        that are waited for.
+        """
         self._name = name
         self._work = work
         self._every = every
@@ -36,6 +41,7 @@ class Repeater:
         self._stopping = threading.Event()
         self._failing = False
         self._thread: threading.Thread | None = None
+        self._at_exit: Finalize | None = None
 
     def begin(self) -> bool:
         """Start the thread unless it runs; return whether this call started it."""
@@ -46,6 +52,10 @@ class Repeater:
                 return False
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+            if self._at_end is not None:
+                # A web server that is told to stop tells the application nothing, and its processes
+                # are those of multiprocessing, which do not run what was registered with atexit.
+                self._at_exit = Finalize(None, self.close, (self._at_end,), exitpriority=1)
             return True
 
     def close(self, timeout: float) -> None:
@@ -53,6 +63,8 @@ class Repeater:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout)
+        if self._at_exit is not None:
+            self._at_exit.cancel()
 
     def work(self) -> bool:
         """Work once; return whether it succeeded. The first of several errors is logged."""
@@ -70,5 +82,5 @@ class Repeater:
         pause = 0.0
         while not self._stopping.wait(pause):
             pause = self._every if self.work() else self._again
-        if self._at_end:
+        if self._at_end is not None:
             self.work()

@@ -24,7 +24,7 @@ def test_errors_are_logged_once_until_the_work_succeeds_again() -> None:
 
 def test_one_thread_works_however_often_it_is_begun_and_once_more_at_the_end() -> None:
     worked = threading.Semaphore(0)
-    repeater = Repeater("test", worked.release, LONG, failed="it_failed", at_end=True)
+    repeater = Repeater("test", worked.release, LONG, failed="it_failed", at_end=1.0)
     assert [repeater.begin() for _ in range(3)] == [True, False, False]
     assert worked.acquire(timeout=LONG)
     repeater.close(LONG)

@@ -6,7 +6,6 @@ process that is killed loses the last of it.
 
 import threading
 import time
-from multiprocessing.util import Finalize
 from uuid import UUID
 
 from app.core.callers import Caller
@@ -43,16 +42,17 @@ class KeyUsage:
         self._used: dict[tuple[UUID, UUID], float] = {}
         self._writing = threading.Lock()
         self._thread = Repeater(
-            "key-usage", self._write, EVERY_SECONDS, failed="key_usage_not_written", at_end=True
+            "key-usage",
+            self._write,
+            EVERY_SECONDS,
+            failed="key_usage_not_written",
+            at_end=_LAST_WRITE_SECONDS,
         )
-        self._at_exit: Finalize | None = None
 
     def note(self, caller: Caller) -> None:
         """Remember that a key was used now; costs a request no statement."""
         self._used[caller.tenant_id, caller.key_id] = time.monotonic()
-        if self._thread.begin():
-            # As in `app/counters.py`: web servers' processes run no atexit.
-            self._at_exit = Finalize(None, self.close, exitpriority=1)
+        self._thread.begin()
 
     def write(self) -> None:
         """Write down what was noted since the last time; what fails waits for the next."""
@@ -61,8 +61,6 @@ class KeyUsage:
     def close(self) -> None:
         """Write what is left, for at most a second, and end."""
         self._thread.close(_LAST_WRITE_SECONDS)
-        if self._at_exit is not None:
-            self._at_exit.cancel()
 
     def _write(self) -> None:
         with self._writing:
