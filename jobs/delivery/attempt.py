@@ -5,19 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app import ids
-from app.core.delivery import claims, retries
+from app.core.delivery import claims, request_headers, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.outcomes import Outcome
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import Answer
-from app.settings import VERSION
 from jobs.delivery import attempt_log
 from jobs.delivery.turn import Turn
 from jobs.process.runtime import Runtime
 
-_USER_AGENT = f"record-service/{VERSION}"
 _LOST = {
     "outcome": "worker_lost",
     "error": "five workers took this delivery and none came back",
@@ -49,14 +46,14 @@ class Sender:
         return outcome
 
     def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:
-        timestamp = int(self.turn.moment(started).timestamp())
-        headers = self.signer.headers(ids.text("evt", claimed.event_id), timestamp, claimed.payload)
-        headers["content-type"] = "application/json"
-        headers["user-agent"] = _USER_AGENT
-        headers["x-service-attempt"] = str(claimed.attempt)
-        if claimed.sequence is not None:
-            headers["x-service-sequence"] = str(claimed.sequence)
-        return headers
+        return request_headers.of(
+            self.signer,
+            claimed.event_id,
+            claimed.payload,
+            self.turn.moment(started),
+            attempt=claimed.attempt,
+            sequence=claimed.sequence,
+        )
 
     def _outcome(self, claimed: Claimed, answer: Answer | None, started: float) -> Outcome:
         lane = self.turn.lane

@@ -71,6 +71,7 @@ PATCH  /v1/webhooks/<webhook_id>            | 401 | 403 403 200 | 403 403 403 | 
 DELETE /v1/webhooks/<webhook_id>            | 401 | 403 403 204 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/verify-signature
                                             | 401 | 403 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/check      | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/rotate-secret
                                             | 401 | 403 403 200 | 403 403 403 | 403 403 403
 POST   /v1/deliveries/replay                | 401 | 403 202 202 | 403 403 403 | 403 403 403

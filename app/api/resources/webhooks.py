@@ -13,6 +13,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer, no_content
 from app.api.http.services import services
 from app.api.http.transactions import transaction
+from app.api.resources.jobs import JobSchema
 from app.api.resources.webhook_schemas import (
     AccountingArgs,
     AccountingSchema,
@@ -25,7 +26,8 @@ from app.api.resources.webhook_schemas import (
 )
 from app.core.callers import Role
 from app.core.delivery import accounting
-from app.core.webhooks import webhooks
+from app.core.jobs import control as job_control
+from app.core.webhooks import receiver_check, webhooks
 from app.core.webhooks.webhooks import Watched
 
 blp = Blueprint(
@@ -130,6 +132,30 @@ def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
                     overlap,
                 )
             ),
+        )
+
+
+@blp.route("/<webhook_id>/check", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.response(202, JobSchema)
+@blp.alt_response(409, "CONFLICT")
+def check(webhook_id: str) -> Response:
+    """Check how a receiver verifies deliveries
+
+    A job sends it five marked events (`webhook.test` with `check`), one after the other: a genuine
+    one, one with a wrong signature (`tampered`), one signed an hour ago (`stale`), and one that
+    comes twice (`repeated`). It should answer 2xx to the first and to both of the last, and 4xx to
+    the others. The job's `progress` has a grade for each with the reason: `ok` is null where the
+    answer proves nothing; `passed` is for all. Sent even while the webhook is paused or held, and
+    neither in its history nor in its accounting. While one is open the answer is that one; a
+    disabled webhook answers 409.
+    """
+    webhook = ids.parse("whk", webhook_id)
+    with transaction() as session:
+        return once(
+            session,
+            202,
+            lambda: job_control.represent(receiver_check.start(session, caller(), webhook)),
         )
 
 

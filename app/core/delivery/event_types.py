@@ -110,12 +110,23 @@ _SESSION = Entry(
 )
 
 _TEST = Entry(
-    "Somebody asked for a test delivery. It goes to that webhook alone, whatever its event_types "
-    "say.",
-    _object({"webhook_id": ids.json_schema("whk"), "message": _TEXT}),
+    "Somebody asked for a test delivery, or for a check of the receiver. It goes to that webhook "
+    "alone, whatever its event_types say.",
+    _object(
+        {
+            "webhook_id": ids.json_schema("whk"),
+            "message": _TEXT,
+            "check": {
+                "enum": [None, "valid", "tampered", "stale", "repeated"],
+                "description": "What is checked; null: a test delivery. Answer as to any other "
+                "event: what is not genuine says so here as well.",
+            },
+        }
+    ),
     {
         "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
         "message": "This is a test delivery. Nothing has happened.",
+        "check": None,
     },
 )
 

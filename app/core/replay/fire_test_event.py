@@ -46,7 +46,7 @@ def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
     webhooks.require_enabled(webhook)
     at = database_now(session)
     event_id = ids.new()
-    data = {"webhook_id": ids.text("whk", webhook.id), "message": MESSAGE}
+    data = {"webhook_id": ids.text("whk", webhook.id), "message": MESSAGE, "check": None}
     # A delivery's id carries its event's time, so that both lie in partitions of the same age.
     delivery_id = ids.new(ids.made_at(event_id))
     cursor(session).execute(
