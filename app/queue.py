@@ -262,10 +262,10 @@ class Bell:
         except redis.RedisError as error:
             self._tally.add(metrics.BELL_ERRORS)
             if self._breaker.failed():
-                _log.warning("redis_away", error=type(error).__name__)
+                _log.warning("redis_unavailable", error=type(error).__name__)
             return None
         if self._breaker.succeeded():
-            _log.info("redis_back")
+            _log.info("redis_recovered")
         return answer
 
 

@@ -63,7 +63,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             return
         if self._away:
             self._away = False
-            _log.info("redis_back")
+            _log.info("redis_recovered")
 
     def acquire_lock(self) -> bool:
         """Take the lock, or keep it: the holder's is never free in between."""
@@ -122,7 +122,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def _lost(self, error: redis.RedisError) -> None:
         if not self._away:
             self._away = True
-            _log.warning("redis_away", error=type(error).__name__)
+            _log.warning("redis_unavailable", error=type(error).__name__)
 
     def _show_life(self) -> None:
         if time.monotonic() < self._beat_at:
@@ -135,7 +135,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
 
     def _put(self, entry: Entry, moment: float) -> None:
         """Write an entry as rq-scheduler does, so that its tools show it."""
-        _log.info("entry_put", entry=entry.name)
+        _log.info("timetable_entry_written", entry=entry.name)
         self.connection.delete(self.job_class.key_for(entry.name))
         self.schedule(
             datetime.fromtimestamp(moment, UTC),
@@ -167,7 +167,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         return bool(waiting >= _MOST_WAITING)
 
     def _drop(self, stranger: bytes) -> None:
-        _log.info("entry_dropped", entry=stranger.decode("utf-8", "backslashreplace"))
+        _log.info("timetable_entry_removed", entry=stranger.decode("utf-8", "backslashreplace"))
         self.cancel(stranger)
         self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + stranger)
 

@@ -35,7 +35,7 @@ def _revive(here: Runtime, forgotten: Sequence[tuple[UUID, UUID]], ends: float) 
             with here.database.transaction(tenant_id) as session:
                 schedule.enqueue(session, tenant_id, digest_id)
         except Unavailable as error:
-            _log.warning("digest_not_revived", tenant=str(tenant_id), why=str(error))
+            _log.warning("digest_not_resumed", tenant=str(tenant_id), why=str(error))
 
 
 def _claim(here: Runtime, tenants: Sequence[UUID], ends: float) -> None:

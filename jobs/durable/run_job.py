@@ -59,7 +59,7 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
         raise
     except _NotOurs:
         result = "not_ours"
-        _log.info("job_not_ours", job=str(job_id))
+        _log.info("job_lease_lost", job=str(job_id))
     except JobFailed as error:
         _fail(here, tenant_id, job, str(error), for_good=True)
     except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
@@ -116,7 +116,7 @@ def _following(job: Job, step: Step | Failed) -> Name | None:
         return step.then() or own
     except Exception as error:  # noqa: BLE001  # the step is committed: nothing undoes it
         # A job that waited for this one is rung by the sweep when it is due.
-        _log.warning("no_next_job", job=str(job.id), error=kind(error), at=where(error))
+        _log.warning("next_job_not_enqueued", job=str(job.id), error=kind(error), at=where(error))
         return own
 
 

@@ -61,4 +61,4 @@ class ActiveLeases:
             with self._database.across_tenants() as session:
                 leases.release(session, held)
         except Unavailable as error:
-            _log.warning("jobs_not_let_go", count=len(held), error=type(error).__name__)
+            _log.warning("jobs_not_released", count=len(held), error=type(error).__name__)

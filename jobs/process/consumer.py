@@ -131,7 +131,7 @@ class BellConsumer(_RedisConsumer):
             return
         if self._away:
             self._away = False
-            _log.info("queue_back", queue=self.queue_name)
+            _log.info("queue_recovered", queue=self.queue_name)
         if len(self.message_cache) == room:
             self._wake.set()
 
@@ -172,7 +172,7 @@ class BellConsumer(_RedisConsumer):
     def _lost(self, error: redis.RedisError) -> None:
         if not self._away:
             self._away = True
-            _log.warning("queue_away", queue=self.queue_name, error=type(error).__name__)
+            _log.warning("queue_unavailable", queue=self.queue_name, error=type(error).__name__)
 
 
 def _read(data: bytes | None, queue_name: str) -> Message[None] | None:

@@ -204,7 +204,7 @@ class Flusher:
         try:
             self._insist(partial(self._hand_back, unsent))
         except Exception as error:  # noqa: BLE001  # as above; their leases bring the rows back
-            _log.critical("rows_not_handed_back", count=len(unsent.rows), error=kind(error))
+            _log.critical("leases_not_released", count=len(unsent.rows), error=kind(error))
 
     def _hand_back(self, unsent: _Unsent) -> None:
         tenant_id, webhook_id = unsent.lane
@@ -218,7 +218,7 @@ class Flusher:
             self._to_ring.append(unsent.lane)
         self._tally.add(metrics.HANDED_BACK, unsent.why, count=count)
         _log.info(
-            "handed_back",
+            "leases_released",
             tenant_id=ids.text("ten", tenant_id),
             webhook_id=ids.text("whk", webhook_id),
             count=count,

@@ -47,7 +47,7 @@ class MessageLog(Middleware):
     ) -> None:
         """Say what failed and where; that the database is away, or a row locked, is no failure."""
         if isinstance(exception, Unavailable):
-            _log.warning("database_away", error=kind(exception), at=where(exception))
+            _log.warning("database_unavailable", error=kind(exception), at=where(exception))
         elif exception is not None:
             _log.error("message_failed", error=kind(exception), at=where(exception))
         clear_contextvars()

@@ -59,7 +59,7 @@ class WakeListener:
             except redis.RedisError as error:
                 if self.heard:
                     backoff = _FIRST_BACKOFF_SECONDS
-                    _log.warning("bell_not_heard", error=type(error).__name__)
+                    _log.warning("wakeup_subscription_lost", error=type(error).__name__)
             self._deaf()
             self._stopping.wait(backoff)
             backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)

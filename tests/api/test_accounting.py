@@ -234,7 +234,7 @@ def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, work
 
     assert not found["balanced"]
     assert line(found) == {**NOTHING, "accepted": 2, "pending": 2}
-    (said,) = [each for each in lines if each["event"] == "books_unbalanced"]
+    (said,) = [each for each in lines if each["event"] == "accounting_unbalanced"]
     assert (said["log_level"], said["events_found"], said["events_open"]) == ("error", 2, 3)
 
 

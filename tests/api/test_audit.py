@@ -239,7 +239,7 @@ def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
     answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
     check_chain([json.loads(line) for line in answer.data.splitlines()])
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (told,) = [line for line in said if line["event"] == "answer_cut_short"]
+    (told,) = [line for line in said if line["event"] == "response_truncated"]
     assert (told["request_id"], told["problem"]) == ("an-export", LogDamaged.slug)
 
 

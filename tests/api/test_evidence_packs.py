@@ -351,7 +351,7 @@ def test_what_expires_under_way_is_cut_short(
     capsys.readouterr()
     assert list(parts) == [], "it ends short of its Content-Length"
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["event"] for line in said] == ["pack_vanished"]
+    assert [line["event"] for line in said] == ["pack_deleted"]
     assert said[0]["request_id"] == "a-download"
     assert packer.ask(record).status_code == 410
 

@@ -470,7 +470,7 @@ def test_a_break_found_by_a_kept_head_is_logged_with_that_head(
 ) -> None:
     with structlog.testing.capture_logs() as lines:
         broken(verifier, reader, Head(4, "0" * 64))
-    assert lines[0]["event"] == "kept_head_contradicted"
+    assert lines[0]["event"] == "supplied_head_contradicted"
     assert lines[0]["kept"] == {"seq": 4, "hash": "0" * 64}
 
 

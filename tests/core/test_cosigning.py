@@ -308,7 +308,7 @@ def test_an_alarm_stays_until_the_witness_accepts_what_is_published(witnessed: W
         place.stamp()
     assert place.troubles() == []
     told = [each["event"] for each in lines if each.get("part") == witnessed.part(witnessed.one)]
-    assert told == ["witness_alarm", "anchored_again"]
+    assert told == ["witness_alarm", "anchoring_recovered"]
 
 
 def test_a_witness_ahead_of_this_checkpoint_but_not_of_the_newest_is_no_alarm(

@@ -178,7 +178,7 @@ def test_a_run_whose_place_was_changed_begins_anew(place: Place, written: str) -
     with structlog.testing.capture_logs() as lines:
         _, came_to = step(place)
     said = [(line["event"], line["log_level"]) for line in lines]
-    assert said == [("verification_begun_anew", "error")]
+    assert said == [("verification_restarted", "error")]
     assert came_to.cursor is not None, "the log is read first"
     assert run(place)["tenants"] == 1
 

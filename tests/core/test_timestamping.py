@@ -411,7 +411,7 @@ def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
         assert trouble.since == connection.scalar(text(query)), "the first that is not stamped"
     assert place.troubles() == []
     told = [each["event"] for each in lines if "part" in each]
-    assert told == ["unanchored", "anchored_again"]
+    assert told == ["unanchored", "anchoring_recovered"]
 
 
 def test_one_failed_try_is_no_trouble_yet(place: Place, authority: TimestampAuthority) -> None:

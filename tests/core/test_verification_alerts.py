@@ -78,14 +78,14 @@ def test_a_break_is_answered_even_if_it_cannot_be_kept(place: Place) -> None:
             assert place.broken() == (9, "missing")
     finally:
         place.owner("ALTER TABLE gone RENAME TO audit_breaks")
-    assert [line["event"] for line in lines] == ["audit_chain_broken", "audit_break_not_kept"]
+    assert [line["event"] for line in lines] == ["audit_chain_broken", "audit_break_not_stored"]
 
 
 def test_a_head_that_a_caller_invented_is_refused_and_told_to_nobody(place: Place) -> None:
     with structlog.testing.capture_logs() as lines:
         assert place.broken(kept=Head(4, "0" * 64)) == (4, "other_head")
     assert [(line["event"], line["log_level"]) for line in lines] == [
-        ("kept_head_contradicted", "warning")
+        ("supplied_head_contradicted", "warning")
     ]
     assert place.events() == []
     assert standing(place) is None

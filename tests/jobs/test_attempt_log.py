@@ -229,7 +229,7 @@ def test_rows_that_were_not_reached_are_counted_with_the_reason(world: World) ->
     assert len(receiver.requests) == 5
     assert world.count(metrics.CLAIMS) == 9
     assert world.count(metrics.HANDED_BACK, "lane_failed") == 4
-    (line,) = world.lines("handed_back")
+    (line,) = world.lines("leases_released")
     assert (line["count"], line["reason"]) == (4, "lane_failed")
     assert world.count(metrics.PAUSES) == 1
 

@@ -150,7 +150,7 @@ def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: 
         until(lambda: seen.calls)
         with structlog.testing.capture_logs() as lines, own_valkey.away(emptied=emptied):
             # The worker looks once more when the bell falls silent.
-            until(lambda: {"bell_not_heard", "queue_away"} <= {line["event"] for line in lines})
+            until(lambda: {"wakeup_subscription_lost", "queue_unavailable"} <= {line["event"] for line in lines})
         bell.ring("run_job", (TENANT, "after"))
         until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
 
@@ -161,7 +161,7 @@ def test_a_worker_may_start_before_redis_does(own_valkey: OwnValkey) -> None:
         with own_valkey.away():
             lines = running.enter_context(structlog.testing.capture_logs())
             running.enter_context(working(own_valkey, run_job=seen.note))
-            until(lambda: any(line["event"] == "queue_away" for line in lines))
+            until(lambda: any(line["event"] == "queue_unavailable" for line in lines))
         Bell(own_valkey.url).ring("run_job", (TENANT, "job"))
         until(lambda: seen.calls)
 
@@ -272,7 +272,7 @@ def test_a_database_that_is_away_is_said_and_is_no_failure_of_the_service(
 
     with structlog.testing.capture_logs() as lines, working(own_valkey, run_job=fail):
         Bell(own_valkey.url).ring("run_job", ("1",))
-        until(lambda: any(line["event"] == "database_away" for line in lines))
+        until(lambda: any(line["event"] == "database_unavailable" for line in lines))
         until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
     assert not any(line["event"] == "message_failed" for line in lines)
     assert "hunter2" not in repr(lines)

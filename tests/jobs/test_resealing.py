@@ -432,7 +432,7 @@ def test_what_does_not_open_is_left_counted_and_named(site: Site) -> None:
     with capture_logs() as said:
         done = site.run(B, A)
     assert (done.status, progress(done)["unopened"]) == ("succeeded", 1)
-    (line,) = [line for line in said if line["event"] == "seal_not_opened"]
+    (line,) = [line for line in said if line["event"] == "unsealing_failed"]
     assert (line["place"], line["count"]) == ("webhooks.sealed_secrets", 1)
     assert line["first"]["key"] == (str(site.tenant.id), str(known.webhook))
     assert site.scalar("SELECT sealed_secrets FROM webhooks") == before

@@ -241,4 +241,4 @@ def test_who_finds_no_next_job_leaves_what_the_step_did(
     with capture_logs() as said:
         left = run(step)
     assert (left.status, left.error, left.attempts) == ("succeeded", None, 0)
-    assert {line["event"] for line in said} == {"no_next_job"}
+    assert {line["event"] for line in said} == {"next_job_not_enqueued"}

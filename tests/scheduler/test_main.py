@@ -170,12 +170,12 @@ def test_a_clock_lives_through_a_redis_that_goes_and_freezes(
     clock = start()
     until(lambda: ticks(own_valkey))
     with own_valkey.away(emptied=True):
-        until(lambda: said(log, "redis_away"))
+        until(lambda: said(log, "redis_unavailable"))
     tick_anew(own_valkey)
-    until(lambda: said(log, "redis_back") == said(log, "redis_away"))
-    before = said(log, "redis_away")
+    until(lambda: said(log, "redis_recovered") == said(log, "redis_unavailable"))
+    before = said(log, "redis_unavailable")
     with own_valkey.frozen():
-        until(lambda: said(log, "redis_away") > before)
+        until(lambda: said(log, "redis_unavailable") > before)
     tick_anew(own_valkey)
 
     assert clock.poll() is None
@@ -186,7 +186,7 @@ def test_a_clock_may_start_before_redis_does(
 ) -> None:
     with own_valkey.away():
         clock = start()
-        until(lambda: said(tmp_path / "clock.log", "redis_away"))
+        until(lambda: said(tmp_path / "clock.log", "redis_unavailable"))
         assert clock.poll() is None
 
     until(lambda: ticks(own_valkey))

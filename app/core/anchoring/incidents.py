@@ -52,7 +52,7 @@ def begin(
 def end(session: Session, part: str) -> None:
     """Note that this part anchors again."""
     if cursor(session).execute(_END, (part,)).rowcount:
-        after_commit(session, lambda: _log.warning("anchored_again", part=part))
+        after_commit(session, lambda: _log.warning("anchoring_recovered", part=part))
 
 
 def keep(session: Session, parts: Collection[str]) -> None:

@@ -66,7 +66,7 @@ def of(
     balanced = all(_balanced(line) for line in lines.values()) and _counted_alike(figures)
     if not balanced:
         where = {"tenant_id": tenant_id.hex, "webhook_id": webhook_id.hex}
-        _log.error("books_unbalanced", **where, **figures)
+        _log.error("accounting_unbalanced", **where, **figures)
     return {
         **lines["events"],
         "balanced": balanced,

@@ -141,7 +141,7 @@ class _Attempt:
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
-            _log.info("digest_withdrawn", digest=ids.text("dig", self._digest.id), why=self._no)
+            _log.info("digest_cancelled", digest=ids.text("dig", self._digest.id), why=self._no)
             return Outcome("pending")
         except Busy:
             return Outcome("pending", busy=True)

@@ -225,7 +225,7 @@ def _sealed_anew(
             changes.append((fresh, *key, sealed[:ALIKE_IN_NONE]))
     if unopened:
         # One line a piece: without an old key there may be millions.
-        _log.error("seal_not_opened", place=str(place), count=len(unopened), first=unopened[0])
+        _log.error("unsealing_failed", place=str(place), count=len(unopened), first=unopened[0])
     return changes
 
 

@@ -72,7 +72,7 @@ def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
         with database.transaction(tenant_id) as session:
             tell(session, tenant_id, error)
     except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
-        _log.error("audit_break_not_kept", error=type(fault).__name__)
+        _log.error("audit_break_not_stored", error=type(fault).__name__)
 
 
 def say(tenant_id: UUID, error: AuditChainBroken) -> None:
@@ -98,7 +98,7 @@ def halted(database: Database, error: LogHalted) -> None:
         with database.transaction(NO_TENANT) as session:
             _remember(session, NO_TENANT, LOG, report)
     except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
-        _log.error("audit_break_not_kept", error=type(fault).__name__)
+        _log.error("audit_break_not_stored", error=type(fault).__name__)
 
 
 def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:

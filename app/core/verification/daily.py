@@ -114,7 +114,7 @@ def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
         alerts.say(tenant_id, error)
         alerts.tell(session, tenant_id, error)
     if heads.strange is not None:
-        _log.critical("log_leaf_not_ours", leaf=heads.strange)
+        _log.critical("log_leaf_unexpected", leaf=heads.strange)
 
 
 class _Bad(enum.Enum):

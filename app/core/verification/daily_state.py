@@ -59,7 +59,7 @@ def resumed(master_keys: MasterKeys, job: Job) -> tuple[UUID, dict[str, Any]] | 
     try:
         state = json.loads(master_keys.open(bytes.fromhex(job.cursor), _run(job)))
     except (ValueError, CannotOpen) as error:
-        _log.error("verification_begun_anew", job=str(job.id), why=str(error))
+        _log.error("verification_restarted", job=str(job.id), why=str(error))
         return None
     return UUID(hex=state["after"]), state["progress"]
 

@@ -146,6 +146,6 @@ def _held(
     except AuditChainBroken as error:
         tenant = ids.text("ten", tenant_id)
         kept = asked.kept and view.head_json(asked.kept)
-        _log.warning("kept_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
+        _log.warning("supplied_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
         return KeptHeadContradicted(str(error.detail), error.report)
     return None

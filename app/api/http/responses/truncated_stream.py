@@ -28,6 +28,6 @@ def short(
             if told(error):
                 return
             if isinstance(error, ServiceError):
-                _log.error("answer_cut_short", problem=error.slug, detail=error.detail)
+                _log.error("response_truncated", problem=error.slug, detail=error.detail)
             else:
-                _log.error("answer_cut_short", exc_info=error)
+                _log.error("response_truncated", exc_info=error)

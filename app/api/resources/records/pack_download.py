@@ -65,7 +65,7 @@ def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
     elif isinstance(error, CannotOpen):
         discard(database, pack)
     elif isinstance(error, Vanished):
-        _log.info("pack_vanished", **_names(pack))
+        _log.info("pack_deleted", **_names(pack))
     return isinstance(error, (CannotOpen, Vanished))
 
 

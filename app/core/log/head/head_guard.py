@@ -44,7 +44,7 @@ def _may_follow(session: Session, work: Prepared, head: bytes | None) -> bool:
     if found is None or found.origin != generation.origin:
         return True
     if found.size < work.checkpoint.size:
-        _log.warning("log_head_was_behind", head=found.size, published=work.checkpoint.size)
+        _log.warning("log_head_advanced", head=found.size, published=work.checkpoint.size)
     return found.size <= work.checkpoint.size
 
 
