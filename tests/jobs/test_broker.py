@@ -150,7 +150,12 @@ def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: 
         until(lambda: seen.calls)
         with structlog.testing.capture_logs() as lines, own_valkey.away(emptied=emptied):
             # The worker looks once more when the bell falls silent.
-            until(lambda: {"wakeup_subscription_lost", "queue_unavailable"} <= {line["event"] for line in lines})
+            until(
+                lambda: (
+                    {"wakeup_subscription_lost", "queue_unavailable"}
+                    <= {line["event"] for line in lines}
+                )
+            )
         bell.ring("run_job", (TENANT, "after"))
         until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
 

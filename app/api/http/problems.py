@@ -138,7 +138,9 @@ def _body_cut_short(_: BodyCutShort) -> Response:
 
 
 def _unavailable(error: errors.Unavailable) -> Response:
-    _log.warning("database_unavailable", request_id=request_id(), reason=_first_line(error.__cause__))
+    _log.warning(
+        "database_unavailable", request_id=request_id(), reason=_first_line(error.__cause__)
+    )
     return _service_error(error)
 
 
