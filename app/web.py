@@ -30,7 +30,7 @@ from app.api.resources import (
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, replays, tenant_deliveries
+from app.api.resources.deliveries import deliveries, replays, stats, tenant_deliveries
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.core.health.readiness import Readiness
@@ -70,6 +70,7 @@ RESOURCES = (
     deliveries,
     tenant_deliveries,
     replays,
+    stats,
     events,
     digests,
     unsubscribe,

@@ -1,13 +1,14 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
 `base`; `tenants`, `agents`, `keys/`, `idempotency_keys`; `records`, `sharing`, `evidence_packs`,
-`findings`; `webhooks`, `deliveries`; `jobs`, `digests`, `counters`; `proofs/`.
+`findings`; `webhooks`, `deliveries`, `delivery_hours`; `jobs`, `digests`, `counters`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
 from app.models.findings import Finding
@@ -47,6 +48,7 @@ __all__ = [
     "CounterValue",
     "Delivery",
     "DeliveryAttempt",
+    "DeliveryHour",
     "Digest",
     "Event",
     "EvidenceExport",
@@ -69,5 +71,6 @@ __all__ = [
     "SigningKey",
     "StoredRecords",
     "Tenant",
+    "TenantHour",
     "Webhook",
 ]

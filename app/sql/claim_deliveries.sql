@@ -10,9 +10,10 @@
 -- lease                   how long the deliveries are the caller's
 --
 -- An event is numbered here, which saves one version of its row. `placed` joins the event before
--- rows are counted, so a row without an event takes no number. Sequential scans are off: a plan
--- made for a small table would be kept when it has grown. OFFSET 0 has events found by their keys,
--- ANY has deliveries found by theirs.
+-- rows are counted, so a row without an event takes no number. What is numbered counts as accepted,
+-- in the hour that `accepted_hour` says. Sequential scans are off: a plan made for a small table
+-- would be kept when it has grown. OFFSET 0 has events found by their keys, ANY has deliveries
+-- found by theirs.
 CREATE OR REPLACE FUNCTION claim_deliveries(
     tenant uuid, webhook uuid, slot_holder uuid, at_most integer, lowest smallint, lease interval)
 RETURNS TABLE (
@@ -27,7 +28,7 @@ BEGIN
         SELECT picked.*
           FROM (VALUES (0), (1), (2)) AS level (priority)
          CROSS JOIN LATERAL (
-            SELECT d.id, d.event_id, d.status = 'sending' AS taken_over,
+            SELECT d.id, d.event_id, d.created_at, d.status = 'sending' AS taken_over,
                    d.sequence IS NULL AND d.kind = 'event' AS unnumbered
               FROM deliveries AS d
              WHERE d.tenant_id = tenant AND d.webhook_id = webhook
@@ -42,7 +43,7 @@ BEGIN
                    AND s.holder = slot_holder))
          LIMIT at_most
     ), placed AS MATERIALIZED (
-        SELECT due.id, due.taken_over, e.payload,
+        SELECT due.id, due.created_at, due.taken_over, e.payload,
                CASE WHEN due.unnumbered
                     THEN row_number() OVER (PARTITION BY due.unnumbered ORDER BY due.id)
                 END AS place
@@ -54,6 +55,12 @@ BEGIN
                          due_at = least(due_at, greatest(clock_timestamp(), paused_until))
           FROM (SELECT count(place) AS count FROM placed) AS found
          WHERE tenant_id = tenant AND webhook_id = webhook AND found.count > 0
+    ), accepted AS (
+        INSERT INTO delivery_hours AS h (tenant_id, at, webhook_id, accepted)
+        SELECT tenant, accepted_hour(placed.created_at), webhook, count(*)
+          FROM placed WHERE placed.place IS NOT NULL GROUP BY 2
+        ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
+           SET accepted = h.accepted + excluded.accepted
     )
     UPDATE deliveries AS d
        SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),

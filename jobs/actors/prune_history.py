@@ -1,13 +1,18 @@
-"""Daily retention: create the next partitions, drop those older than the history kept."""
+"""Daily retention: create the next partitions, drop those older than the history kept.
+
+Hours that are over are summed over webhooks.
+"""
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 
 import structlog
 from sqlalchemy.orm import Session
 
 from app import clock
-from app.core import idempotency, partitions
+from app.core import idempotency, partitions, tenants
+from app.core.delivery.lanes import lane_hours
 from app.core.jobs import retention as job_retention
 from app.core.packs import store
 from app.core.partitions import Partition
@@ -34,7 +39,10 @@ def prune_history() -> None:
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
     packs = _forget_packs(here.database)
-    jobs = _forget_jobs(here.database)
+    with here.database.across_tenants() as session:
+        begins_at = partitions.begins_at(session)
+    hours = _close_hours(here.database, begins_at)
+    jobs = _forget_jobs(here.database, begins_at)
     _log.info(
         "history_pruned",
         made=made,
@@ -42,6 +50,7 @@ def prune_history() -> None:
         kept=kept,
         forgotten=forgotten,
         packs=packs,
+        hours=hours,
         jobs=jobs,
     )
 
@@ -51,10 +60,22 @@ def _forget_packs(database: Database) -> int:
     return _in_batches(database, store.MOST_AT_ONCE, store.forget_left_over)
 
 
-def _forget_jobs(database: Database) -> int:
-    """Delete the jobs that ended before what is left of history begins; return how many."""
+def _close_hours(database: Database, begins_at: datetime | None) -> int:
+    """Sum the hours that are over, delete those before history begins; return how many went."""
     with database.across_tenants() as session:
-        begins_at = partitions.begins_at(session)
+        every = [tenant.id for tenant in tenants.rows(session)]
+    gone = 0
+    for tenant_id in every:
+        with database.transaction(tenant_id) as session:
+            lane_hours.close(session, tenant_id)
+        if begins_at is not None:
+            forget = partial(lane_hours.forget_old, tenant_id=tenant_id, before=begins_at)
+            gone += _in_batches(database, lane_hours.AT_ONCE, forget)
+    return gone
+
+
+def _forget_jobs(database: Database, begins_at: datetime | None) -> int:
+    """Delete the jobs that ended before what is left of history begins; return how many."""
     if begins_at is None:
         return 0
     forget = partial(job_retention.forget_old, before=begins_at)

@@ -81,6 +81,7 @@ POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now
 POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/stats      | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/decisions  | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/deliveries | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/deliveries/<delivery_id>
@@ -88,6 +89,7 @@ GET    /v1/webhooks/<webhook_id>/deliveries/<delivery_id>
 POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/replay
                                             | 401 | 403 202 202 | 403 403 403 | 403 403 403
 
+GET    /v1/stats                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/deliveries                       | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/deliveries/groups                | 401 | 200 200 200 | 403 403 403 | 403 403 403
 

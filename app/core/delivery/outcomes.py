@@ -17,7 +17,7 @@ from app import ids
 from app.core.delivery import failures
 from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lanes import concurrency, lane_changes, lane_health
+from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LaneState
 from app.core.delivery.lanes.lane_health import Health, only_failed_for
 from app.core.delivery.retries import Verdict
@@ -226,11 +226,16 @@ def _fold(
 def _count(
     change: LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
 ) -> None:
-    """Add one outcome to the lane's totals, or to its next wake-up."""
+    """Add one outcome to the lane's totals or its next wake-up, and to the hour."""
+    change.hour["attempted"] += 1
+    if outcome.total_ms is not None:
+        change.hour[lane_hours.bucket(outcome.total_ms)] += 1
     if done.next_attempt_at is not None:
         change.wake_up(done.next_attempt_at)
+        change.hour["retried"] += 1
     elif done.status in ("succeeded", "failed"):
         change.totals[f"{outcome.kind}s_{done.status}"] += 1
+        change.hour[done.status] += 1
         ended[outcome.kind, done.status] += 1
 
 

@@ -2,5 +2,5 @@
 
 `delivery_filters` selects them, `tenant_history` lists those of all webhooks, `failure_groups`
 counts their failures by cause, `standing` says what comes next of one; `catch_up` is the
-feed by sequence, `event_feed` that of all events.
+feed by sequence, `event_feed` that of all events; `hourly_stats` counts traffic.
 """

@@ -102,6 +102,12 @@ WITH fresh AS MATERIALIZED (
       FROM fresh, lanes AS l
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = fresh.id
        AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+    RETURNING d.created_at
+), accepted AS (
+    INSERT INTO delivery_hours AS h (tenant_id, at, webhook_id, accepted)
+    SELECT %(tenant)s::uuid, accepted_hour(created_at), %(webhook)s::uuid, count(*)
+      FROM numbered GROUP BY 2
+    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE SET accepted = h.accepted + excluded.accepted
 )
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))

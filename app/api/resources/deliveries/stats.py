@@ -1,0 +1,100 @@
+"""Traffic over HTTP: of one webhook, or of all, by hour or day."""
+
+from typing import Any
+from uuid import UUID
+
+from flask import Response
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.requests import fields
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.schemas import AnswerSchema, Schema
+from app.api.http.responses.json_responses import answer
+from app.api.http.transactions import transaction
+from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS
+from app.core.callers import Role
+from app.core.delivery.history import hourly_stats
+from app.core.delivery.history.hourly_stats import Step
+from app.core.webhooks import webhooks
+from app.database import database_now
+
+blp = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
+
+
+class StatsArgs(Schema):
+    """Which hours or days to answer, all in UTC."""
+
+    since = fields.Time(description="The first row holds it. Absent: for 24 hours, or 30 days.")
+    until = fields.Time(description="The last row begins before this moment. Absent: now.")
+    step = fields.Choice(
+        Step,
+        load_default=Step.HOUR,
+        description="How long a row is. At most 31 days are answered by the hour, 366 by the day.",
+        metadata={"default": "hour"},
+    )
+
+
+def _latency(description: str) -> fields.Integer:
+    return fields.Integer(0, 15_000, allow_none=True, description=description, example=87)
+
+
+class StatsRowSchema(AnswerSchema):
+    """What one hour or day has seen."""
+
+    at = fields.Time(description="When it began.", example="2026-01-31T12:00:00.000000Z")
+    accepted = fields.Integer(
+        *COUNT_LIMITS,
+        description="Events that were made, once they have their `sequence`: at the first attempt, "
+        "or after half a minute. Tests and replays are none.",
+    )
+    attempted = fields.Integer(*COUNT_LIMITS, description="Attempts, of tests and replays too.")
+    succeeded = fields.Integer(*COUNT_LIMITS, description="Deliveries that succeeded.")
+    failed = fields.Integer(*COUNT_LIMITS, description="Deliveries that failed for good.")
+    retried = fields.Integer(*COUNT_LIMITS, description="Attempts after which another follows.")
+    p50_ms = _latency("Half of the attempts took no longer; null without one. Interpolated.")
+    p95_ms = _latency("95 % of the attempts took no longer; null without one. Interpolated.")
+
+
+class StatsSchema(AnswerSchema):
+    """Hours or days, oldest first, those without traffic included."""
+
+    data = fields.Items(
+        fields.Object(StatsRowSchema), max_items=max(hourly_stats.MOST_ROWS.values())
+    )
+
+
+@blp.route("/stats", methods=["GET"], endpoint="tenant")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(StatsArgs, location="query")
+@blp.response(200, StatsSchema)
+def read_tenant(args: dict[str, Any]) -> Response:
+    """Count the traffic of all webhooks, by hour or day
+
+    Of the last 24 hours unless asked otherwise. An attempt counts in the hour in which its outcome
+    is recorded. Kept as long as the history of deliveries.
+    """
+    with transaction() as session:
+        return _answer(session, args)
+
+
+@blp.route("/webhooks/<webhook_id>/stats", methods=["GET"], endpoint="webhook")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(StatsArgs, location="query")
+@blp.response(200, StatsSchema)
+def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
+    """Count the traffic of a webhook, by hour or day
+
+    As `GET /v1/stats`; a deleted webhook's is kept too.
+    """
+    with transaction() as session:
+        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        return _answer(session, args, known)
+
+
+def _answer(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
+    span = hourly_stats.span(
+        database_now(session), args.get("since"), args.get("until"), args["step"]
+    )
+    return answer({"data": hourly_stats.rows(session, caller().tenant_id, span, webhook_id)})

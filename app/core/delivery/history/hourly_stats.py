@@ -1,0 +1,142 @@
+"""Traffic of one webhook or of all, by hour or day, from the rows that `lane_hours` counts.
+
+Hours without traffic are in it. Percentiles are interpolated in a histogram of attempts' times.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import dict_row
+from sqlalchemy.orm import Session
+
+from app.clock import rfc3339
+from app.core.delivery.lanes.lane_hours import COLUMNS, COUNTS, LATENCY_MS
+from app.database import cursor
+from app.errors import FieldError, Invalid
+
+
+class Step(enum.StrEnum):
+    """How long one row is."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+
+LENGTHS = {Step.HOUR: timedelta(hours=1), Step.DAY: timedelta(days=1)}
+# How many rows there are without `since`, and at most.
+DEFAULT_ROWS = {Step.HOUR: 24, Step.DAY: 30}
+MOST_ROWS = {Step.HOUR: 31 * 24, Step.DAY: 366}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Whole hours or days of UTC, from `since` up to, and without, `until`."""
+
+    since: datetime
+    until: datetime
+    step: Step
+
+    @property
+    def starts(self) -> list[datetime]:
+        """The beginning of each row."""
+        length = LENGTHS[self.step]
+        return [self.since + n * length for n in range((self.until - self.since) // length)]
+
+
+def span(now: datetime, since: datetime | None, until: datetime | None, step: Step) -> Span:
+    """Return the hours or days that hold every moment from `since` to `until`.
+
+    None of them begins after `now`. Raises `Invalid` for an empty span, or one of more rows than
+    `MOST_ROWS`.
+    """
+    length = LENGTHS[step]
+    last = min(until or now, now)
+    ends = _begin(last, length)
+    if ends < last or until is None:
+        ends += length
+    if ends <= _EPOCH:
+        raise Invalid(FieldError("/until", "It must be after 1970."))
+    if since is None:
+        since = ends - DEFAULT_ROWS[step] * length
+    begins = _begin(since, length)
+    if since >= last:
+        raise Invalid(FieldError("/since", "It must be before `until`, and before now."))
+    if ends - begins > MOST_ROWS[step] * length:
+        most = f"{MOST_ROWS[step] * length // timedelta(days=1)} days by the {step}"
+        raise Invalid(FieldError("/since", f"At most {most} are answered."))
+    return Span(begins, ends, step)
+
+
+def _begin(moment: datetime, length: timedelta) -> datetime:
+    return _EPOCH + (moment - _EPOCH) // length * length
+
+
+# `(SELECT …)` hides the values from the planner (docs/performance.md).
+_ROWS = """
+SELECT {at} AS at, {sums} FROM ({hours}) AS hours
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
+ GROUP BY 1
+"""
+_OF_ONE = f"""
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
+ WHERE webhook_id = (SELECT %(webhook)s::uuid)
+"""
+# Of what is not summed yet there are two days, if the worker prunes daily.
+_OF_ALL = f"""
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM tenant_hours
+ UNION ALL
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
+ WHERE at > coalesce((SELECT max(at) FROM tenant_hours
+                       WHERE tenant_id = (SELECT %(tenant)s::uuid)), '-infinity')
+"""
+_AT = {Step.HOUR: "at", Step.DAY: "date_trunc('day', at, 'UTC')"}
+_SUMS = ", ".join(f"sum({name}) AS {name}" for name in COLUMNS)
+
+
+def rows(
+    session: Session, tenant_id: UUID, span: Span, webhook_id: UUID | None = None
+) -> list[dict[str, Any]]:
+    """Return a row for each hour or day, oldest first, as the GET answers it: of a webhook or all.
+
+    `accepted` counts events, by when they were made. The other figures count attempts by when they
+    were recorded, those of tests and replays too: `succeeded` and `failed` those that ended their
+    delivery, `retried` those that left it to be tried again.
+    """
+    hours = _OF_ONE if webhook_id else _OF_ALL
+    query = _ROWS.format(at=_AT[span.step], sums=_SUMS, hours=hours)
+    values = {"tenant": tenant_id, "webhook": webhook_id, "since": span.since, "until": span.until}
+    found = cursor(session, dict_row).execute(query, values).fetchall()
+    by_start = {row["at"]: row for row in found}
+    return [_row(start, by_start.get(start, _NOTHING)) for start in span.starts]
+
+
+_NOTHING = dict.fromkeys(COLUMNS, 0)
+
+
+def _row(start: datetime, sums: dict[str, Any]) -> dict[str, Any]:
+    histogram = [sums[name] for name in LATENCY_MS]
+    return {
+        "at": rfc3339(start),
+        **{name: sums[name] for name in COUNTS},
+        "p50_ms": percentile(histogram, 50),
+        "p95_ms": percentile(histogram, 95),
+    }
+
+
+def percentile(histogram: Sequence[int], percent: int) -> int | None:
+    """Return the milliseconds that `percent` of the attempts did not exceed, None without any.
+
+    Linear between the bounds of the bucket that holds it.
+    """
+    wanted, below, lower = sum(histogram) * percent / 100, 0, 0
+    for count, upper in zip(histogram, LATENCY_MS.values(), strict=True):
+        if count and below + count >= wanted:
+            return round(lower + (upper - lower) * (wanted - below) / count)
+        below, lower = below + count, upper
+    return None

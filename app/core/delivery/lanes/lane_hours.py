@@ -1,0 +1,83 @@
+"""What each lane was sent, counted by the hour: the columns, sums over lanes, retention.
+
+Every writer of an hour holds its lane's lock: numbering (`accepted`, in the hour that
+`accepted_hour` says) and outcomes (the rest, in the hour in which they are recorded).
+"""
+
+from bisect import bisect_left
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.database import cursor
+
+# The buckets of the latency histogram, by the most milliseconds that an attempt in it took; one
+# that took longer is in the last, whose bound is that of a whole attempt.
+LATENCY_MS = {
+    "within_5_ms": 5,
+    "within_10_ms": 10,
+    "within_25_ms": 25,
+    "within_50_ms": 50,
+    "within_100_ms": 100,
+    "within_250_ms": 250,
+    "within_500_ms": 500,
+    "within_1_s": 1_000,
+    "within_2_s": 2_000,
+    "within_5_s": 5_000,
+    "within_10_s": 10_000,
+    "beyond_10_s": 15_000,
+}
+COUNTS = ("accepted", "attempted", "succeeded", "failed", "retried")
+COLUMNS = (*COUNTS, *LATENCY_MS)
+# What outcomes add to.
+RECORDED = COLUMNS[1:]
+
+
+_BUCKETS, _BOUNDS = tuple(LATENCY_MS), tuple(LATENCY_MS.values())[:-1]
+
+# An hour that began before changes no more: the day of `accepted_hour`, the hour itself, and one
+# for what is not committed yet.
+_CLOSED_AFTER = timedelta(hours=26)
+# Deleted in one transaction.
+AT_ONCE = 20_000
+
+_SUMS = ", ".join(f"sum({name})" for name in COLUMNS)
+_CLOSE = f"""
+INSERT INTO tenant_hours (tenant_id, at, {", ".join(COLUMNS)})
+SELECT tenant_id, at, {_SUMS} FROM delivery_hours
+ WHERE tenant_id = (SELECT %(tenant)s::uuid)
+   AND at > coalesce((SELECT max(at) FROM tenant_hours WHERE tenant_id = %(tenant)s), '-infinity')
+   AND at < clock_timestamp() - %(closed_after)s
+ GROUP BY tenant_id, at
+    ON CONFLICT DO NOTHING
+"""
+_FORGET = """
+WITH summed AS (
+    DELETE FROM tenant_hours WHERE tenant_id = %(tenant)s AND at < %(before)s
+)
+DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
+    SELECT tenant_id, at, webhook_id FROM delivery_hours
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at < %(before)s
+     ORDER BY at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+"""
+
+
+def bucket(milliseconds: float) -> str:
+    """Return the column that counts attempts of this length."""
+    return _BUCKETS[bisect_left(_BOUNDS, milliseconds)]
+
+
+def close(session: Session, tenant_id: UUID) -> int:
+    """Sum over webhooks the hours that change no more, so that a chart of all reads one row each.
+
+    Returns how many hours were summed. Nothing but speed depends on how often this is done.
+    """
+    wanted = {"tenant": tenant_id, "closed_after": _CLOSED_AFTER}
+    return cursor(session).execute(_CLOSE, wanted).rowcount
+
+
+def forget_old(session: Session, tenant_id: UUID, before: datetime) -> int:
+    """Delete a tenant's hours that began before a moment; return how many, `AT_ONCE` at most."""
+    wanted = {"tenant": tenant_id, "before": before, "most": AT_ONCE}
+    return cursor(session).execute(_FORGET, wanted).rowcount
