@@ -33,6 +33,7 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats, tenant_deliveries
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
+from app.console import site as console
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
@@ -103,6 +104,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     for resource in RESOURCES:
         documented.register_blueprint(resource.blp)
     app.register_blueprint(site.blp)
+    app.register_blueprint(console.blp)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     services.announcer.begin()

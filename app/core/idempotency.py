@@ -15,6 +15,7 @@ from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused
 from app.lib.crypto.sealing import MasterKeys
 
 _LOCK = "SELECT pg_try_advisory_xact_lock(%s)"
+_WAIT = "SELECT pg_advisory_xact_lock(%s)"
 _FIND = """
 SELECT body_sha256, status, sealed_answer FROM idempotency_keys
  WHERE tenant_id = %s AND api_key_id = %s AND scope = %s
@@ -55,14 +56,19 @@ class Request:
     def _identity(self) -> str:
         return identity(self.tenant_id, self.api_key_id, self.scope)
 
-    def find(self, session: Tx, master_keys: MasterKeys) -> tuple[int, bytes] | None:
+    def find(
+        self, session: Tx, master_keys: MasterKeys, *, wait: bool = False
+    ) -> tuple[int, bytes] | None:
         """Return the kept (status, answer) of this request, or None if it has not been made yet.
 
         Until the transaction ends no other can make it. Raises `IdempotencyKeyInUse` when
-        it is being made now, and `IdempotencyKeyReused` when it had another body.
+        it is being made now, unless it is to `wait`, and `IdempotencyKeyReused` when it had
+        another body.
         """
         cur = cursor(session)
-        if cur.execute(_LOCK, (self._lock,)).fetchone() == (False,):
+        if wait:
+            cur.execute(_WAIT, (self._lock,))
+        elif cur.execute(_LOCK, (self._lock,)).fetchone() == (False,):
             raise IdempotencyKeyInUse(
                 "The first request with this Idempotency-Key is still running; repeat it later."
             )

@@ -15,6 +15,7 @@ from app.models.findings import Finding
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.keys.api_keys import ApiKey
+from app.models.keys.console_sessions import ConsoleSession
 from app.models.keys.master_keys import MasterKey
 from app.models.keys.signing_keys import SigningKey
 from app.models.proofs.anchors import (
@@ -45,6 +46,7 @@ __all__ = [
     "BundleWords",
     "CheckpointCosignature",
     "CheckpointTimestamp",
+    "ConsoleSession",
     "CounterValue",
     "Delivery",
     "DeliveryAttempt",

@@ -14,6 +14,7 @@ from app import clock
 from app.core import idempotency, partitions, tenants
 from app.core.delivery.lanes import lane_hours
 from app.core.jobs import retention as job_retention
+from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.partitions import Partition
 from app.core.records import anonymous_access
@@ -25,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prune_history() -> None:
-    """Make the partitions ahead, drop the old ones, delete what is kept for a day."""
+    """Make the partitions ahead, drop the old ones, delete what is kept for a day or a week."""
     here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:
@@ -38,6 +39,7 @@ def prune_history() -> None:
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
+        forgotten += console_sessions.forget_old(session)
     packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)

@@ -203,8 +203,8 @@ def test_unknown_paths_and_methods_make_no_time_series(settings: Settings) -> No
 # Documentation
 
 
-def test_the_root_leads_to_the_documentation(api: ApiOf) -> None:
-    assert api(None).get("/").headers["Location"] == "/docs"
+def test_the_root_leads_to_the_console(api: ApiOf) -> None:
+    assert api(None).get("/").headers["Location"] == "/console"
 
 
 def test_the_documentation_needs_nothing_from_elsewhere(api: ApiOf) -> None:

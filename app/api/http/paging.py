@@ -64,21 +64,34 @@ def page(
     position: Callable[[_Row], UUID | int] = attrgetter("id"),
     beside: Callable[[list[dict[str, Any]]], Mapping[str, Any]] = lambda _: {},
 ) -> Response:
-    """Answer one page of a list.
+    """Answer one page of a list, as `page_of` returns it.
+
+    `beside` returns further members of the answer from its `data`.
+    """
+    found = page_of(args, fetch, represent, position)
+    cursor = found["next_cursor"]
+    return answer(
+        {**found, **beside(found["data"])},
+        headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
+    )
+
+
+def page_of(
+    args: Mapping[str, Any],
+    fetch: Callable[[Any, int], Sequence[_Row]],
+    represent: Callable[[_Row], dict[str, Any]],
+    position: Callable[[_Row], UUID | int] = attrgetter("id"),
+) -> dict[str, Any]:
+    """Return one page of a list: `data`, and the `next_cursor` if there is more.
 
     `fetch(after, limit)` returns at most `limit` rows that come after the row at `after` (a
-    `position`, or None for the first page) in the list's own order. `beside` returns further
-    members of the answer from its `data`. Raises `Invalid` for a cursor that was not given out for
-    this list.
+    `position`, or None for the first page) in the list's own order. Raises `Invalid` for a cursor
+    that was not given out for this list.
     """
     limit = int(args["limit"])
     rows = fetch(_read_cursor(args), limit + 1)
     cursor = None if len(rows) <= limit else _write_cursor(args, position(rows[limit - 1]))
-    data = [represent(row) for row in rows[:limit]]
-    return answer(
-        {"data": data, "next_cursor": cursor, **beside(data)},
-        headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
-    )
+    return {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor}
 
 
 def seal_position(text: str, identity: str) -> str:

@@ -1,6 +1,6 @@
 """The one place where errors become HTTP: problem details (RFC 9457), and a page for each kind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -74,17 +74,13 @@ def problem(
 
 def register(app: Flask) -> None:
     """Answer every error of this application as a problem."""
-    app.register_error_handler(errors.ServiceError, _service_error)
-    app.register_error_handler(errors.AuditChainBroken, _audit_chain_broken)
-    app.register_error_handler(errors.LogDamaged, _log_damaged)
-    app.register_error_handler(errors.PackUnreadable, _pack_unreadable)
-    app.register_error_handler(RateLimited, _rate_limited)
-    app.register_error_handler(NoShare, _no_memory_for_body)
-    app.register_error_handler(BodyTooSlow, _body_too_slow)
-    app.register_error_handler(BodyCutShort, _body_cut_short)
-    app.register_error_handler(errors.Unavailable, _unavailable)
-    app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _unexpected)
+    app.register_error_handler(Exception, answer_error)
+
+
+def answer_error(error: Exception) -> Response:
+    """Answer one error as a problem, or the redirect that werkzeug raised."""
+    handle = next(_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
+    return handle(error)
 
 
 def _service_error(error: errors.ServiceError) -> Response:
@@ -161,3 +157,18 @@ def _unexpected(error: Exception) -> Response:
 def _first_line(cause: BaseException | None) -> str:
     """Return why the driver failed, in its own words, for the log alone."""
     return str(getattr(cause, "orig", cause)).partition("\n")[0]
+
+
+_HANDLERS: Mapping[type, Callable[[Any], Response]] = {
+    errors.ServiceError: _service_error,
+    errors.AuditChainBroken: _audit_chain_broken,
+    errors.LogDamaged: _log_damaged,
+    errors.PackUnreadable: _pack_unreadable,
+    errors.Unavailable: _unavailable,
+    RateLimited: _rate_limited,
+    NoShare: _no_memory_for_body,
+    BodyTooSlow: _body_too_slow,
+    BodyCutShort: _body_cut_short,
+    HTTPException: _http,
+    Exception: _unexpected,
+}

@@ -57,6 +57,7 @@ SwaggerUIBundle({
 """
 _ROBOTS = """\
 User-agent: *
+Disallow: /console
 Disallow: /s/
 Disallow: /unsubscribe/
 Disallow: /v1/
@@ -103,8 +104,8 @@ _PROBLEM = """\
 @blp.get("/")
 @public
 def home() -> AnyResponse:
-    """Lead to the documentation."""
-    return redirect("/docs")
+    """Lead people to the console; it leads to the documentation."""
+    return redirect("/console")
 
 
 @blp.get("/robots.txt")

@@ -1,4 +1,5 @@
 """API keys: who may call, as what, and for whom.
 
-`keyring` authenticates, `usage` writes down when keys were used, `keys` mints, lists and revokes.
+`keyring` authenticates, `console_sessions` those who signed in with a key, `usage` writes down when
+keys were used, `keys` mints, lists and revokes.
 """

@@ -79,6 +79,10 @@ class Keyring:
         self._usage.note(known)
         return replace(known, request_id=request_id)
 
+    def note_use(self, caller: Caller) -> None:
+        """Remember that a key was used now, by a session of the console."""
+        self._usage.note(caller)
+
 
 def _digest(key_text: str) -> bytes:
     if not key_text:

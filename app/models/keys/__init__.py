@@ -1,1 +1,1 @@
-"""Keys: `api_keys`, `signing_keys`, `master_keys`."""
+"""Keys: `api_keys`, `console_sessions`, `signing_keys`, `master_keys`."""

@@ -20,6 +20,8 @@ EXTENSION = "record-service-limits"
 
 # 238 random bits cannot be guessed; this spares the database the lookups of a faulty client.
 REFUSALS = Rate(1000, 60)
+# A person signs in now and then.
+SIGN_INS = Rate(60, 60)
 
 
 class RateLimited(Exception):
@@ -38,6 +40,7 @@ class Limits:
     tenants: Counter
     addresses: Counter
     refusals: Counter
+    sign_ins: Counter
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -47,6 +50,7 @@ class Limits:
             Counter(settings.tenant_rate_limit, "by the keys of this tenant"),
             Counter(settings.address_rate_limit, "without a key from this address"),
             Counter(REFUSALS, "with keys that are not good from this address"),
+            Counter(SIGN_INS, "to sign in from this address"),
         )
 
 
@@ -71,6 +75,11 @@ def count_refusal() -> None:
     A good key from the same address is never held back by it.
     """
     _spend(_limits().refusals.hit(client_address.network().encode()))
+
+
+def count_sign_in() -> None:
+    """Count an attempt to sign in to the console, good or not; raises `RateLimited`."""
+    _spend(_limits().sign_ins.hit(client_address.network().encode(), _times()))
 
 
 def add_headers(response: Response) -> Response:

@@ -66,11 +66,7 @@ class StrictParser(FlaskParser):
         def decorate(view: _View) -> _View:
             @wraps(view)
             def reading(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    loaded = schema.load(self.load_json(request, schema))
-                except marshmallow.ValidationError as error:
-                    raise Invalid(*_fields(error.messages)) from None
-                return view(*args, loaded, **kwargs)
+                return view(*args, load(schema, self.load_json(request, schema)), **kwargs)
 
             return cast(_View, reading)
 
@@ -148,6 +144,14 @@ class Blueprint(_Untyped):
 
 def _is_required(schema: marshmallow.Schema) -> bool:
     return any(field.required for field in schema.fields.values())
+
+
+def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a schema makes of an object; raises `Invalid`."""
+    try:
+        return cast(dict[str, Any], schema.load(sent))
+    except marshmallow.ValidationError as error:
+        raise Invalid(*_fields(error.messages)) from None
 
 
 def takes_a_record(view: _View) -> _View:

@@ -1,6 +1,7 @@
 """Bulk replays over HTTP: of one webhook, or of all."""
 
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 
@@ -42,11 +43,8 @@ def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
     became of them, and `GET /v1/deliveries?job_id=` lists them. With `dry_run` the answer is 200,
     and its `as_of` lets the same request replay exactly that. A disabled webhook answers 409.
     """
-    wanted = _wanted(body)
     webhook = ids.parse("whk", webhook_id)
-    if wanted.group is not None and wanted.group.webhook_id != webhook:
-        raise Invalid(FieldError("/group", "This is no group of this webhook."))
-    return _replay(body, wanted, webhook, all_webhooks=False)
+    return _replay(body, wanted_of(body, webhook, all_webhooks=False), webhook, all_webhooks=False)
 
 
 @blp.route("/deliveries/replay", methods=["POST"])
@@ -60,7 +58,7 @@ def replay_tenant(body: dict[str, Any]) -> Response:
     As `POST /v1/webhooks/{webhook_id}/replay`, for all webhooks. Those that are disabled are left
     out, and counted as `not_sending`.
     """
-    return _replay(body, _wanted(body), None, all_webhooks=True)
+    return _replay(body, wanted_of(body, None, all_webhooks=True), None, all_webhooks=True)
 
 
 def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks: bool) -> Response:
@@ -83,7 +81,11 @@ def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks:
         )
 
 
-def _wanted(body: dict[str, Any]) -> Wanted:
+def wanted_of(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Wanted:
+    """Return which deliveries a body names, of one webhook or all; raises `Invalid`."""
+    group = body.get("group")
+    if not all_webhooks and group is not None and group.webhook_id != webhook:
+        raise Invalid(FieldError("/group", "This is no group of this webhook."))
     if problem := require_one_way(body):
         raise Invalid(FieldError(f"/{problem[0]}", problem[1]))
     if "ids" in body:
@@ -93,5 +95,5 @@ def _wanted(body: dict[str, Any]) -> Wanted:
         body.get("status", frozenset({Status.FAILED})),
         **{name: body.get(name) for name in moments},
         event_types=body.get("event_type", frozenset()),
-        group=body.get("group"),
+        group=group,
     )

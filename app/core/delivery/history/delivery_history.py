@@ -146,13 +146,13 @@ def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Liste
     return [Listed(row, last.get(row.id)) for row in rows]
 
 
-def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> Any:
-    """Return an event's body, the JSON that every receiver gets; None when it is kept no more."""
+def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:
+    """Return an event's body, the bytes that every receiver gets; None when it is kept no more."""
     found = cursor(session).execute(
         "SELECT payload FROM events WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
     )
     row = found.fetchone()
-    return None if row is None else json.loads(row[0])
+    return None if row is None else bytes(row[0])
 
 
 def represent(delivery: Listed) -> dict[str, Any]:
@@ -184,9 +184,10 @@ def represent(delivery: Listed) -> dict[str, Any]:
 def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:
     """Return a delivery as its own GET answers it: with its payload and every attempt."""
     attempts = delivery_attempts.of(session, tenant_id, delivery.id)
+    payload = payload_of(session, tenant_id, delivery.row.event_id)
     return {
         **represent(delivery),
-        "payload": payload_of(session, tenant_id, delivery.row.event_id),
+        "payload": None if payload is None else json.loads(payload),
         "attempts": [delivery_attempts.represent(attempt) for attempt in attempts],
     }
 

@@ -1,0 +1,129 @@
+"""Access to the console's pages: a session, a role, and for a form that it is our own."""
+
+import hmac
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, cast
+
+from flask import Response, g, redirect, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from app.api.http.access import auth, rate_limit
+from app.api.http.access.auth import Access
+from app.api.http.requests.request_ids import request_id
+from app.api.http.services import services
+from app.console.frame import browser, forms, notices, rendering
+from app.core.callers import Role
+from app.core.keys.console_sessions import Token
+from app.core.verification import alerts
+from app.errors import ServiceError
+
+_P = ParamSpec("_P")
+
+
+class ForeignForm(ServiceError, slug="forbidden"):
+    """A form that no page of this session has shown."""
+
+
+def signed_in(
+    role: Role, *, whole_tenant: bool = False
+) -> Callable[[Callable[_P, AnyResponse]], Callable[_P, AnyResponse]]:
+    """Let only sessions of keys with this role, or one above it, reach the view.
+
+    With `whole_tenant` a pinned key is refused. A form must come from a page of the session. Who is
+    not signed in is led to do so, and then has the form again with its input.
+    """
+
+    def decorate(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
+        @wraps(view)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> AnyResponse:
+            if not _recognise():
+                return _sign_in_first()
+            caller = auth.caller()
+            rate_limit.count_key(caller)
+            caller.require(role)
+            if whole_tenant:
+                caller.require_no_pin()
+            if request.method == "POST":
+                kept = _form_again_if_foreign()
+                if kept is not None:
+                    return kept
+            return view(*args, **kwargs)
+
+        return auth.mark(checked, Access(role, whole_tenant))
+
+    return decorate
+
+
+def sign_in(key_text: str) -> Token:
+    """Begin a session for the holder of a key, in place of the one that the browser has.
+
+    Raises `Unauthenticated`, `TenantSuspended` and `RateLimited`.
+    """
+    rate_limit.count_sign_in()
+    here = services()
+    found = here.keyring.authenticate(key_text, request_id())
+    sign_out()
+    token = Token.new(found.tenant_id)
+    with here.database.transaction(found.tenant_id) as session:
+        token.begin(session, found)
+    return token
+
+
+def sign_out() -> None:
+    """End the session that the browser has, if any."""
+    token = browser.read_token()
+    if token is not None:
+        with services().database.transaction(token.tenant_id) as session:
+            token.end(session)
+
+
+def _recognise() -> bool:
+    """Find whose session the browser has; say whether there is one."""
+    token = browser.read_token()
+    if token is None:
+        return False
+    here = services()
+    used = not browser.refreshes_itself()
+    with here.database.transaction(token.tenant_id) as session:
+        found = token.find(session, request_id(), use=used)
+        open_breaks = alerts.count_open(session) if found else 0
+    if found is None:
+        return False
+    g.caller, g.key_name = found
+    g.notices = notices.of(open_breaks)
+    g.form_token = token.form_token
+    if used:
+        here.keyring.note_use(g.caller)
+    return True
+
+
+def _sign_in_first() -> AnyResponse:
+    rate_limit.count_address()
+    if browser.refreshes_itself():
+        return Response(status=401)
+    if request.method != "POST":
+        return redirect(url_for("console.sign_in.ask", next=request.full_path.rstrip("?")), 303)
+    if not browser.is_from_here():
+        # Another site's form must not be shown to whoever signs in, as if it were theirs.
+        return redirect(url_for("console.sign_in.ask"), 303)
+    shown: dict[str, Any] = {
+        "next": request.path,
+        "kept": forms.sent().kept(),
+        "has_form": True,
+        "problem": None,
+    }
+    return rendering.page("sign_in", 401, **shown)
+
+
+def _form_again_if_foreign() -> AnyResponse | None:
+    """Return a form of ours that another session had shown, to be sent again; None for a good one.
+
+    Raises `ForeignForm` for another site's.
+    """
+    if not browser.is_from_here():
+        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+    sent = forms.sent()
+    if hmac.compare_digest(sent.form_token.encode(), cast(str, g.form_token).encode()):
+        return None
+    return rendering.page("kept", 409, path=request.path, kept=sent.kept_fields())

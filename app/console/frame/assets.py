@@ -1,0 +1,42 @@
+"""The console's style and script: read once, served under a URL that names their bytes."""
+
+from hashlib import sha256
+from pathlib import Path
+
+from flask import Blueprint, Response, abort
+
+from app.api.http.access.auth import public
+from app.api.http.responses.conditional import conditional
+
+blp = Blueprint("assets", __name__, url_prefix="/assets")
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOLDER = Path(__file__).parent.parent / "static"
+_FILES = {path.name: path.read_bytes() for path in sorted(_FOLDER.iterdir())}
+_DIGEST = {name: sha256(content).hexdigest() for name, content in _FILES.items()}
+_YEAR = 365 * 24 * 3600
+
+
+def version(name: str) -> str:
+    """Return what a URL names of a file's bytes."""
+    return _DIGEST[name][:16]
+
+
+@blp.get("/<digest>/<name>")
+@public
+def read(digest: str, name: str) -> Response:
+    """Serve one file; under a URL of another release too, then for this once."""
+    if name not in _FILES:
+        abort(404)
+    content = _FILES[name]
+    answered = conditional(
+        _DIGEST[name],
+        len(content),
+        lambda start, stop: content[start:stop],
+        f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8",
+    )
+    current = digest == version(name)
+    answered.headers["Cache-Control"] = (
+        f"public, max-age={_YEAR}, immutable" if current else "no-cache"
+    )
+    return answered

@@ -1,0 +1,69 @@
+"""What a browser sends beside its input: the session's cookie, and which site it comes from."""
+
+from urllib.parse import urlsplit
+
+from flask import request
+from werkzeug.wrappers import Response
+
+from app.api.http.services import services
+from app.core.keys.console_sessions import LONGEST, Token
+
+HOME = "/console"
+
+
+def read_token() -> Token | None:
+    """Return the token of the session that the browser has; None for none."""
+    return Token.read(request.cookies.get(cookie_name("session"), ""))
+
+
+def keep_token(response: Response, token: Token) -> None:
+    """Let the browser keep a session's token."""
+    set_cookie(response, "session", token.text, int(LONGEST.total_seconds()))
+
+
+def set_cookie(response: Response, name: str, value: str, seconds: int) -> None:
+    """Set a cookie that no script, no other site and no subdomain can read or write.
+
+    `seconds` of 0 deletes it.
+    """
+    response.set_cookie(
+        cookie_name(name),
+        value,
+        max_age=seconds,
+        path="/",
+        secure=_is_https(),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def cookie_name(name: str) -> str:
+    """Return a cookie's full name: with the prefix that a browser takes over https alone."""
+    return f"__Host-console_{name}" if _is_https() else f"console_{name}"
+
+
+def refreshes_itself() -> bool:
+    """Say whether a script asks, and no person (Fetch Metadata: the answer has no destination)."""
+    return request.headers.get("Sec-Fetch-Dest") == "empty"
+
+
+def is_from_here() -> bool:
+    """Say whether a page of ours sent this request, by Fetch Metadata or else by its Origin.
+
+    Browsers send the former to https and loopback alone. A request with neither is from elsewhere.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = urlsplit(request.headers.get("Origin", "")).netloc
+    return origin in (request.host, urlsplit(services().settings.base_url).netloc)
+
+
+def is_ours(path: str) -> bool:
+    """Say whether a path, from a form or a query, leads to the console and nowhere else."""
+    inside = path == HOME or path.startswith((f"{HOME}/", f"{HOME}?"))
+    return inside and path.isprintable() and "\\" not in path
+
+
+def _is_https() -> bool:
+    return services().settings.base_url.startswith("https:")

@@ -1,0 +1,23 @@
+"""Errors as pages: the same problems as the API answers, in people's form."""
+
+import json
+
+from flask import Response, g
+
+from app.api.http import problems
+from app.api.http.problem_kinds import KINDS
+from app.console.frame import browser, rendering
+
+_KEPT_HEADERS = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+
+
+def answer(error: Exception) -> Response:
+    """Answer an error of a console's view as a page; a redirect stays one."""
+    told = problems.answer_error(error)
+    if told.status_code < 400 or browser.refreshes_itself():
+        return told
+    problem = json.loads(told.get_data())
+    kept = {name: told.headers[name] for name in _KEPT_HEADERS if name in told.headers}
+    return rendering.page(
+        "failure", told.status_code, kept, problem=problem, advice=KINDS[g.problem].advice
+    )

@@ -1,0 +1,162 @@
+"""Input of forms and filters, read through the API's schemas; and forms that are sent twice."""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import marshmallow
+from flask import request
+from werkzeug.datastructures import MultiDict
+
+from app.api.http.access.auth import caller
+from app.api.http.requests import fields, parsing
+from app.api.http.responses.json_responses import encode
+from app.api.http.services import services
+from app.core import idempotency
+from app.database import Tx
+from app.errors import FieldError, Invalid
+
+MEDIA_TYPE = "application/x-www-form-urlencoded"
+# A thousand deliveries may be chosen, and a page has some more fields.
+_MOST_FIELDS = 1_100
+_FORM_TOKEN, _FORM_KEY = "_token", "_key"
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+# What a browser's control for a moment sends; the page says that it is UTC.
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+
+
+class Input:
+    """The input of a form or of filters as it came, and what is wrong with each field."""
+
+    def __init__(self, typed: MultiDict[str, str], errors: Mapping[str, str] | None = None) -> None:
+        self.typed = typed
+        self.errors = dict(errors or {})
+
+    def value(self, name: str, default: object = "") -> str:
+        """Return what was typed into a field."""
+        return self.typed.get(name, "" if default is None else str(default))
+
+    def values(self, name: str) -> list[str]:
+        """Return all that was chosen in a field of several."""
+        return self.typed.getlist(name)
+
+    def refused(self, wrong: Invalid) -> "Input":
+        """Return the same input with what is wrong with it."""
+        errors = {each.pointer.removeprefix("/"): each.detail for each in wrong.fields}
+        return Input(self.typed, errors or {"": wrong.detail})
+
+    def load(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:
+        """Return what the API's schema makes of the input; raises `Invalid`.
+
+        An empty field is one that was not sent, or null where the schema takes that. `pin.agent_id`
+        is the member of an object. Names that begin with `_` are the console's own.
+        """
+        made = schema()
+        data: dict[str, Any] = {}
+        for name in self.typed:
+            if not name.startswith("_"):
+                _put(made, data, name, [text for text in self.typed.getlist(name) if text])
+        return parsing.load(made, data)
+
+    @property
+    def form_token(self) -> str:
+        """The token of the session whose page has shown the form."""
+        return self.value(_FORM_TOKEN)
+
+    def without(self, *names: str) -> "Input":
+        """Return the input without some of its fields."""
+        pairs = [pair for pair in self.typed.items(multi=True) if pair[0] not in names]
+        return Input(MultiDict(pairs), self.errors)
+
+    def kept_fields(self) -> list[tuple[str, str]]:
+        """Return the fields that the sender has filled in, and no empty one."""
+        return [
+            (name, text) for name, text in self.typed.items(multi=True) if name[0] != "_" and text
+        ]
+
+    def kept(self) -> str:
+        """Return the same as one text, for `read`."""
+        return urlencode(self.kept_fields())
+
+
+def read(text: str) -> Input:
+    """Return the input that a text of the form's media type holds."""
+    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    return Input(MultiDict(pairs))
+
+
+def sent() -> Input:
+    """Return the form that this request sends; raises `Invalid`."""
+    raw = parsing.body()
+    try:
+        if request.mimetype != MEDIA_TYPE:
+            raise ValueError(request.mimetype)
+        return read(raw.decode("utf-8"))
+    except ValueError:
+        raise Invalid(detail=f"Send a form as {MEDIA_TYPE}, with 1,100 fields at most.") from None
+
+
+def query() -> Input:
+    """Return the filters that this request's URL names."""
+    return Input(MultiDict(request.args))
+
+
+def new_key() -> str:
+    """Return what makes a form that is shown once be done once."""
+    return secrets.token_hex(16)
+
+
+def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what `make` returns, or what it has returned when the same form came before.
+
+    A second click waits for the first. A form that was changed since is another. Raises what `make`
+    raises, and then nothing is kept.
+    """
+    body = parsing.body()
+    key = sent().value(_FORM_KEY)
+    if not key:
+        raise Invalid(FieldError("/_key", "Reload the page and send its form."))
+    master_keys = services().settings.master_keys
+    name = f"{key}/{sha256(body).hexdigest()}"
+    repeat = idempotency.Request.of(caller(), name, request.method, request.path, body)
+    kept = repeat.find(session, master_keys, wait=True)
+    if kept is not None:
+        found: dict[str, Any] = json.loads(kept[1])
+        return found
+    made = make()
+    repeat.keep(session, master_keys, 200, encode(made))
+    return made
+
+
+def _put(schema: marshmallow.Schema, data: dict[str, Any], name: str, texts: list[str]) -> None:
+    """Put one field's texts into `data` as the JSON that its schema reads."""
+    outer, _, inner = name.partition(".")
+    field = schema.fields.get(outer)
+    if isinstance(field, fields.Object) and inner:
+        if texts:
+            _put(field.schema, data.setdefault(outer, {}), inner, texts)
+    elif texts:
+        data[name] = _json(field, texts)
+    elif field is not None and field.allow_none:
+        data[name] = None
+
+
+def _json(field: Any, texts: list[str]) -> Any:
+    if isinstance(field, fields.Items):
+        return [_json(field.inner, [text]) for text in texts]
+    text = texts[0]
+    if len(texts) > 1:
+        return texts
+    if isinstance(field, fields.QueryInteger):
+        return text
+    if isinstance(field, fields.Integer):
+        return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
+    if isinstance(field, fields.Boolean):
+        return {"true": True, "false": False}.get(text, text)
+    if isinstance(field, fields.Time) and (match := _LOCAL_TIME.fullmatch(text)):
+        return f"{text}{'' if match[1] else ':00'}Z"
+    return text

@@ -1,0 +1,26 @@
+"""The pages that are reached from every page, and who may see each."""
+
+from dataclasses import dataclass
+
+from app.core.callers import Caller
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One page: its name for people and its endpoint; a pinned key sees no `whole_tenant` page."""
+
+    name: str
+    endpoint: str
+    whole_tenant: bool = True
+
+
+ENTRIES = (
+    Entry("Deliveries", "console.deliveries.index"),
+    Entry("Replays", "console.replays.index"),
+    Entry("Webhooks", "console.webhooks.index"),
+)
+
+
+def entries_for(caller: Caller) -> list[Entry]:
+    """Return the pages that this caller may see, in their order."""
+    return [entry for entry in ENTRIES if caller.pin is None or not entry.whole_tenant]

@@ -1,0 +1,118 @@
+"""Writing a page: the template with what every page has, its headers, and its ETag."""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from flask import Response, g, redirect, render_template, request
+from flask.sansio.blueprints import BlueprintSetupState
+from werkzeug.wrappers import Response as AnyResponse
+
+from app.api.http.responses import conditional
+from app.api.http.services import services
+from app.console.frame import assets, browser, forms, navigation
+from app.core.callers import Caller, Role
+from app.lib.text_sanitizer import visible
+
+CONTENT_TYPE = "text/html; charset=utf-8"
+# A redirect follows at once.
+_SAID_SECONDS = 60
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    # With no-referrer a form's Origin is null, and nobody could say where it comes from.
+    "Referrer-Policy": "same-origin",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+# Stands for a form's own key while the page's ETag is computed: the key is another each time.
+_KEY_PLACE = forms.new_key()
+
+
+def page(
+    template: str, status: int = 200, headers: Mapping[str, str] | None = None, **shown: Any
+) -> Response:
+    """Render `templates/console/<template>.html`; 304 for a page that the browser has.
+
+    A template in a folder belongs to the entry of the navigation whose blueprint has that name.
+    """
+    message = None if browser.refreshes_itself() else _said()
+    section = template.partition("/")[0]
+    text = render_template(
+        f"console/{template}.html", **_frame(), section=section, message=message, **shown
+    )
+    etag = sha256(text.replace(_KEY_PLACE, "").encode()).hexdigest()
+    if status == 200 and request.method in ("GET", "HEAD") and conditional.is_current(etag):
+        return conditional.not_modified(etag)
+    text = text.replace(_KEY_PLACE, forms.new_key())
+    answered = Response(text, status, {**_HEADERS, **(headers or {})}, content_type=CONTENT_TYPE)
+    answered.set_etag(etag)
+    if message:
+        browser.set_cookie(answered, "said", "", 0)
+    return answered
+
+
+def done(location: str, message: str) -> AnyResponse:
+    """Lead from a form that was done to a page, which says so once."""
+    answered = redirect(location, 303)
+    value = base64.urlsafe_b64encode(message.encode()).decode()
+    browser.set_cookie(answered, "said", value, _SAID_SECONDS)
+    return answered
+
+
+def words(moment: str | datetime | None) -> str:
+    """Write a moment for people who have no script: `31 Jan 2026, 12:00:00 UTC`."""
+    if moment is None:
+        return "never"
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return f"{at:%-d %b %Y, %H:%M:%S} UTC"
+
+
+def thousands(number: int) -> str:
+    """Write a whole number: `1,204`."""
+    return f"{number:,}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """Write how long something took: `85 ms`, `1.4 s`, `3 min`."""
+    if milliseconds is None:
+        return "unknown"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def add_filters(state: BlueprintSetupState) -> None:
+    """Let the templates of the application that registers the console write values for people."""
+    state.app.jinja_env.filters.update(
+        words=words, thousands=thousands, duration=duration, visible=visible
+    )
+
+
+def _frame() -> dict[str, Any]:
+    """Return what the base template shows on every page."""
+    caller: Caller | None = g.get("caller")
+    return {
+        "caller": caller,
+        "key_name": g.get("key_name"),
+        "form_token": g.get("form_token", ""),
+        "form_key": _KEY_PLACE,
+        "entries": navigation.entries_for(caller) if caller else [],
+        "notices": g.get("notices", []),
+        "version": assets.version,
+        "base_url": services().settings.base_url,
+        "may": lambda role: caller is not None and caller.role.allows(Role(role)),
+    }
+
+
+def _said() -> str | None:
+    """Return what the last form has to say, if it led here."""
+    kept = request.cookies.get(browser.cookie_name("said"))
+    try:
+        return base64.b64decode(kept or "", altchars=b"-_", validate=True).decode() or None
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`."""

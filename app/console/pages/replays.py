@@ -1,0 +1,178 @@
+"""Replays: which deliveries and how, with a preview of what runs; then the progress of each."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, page_of
+from app.api.http.requests import fields
+from app.api.http.transactions import transaction
+from app.api.resources.deliveries.replay_schemas import BulkReplaySchema
+from app.api.resources.deliveries.replays import wanted_of
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.console.frame.forms import Input
+from app.console.pages.deliveries import known_webhooks, webhook_names
+from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
+from app.core.replay import bulk_replay
+from app.core.replay.replay_plan import Pace
+from app.errors import Invalid
+from app.models import Job
+
+blp = Blueprint("replays", __name__, url_prefix="/replays")
+
+_HOW = ("rate", "canary", "stop_after_failures")
+
+
+class ReplayForm(BulkReplaySchema):
+    """A bulk replay as the API takes it: of one webhook, or of all."""
+
+    webhook_id = fields.QueryId("whk")
+
+
+@blp.get("")
+@signed_in(Role.READ, whole_tenant=True)
+def index() -> Response:
+    """List replays, newest first."""
+    args = forms.query().load(PageArgs)
+    with transaction() as session:
+        found = page_of(
+            args,
+            lambda before, limit: job_control.find(
+                session, caller().tenant_id, before=before, limit=limit, kind=bulk_replay.KIND
+            ),
+            job_control.represent,
+        )
+    return rendering.page(
+        "replays/list",
+        found=found,
+        does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
+    )
+
+
+@blp.get("/new")
+@signed_in(Role.WRITE, whole_tenant=True)
+def new() -> Response:
+    """Show what would be sent again."""
+    return _preview(forms.query().without("limit", "cursor"))
+
+
+@blp.post("/new")
+@signed_in(Role.WRITE, whole_tenant=True)
+def start() -> Response:
+    """Start what the page has shown; or, where the pace was changed, show it again."""
+    typed = forms.sent()
+    if typed.value("_look"):
+        return _preview(typed.without("as_of"))
+    try:
+        body = typed.load(ReplayForm)
+        with transaction() as session:
+            job = forms.once(session, lambda: job_control.represent(_start(session, body)))
+    except Invalid as wrong:
+        return _preview(typed.refused(wrong))
+    return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
+
+
+@blp.get("/<job_id>")
+@signed_in(Role.READ, whole_tenant=True)
+def show(job_id: str) -> Response:
+    """Show how far a replay has come."""
+    with transaction() as session:
+        job = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        names = webhook_names(known_webhooks(session))
+    told = job_control.represent(job)
+    return rendering.page(
+        "replays/one",
+        job=told,
+        names=names,
+        watched=told["finished_at"] is None,
+        does=(f"jobs get {job_id}", f"GET /v1/jobs/{job_id}"),
+    )
+
+
+@blp.post("/<job_id>/cancel")
+@signed_in(Role.WRITE, whole_tenant=True)
+def cancel(job_id: str) -> Response:
+    """Stop a replay; what is not sent yet stays unsent."""
+    return _move(bulk_replay.cancel, job_id, "The replay was stopped: nothing more is sent.")
+
+
+@blp.post("/<job_id>/resume")
+@signed_in(Role.WRITE, whole_tenant=True)
+def resume(job_id: str) -> Response:
+    """Go on with a replay that was stopped."""
+    return _move(job_control.resume, job_id, "The replay goes on where it stopped.")
+
+
+@blp.post("/<job_id>/retry")
+@signed_in(Role.WRITE, whole_tenant=True)
+def retry(job_id: str) -> Response:
+    """Try a replay again that died."""
+    return _move(job_control.retry, job_id, "The replay goes on where it stopped.")
+
+
+def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
+    with transaction() as session:
+        forms.once(
+            session,
+            lambda: job_control.represent(
+                verb(session, caller().tenant_id, ids.parse("job", job_id))
+            ),
+        )
+    return rendering.done(url_for(".show", job_id=job_id), said)
+
+
+def _preview(typed: Input) -> Response:
+    preview: dict[str, Any] | None = None
+    with transaction(snapshot=True) as session:
+        names = webhook_names(known_webhooks(session))
+        try:
+            if not typed.errors:
+                preview = _previewed(session, typed.load(ReplayForm))
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "replays/new",
+        200 if preview else 422,
+        typed=typed,
+        preview=preview,
+        names=names,
+        which=[pair for pair in typed.kept_fields() if pair[0] not in (*_HOW, "as_of")],
+        does=("deliveries replay --dry-run", "POST /v1/deliveries/replay"),
+    )
+
+
+def _previewed(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+    everyone = "webhook_id" not in body
+    webhook = body.pop("webhook_id", None)
+    found = bulk_replay.preview(
+        session,
+        caller(),
+        webhook,
+        wanted_of(body, webhook, all_webhooks=everyone),
+        body.get("as_of"),
+        all_webhooks=everyone,
+    )
+    return found.represent(body.get("rate"))
+
+
+def _start(session: Session, body: dict[str, Any]) -> Job:
+    everyone = "webhook_id" not in body
+    webhook = body.pop("webhook_id", None)
+    return bulk_replay.start(
+        session,
+        caller(),
+        webhook,
+        wanted_of(body, webhook, all_webhooks=everyone),
+        Pace(*(body.get(name) for name in _HOW)),
+        body.get("as_of"),
+        all_webhooks=everyone,
+    )

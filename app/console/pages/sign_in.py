@@ -1,0 +1,63 @@
+"""Signing in with an API key, and out."""
+
+from typing import Any
+
+from flask import Blueprint, g, redirect, request, url_for
+from werkzeug.wrappers import Response
+
+from app.api.http.access.auth import public
+from app.console.frame import access, browser, forms, rendering
+from app.console.frame.access import ForeignForm, signed_in
+from app.core.callers import Role
+from app.errors import TenantSuspended, Unauthenticated
+
+blp = Blueprint("sign_in", __name__)
+
+
+@blp.get("/sign-in")
+@public
+def ask() -> Response:
+    """Show the form."""
+    return rendering.page("sign_in", next=_next(), kept="", has_form=False, problem=None)
+
+
+@blp.post("/sign-in")
+@public
+def sign_in() -> Response:
+    """Begin a session, and go on to the page, or the form, that asked for it."""
+    if not browser.is_from_here():
+        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+    sent = forms.sent()
+    place, kept, has_form = sent.value("next"), sent.value("kept"), bool(sent.value("form"))
+    place = place if browser.is_ours(place) else browser.HOME
+    try:
+        token = access.sign_in(sent.value("key").strip())
+    except (Unauthenticated, TenantSuspended) as refusal:
+        shown: dict[str, Any] = {
+            "next": place,
+            "kept": kept,
+            "has_form": has_form,
+            "problem": refusal.detail,
+        }
+        return rendering.page("sign_in", 401, **shown)
+    answered: Response = redirect(place, 303)
+    if has_form:
+        g.form_token = token.form_token
+        answered = rendering.page("kept", path=place, kept=forms.read(kept).kept_fields())
+    browser.keep_token(answered, token)
+    return answered
+
+
+@blp.post("/sign-out")
+@signed_in(Role.READ)
+def sign_out() -> Response:
+    """End the session."""
+    access.sign_out()
+    answered = redirect(url_for(".ask"), 303)
+    browser.set_cookie(answered, "session", "", 0)
+    return answered
+
+
+def _next() -> str:
+    place = request.args.get("next", "")
+    return place if browser.is_ours(place) else browser.HOME

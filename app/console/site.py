@@ -1,0 +1,33 @@
+"""The console put together: its pages under `/console`, and its errors as pages."""
+
+from flask import Blueprint, redirect, url_for
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response
+
+from app.api.http.access.auth import public
+from app.console.frame import assets, failures, navigation, rendering
+from app.console.frame.access import signed_in
+from app.console.pages import deliveries, delivery, replays, sign_in, webhooks
+from app.core.callers import Role
+
+PAGES = (sign_in, deliveries, delivery, replays, webhooks, assets)
+
+blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
+blp.register_error_handler(Exception, failures.answer)
+blp.record(rendering.add_filters)
+for _page in PAGES:
+    blp.register_blueprint(_page.blp)
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def home() -> Response:
+    """Lead to the first page that the key may see."""
+    return redirect(url_for(navigation.ENTRIES[0].endpoint), 303)
+
+
+@blp.get("/<path:rest>")
+@public
+def nowhere(rest: str) -> Response:
+    """Answer for a page that is not there as the console answers."""
+    raise NotFound

@@ -1,0 +1,150 @@
+// Keeps a page as the service has it now, and writes its times in the reader's zone. Every page and
+// every act works without this.
+
+const LOOKS_MS = { watch: 1000, list: 3000 };
+const SELDOM_MS = 60_000;
+const USED_MS = 120_000;
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const main = document.getElementById("main");
+const line = document.getElementById("live");
+let etag = null;
+let timer = 0;
+let usedAt = Date.now();
+let newRows = 0;
+let looking = false;
+
+/** Write each time of a document for this reader; UTC stays in its title. */
+function localise(where) {
+  const today = new Date().toDateString();
+  for (const time of where.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+    const day = { day: "numeric", month: "short" };
+    if (at.getFullYear() !== new Date().getFullYear()) day.year = "numeric";
+    time.title = time.textContent;
+    time.textContent = at.toLocaleString(undefined, at.toDateString() === today ? clock : { ...day, ...clock });
+  }
+  for (const named of where.querySelectorAll("[data-zone]")) named.textContent = zone;
+}
+
+/** Return the parts of a document that may be replaced, by name. */
+function cells(where) {
+  const found = new Map();
+  for (const cell of where.querySelectorAll("[data-cell]")) found.set(cell.dataset.cell, cell);
+  for (const row of where.querySelectorAll("[data-row]")) {
+    for (const [place, cell] of [...row.cells].entries()) found.set(`${row.dataset.row}/${place}`, cell);
+  }
+  return found;
+}
+
+/** Return an element's HTML without what differs each time. */
+function html(element) {
+  return element.className + element.innerHTML.replace(/name="_key" value="\w+"/g, "");
+}
+
+/** Say whether the reader is at work in an element: typing, choosing, reading or marking. */
+function inUse(element) {
+  const marked = getSelection();
+  return (
+    element.contains(document.activeElement) ||
+    element.querySelector("input:not([type=hidden]), select, textarea, details[open]") !== null ||
+    (marked.rangeCount > 0 && !marked.isCollapsed && marked.getRangeAt(0).intersectsNode(element))
+  );
+}
+
+/** Take over what is new of a document. */
+function takeOver(next) {
+  localise(next);
+  const fresh = cells(next);
+  for (const [name, now] of cells(document)) {
+    const then = fresh.get(name);
+    if (then !== undefined && html(now) !== html(then) && !inUse(now)) {
+      now.className = then.className;
+      now.replaceChildren(...then.childNodes);
+    }
+  }
+  countNew(next);
+}
+
+/** Say how many rows have come since: they wait, so that nothing moves under the reader's hand. */
+function countNew(next) {
+  const known = new Set([...document.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
+  const rows = [...next.querySelectorAll("[data-rows] [data-row]")];
+  const count = rows.filter((row) => !known.has(row.dataset.row)).length;
+  if (count === newRows || count === 0) return;
+  newRows = count;
+  const button = document.createElement("button");
+  button.className = "new";
+  button.textContent = `${count === rows.length ? `${count} or more` : count} new`;
+  button.addEventListener("click", () => location.reload());
+  line.replaceChildren(button);
+}
+
+/** Ask for the page as it is now. */
+async function look() {
+  clearTimeout(timer);
+  if (looking) return;
+  looking = true;
+  try {
+    const headers = etag === null ? {} : { "If-None-Match": etag };
+    const answer = await fetch(location.href, { headers, cache: "no-store" });
+    if (answer.status === 401) {
+      const link = document.createElement("a");
+      link.href = location.href;
+      link.textContent = "You are signed out. Sign in again";
+      line.replaceChildren(link);
+      return;  // and never look again
+    }
+    if (answer.status === 200) {
+      etag = answer.headers.get("ETag");
+      takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    }
+    main.classList.remove("stale");
+  } catch {
+    main.classList.add("stale");
+  }
+  looking = false;
+  wait();
+}
+
+function wait() {
+  const active = !document.hidden && Date.now() - usedAt < USED_MS;
+  clearTimeout(timer);
+  timer = setTimeout(look, active ? LOOKS_MS[main.dataset.live] : SELDOM_MS);
+}
+
+/** The reader is here: look soon if the last look was long ago. */
+function used() {
+  const away = Date.now() - usedAt >= USED_MS;
+  usedAt = Date.now();
+  if (away) wait();
+}
+
+/** Copy what a button names; where the clipboard is out of reach, select it for the keyboard. */
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  getSelection().selectAllChildren(source);
+  if (!navigator.clipboard) return;
+  await navigator.clipboard.writeText(source.textContent);
+  button.textContent = "Copied";
+}
+
+localise(document);
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => copy(button));
+}
+for (const all of document.querySelectorAll("input[data-all]")) {
+  all.closest("label").hidden = false;
+  all.addEventListener("change", () => {
+    for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
+  });
+}
+if (main.dataset.live in LOOKS_MS) {
+  for (const event of ["pointermove", "keydown", "scroll", "focusin"]) {
+    addEventListener(event, used, { passive: true, capture: true });
+  }
+  document.addEventListener("visibilitychange", () => !document.hidden && look());
+  wait();
+}

@@ -1,0 +1,1 @@
+"""The console: as HTTP sees it, and in a real browser."""
