@@ -31,6 +31,7 @@ lint: $(INSTALLED) ## check style, types, import contracts, security and depende
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/deptry .
+	@cd client && ../$(BIN)/deptry .
 
 format: $(INSTALLED) ## write the code as `make lint` wants it
 	@$(BIN)/ruff check --fix-only --quiet .

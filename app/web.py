@@ -15,7 +15,7 @@ from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.api.http.routing import SegmentConverter
 from app.api.http.services import EXTENSION, Services
-from app.api.pages import shared_page, site, unsubscribe
+from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
     agents,
     digests,
@@ -105,6 +105,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         documented.register_blueprint(resource.blp)
     app.register_blueprint(site.blp)
     app.register_blueprint(console.blp)
+    app.register_blueprint(client_package.blp)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     services.announcer.begin()

@@ -29,6 +29,8 @@ SOURCES = sorted(
 PUBLIC_ROUTES = {
     "/",
     "/.well-known/jwks.json",
+    "/client/",
+    "/client/<name>",
     "/console/<path:rest>",
     "/console/assets/<digest>/<name>",
     "/console/sign-in",

@@ -96,6 +96,8 @@ def _serve(
         env = home.announce(_announcement(settings))
         output.say("up", f"ready at {settings['BASE_URL']} (documentation: /docs)")
         output.say("up", f"`. {env}` tells a shell the address and the root admin key")
+        links = f"{settings['BASE_URL']}/client/"
+        output.say("up", f"the client: pip install --find-links {links} record-service-client")
         if degraded:
             output.say(
                 "up", f"warning: degraded: {degraded} ({settings['BASE_URL']}/readyz says why)"
@@ -117,6 +119,7 @@ def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
     """Choose what callers and operators need."""
     return {
         "BASE_URL": settings["BASE_URL"],
+        "SERVICE_BASE_URL": settings["BASE_URL"],
         "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
         "DATABASE_URL": settings["DATABASE_URL"],
         "REDIS_URL": settings["REDIS_URL"],

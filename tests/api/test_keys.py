@@ -10,7 +10,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, event, text
 
-from app import clock
+from app import clock, ids
 from app.api.http.access.rate_limit import REFUSALS
 from app.core.callers import Caller, Role
 from app.core.keys import keyring, keys
@@ -55,7 +55,7 @@ def audited(api: ApiOf, action: str) -> list[dict[str, Any]]:
 # Minting
 
 
-def test_a_minted_key_is_shown_once_and_works(api: ApiOf) -> None:
+def test_a_minted_key_is_shown_once_and_works(api: ApiOf, tenant: FreshTenant) -> None:
     minted = api().post("/v1/keys", {"name": "the auditor's", "role": "read"})
 
     assert minted.status_code == 201
@@ -63,7 +63,8 @@ def test_a_minted_key_is_shown_once_and_works(api: ApiOf) -> None:
     assert api_keys.well_formed(minted.json["key"])
     seen = api(minted.json["key"]).get("/v1/keys/self")
     assert seen.status_code == 200
-    assert seen.json == {name: minted.json[name] for name in SHOWN}
+    own = {name: minted.json[name] for name in SHOWN}
+    assert seen.json == own | {"tenant_id": ids.text("ten", tenant.id)}
     assert minted.json["minted_by"] == {"id": minted.json["created_by"], "name": "root"}
     assert minted.json["key"] not in api().get("/v1/keys").text
 

@@ -181,6 +181,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack)
     env = stack.env
     assert list(env) == [
         "BASE_URL",
+        "SERVICE_BASE_URL",
         "SERVICE_API_KEY",
         "DATABASE_URL",
         "REDIS_URL",

@@ -1,4 +1,4 @@
-"""HTML pages: `site` (documentation), `shared_page` with `shared_view`, and `unsubscribe`.
+"""HTML pages: `site` (documentation), `client_package` (for pip), and those that a token opens.
 
-The latter two are each a `private_page`.
+`shared_page` with `shared_view`, and `unsubscribe`, are each a `private_page`.
 """

@@ -103,6 +103,12 @@ class KeySchema(AnswerSchema):
     revoked_at = fields.Time(allow_none=True)
 
 
+class OwnKeySchema(KeySchema):
+    """The key in use, and whose it is."""
+
+    tenant_id = fields.Id("ten")
+
+
 class MintedKeySchema(KeySchema):
     """A key with its text, which is shown this once."""
 
@@ -144,11 +150,12 @@ def list_keys(args: dict[str, Any]) -> Response:
 
 @blp.route("/self", methods=["GET"], endpoint="self")
 @requires(Role.READ)
-@blp.response(200, KeySchema)
+@blp.response(200, OwnKeySchema)
 def own() -> Response:
-    """Read the key in use."""
+    """Read the key in use, and its tenant."""
     with transaction() as session:
-        return answer(keys.represent(keys.own(session, caller())))
+        shown = keys.represent(keys.own(session, caller()))
+    return answer({**shown, "tenant_id": ids.text("ten", caller().tenant_id)})
 
 
 class RevokeArgs(Schema):

@@ -1,0 +1,33 @@
+"""A client of record-service: `Client`, and the command `records`.
+
+The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
+`journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
+local URL), `verifier`. The command: `cli`, `output`, and `commands`.
+"""
+
+from __future__ import annotations
+
+from records.client import Client, Json
+from records.errors import (
+    Conflict,
+    Denied,
+    Invalid,
+    NotFound,
+    Problem,
+    RecordsError,
+    Unavailable,
+    Unreachable,
+)
+
+__all__ = [
+    "Client",
+    "Conflict",
+    "Denied",
+    "Invalid",
+    "Json",
+    "NotFound",
+    "Problem",
+    "RecordsError",
+    "Unavailable",
+    "Unreachable",
+]

@@ -1,0 +1,146 @@
+"""The command `records`: its groups, the exit codes, and how errors are told.
+
+Exit codes: 0 done, 1 the answer is no, 2 usage or 422, 3 gone or never there, 4 not allowed,
+5 conflict, 6 unreachable or overloaded, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from records.commands import (
+    audit,
+    completion,
+    exports,
+    findings,
+    general,
+    keys,
+    records,
+    sessions,
+    settings,
+    sharing,
+)
+from records.commands.base import Group, No, Run, pass_run
+from records.errors import (
+    Conflict,
+    Denied,
+    Invalid,
+    NotFound,
+    RecordsError,
+    Unavailable,
+    Unreachable,
+)
+from records.transport import version
+
+CODES: tuple[tuple[type[RecordsError], int], ...] = (
+    (Invalid, 2),
+    (NotFound, 3),
+    (Denied, 4),
+    (Conflict, 5),
+    (Unavailable, 6),
+    (Unreachable, 6),
+)
+NO, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Records(Group):
+    """The root group: `session open` and `sessions list` are both of one group."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Find a group by its plural, or by its singular."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
+
+
+@click.group("records", cls=Records)
+@click.version_option(version(), message="%(version)s")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=20.0,
+    show_default=True,
+    help="For how many seconds a request that fails is tried again.",
+)
+@pass_run
+def root(run: Run, patience: float) -> None:
+    """Work with record-service.
+
+    SERVICE_API_KEY is the key, of any role; SERVICE_BASE_URL the service's address.
+    """
+    run.patience = patience
+
+
+for module in (
+    general,
+    sessions,
+    records,
+    findings,
+    exports,
+    audit,
+    keys,
+    sharing,
+    settings,
+    completion,
+):
+    for command in module.COMMANDS:
+        root.add_command(command)
+
+
+def main() -> None:
+    """Run the command of this process's arguments, and exit with its code."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _nobody_reads()
+    if code == INTERRUPTED:
+        # At once: a thread may still wait for an answer.
+        os._exit(code)
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; return its exit code."""
+    try:
+        root.main(arguments, prog_name="records", standalone_mode=False, obj=Run())
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
+    except No as no:
+        return _fail(str(no), NO)
+    except click.ClickException as wrong:
+        return _fail(_usage(wrong), USAGE)
+    except RecordsError as error:
+        return _fail(str(error), _code(error))
+    except OSError as error:
+        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}", USAGE)
+    return 0
+
+
+def _code(error: RecordsError) -> int:
+    # Of several files the first that failed counts.
+    error = getattr(error, "first", error)
+    return next((code for kind, code in CODES if isinstance(error, kind)), USAGE)
+
+
+def _fail(said: str, code: int) -> int:
+    if said:
+        Run().out.note(f"records: {' '.join(said.split())}")
+    return code
+
+
+def _usage(wrong: click.ClickException) -> str:
+    context = getattr(wrong, "ctx", None)
+    help_at = f" `{context.command_path} --help` has more." if context else ""
+    return f"{wrong.format_message()}{help_at}"
+
+
+def _nobody_reads() -> int:
+    """End quietly: `head` has had enough. What is still buffered goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

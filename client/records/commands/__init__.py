@@ -1,0 +1,5 @@
+"""The commands, a module for each noun.
+
+`base` is what all share. `general` (whoami, search), `sessions` (with agents), `records`,
+`findings`, `exports`, `audit`, `keys`, `sharing`, `settings`, `completion`.
+"""

@@ -1,0 +1,101 @@
+"""The audit chain: listed, verified, exported."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from records.commands.base import Group, No, Run, how_many, pass_run, since_until
+from records.commands.exports import saving
+from records.errors import Conflict, Unreachable
+
+_ENTRIES = {
+    "SEQ": "seq",
+    "AT": "at",
+    "ACTION": "action",
+    "ACTOR": "actor.id",
+    "TARGET": "target.id",
+}
+# Conflicts that are a verdict on the chain or its log.
+_BROKEN = frozenset({"audit-chain-broken", "log-rolled-back", "log-damaged", "log-head-lost"})
+_NDJSON = "application/x-ndjson"
+
+
+@click.group(cls=Group)
+def audit() -> None:
+    """Who did what: a chain of entries that cannot be changed unseen."""
+
+
+@audit.command("list")
+@click.option("--action", metavar="NAME", help="Such as webhook.create.")
+@click.option("--order", type=click.Choice(["asc", "desc"]))
+@since_until
+@how_many
+@pass_run
+def list_entries(run: Run, /, limit: int, every: bool, **filters: str | None) -> None:
+    """List entries, newest first."""
+    run.list("/v1/audit", _ENTRIES, None if every else limit, **filters)
+
+
+@audit.command("verify")
+@click.option("--since-anchor", is_flag=True, help="Only what came after the newest anchor.")
+@click.option("--full", is_flag=True, help="Every timestamp and cosignature, not the newest.")
+@click.option("--head", metavar="SEQ:HASH", help="A head that you kept.")
+@click.option("--chain", metavar="HASH", help="The chain's name that you kept.")
+@click.option("--wait", type=click.IntRange(1), default=600, show_default=True, help="Seconds.")
+@pass_run
+def verify(
+    run: Run, since_anchor: bool, full: bool, head: str | None, chain: str | None, wait: int
+) -> None:
+    """Have every hash recomputed; ends with 1 if the chain is broken."""
+    seq, _, digest = (head or "").partition(":")
+    query = {
+        "since": "anchor" if since_anchor else None,
+        "full": "1" if full else None,
+        "seq": seq or None,
+        "hash": digest or None,
+        "chain": chain,
+    }
+    try:
+        run.out.item(_verified(run, query, time.monotonic() + wait))
+    except Conflict as conflict:
+        if conflict.slug not in _BROKEN:
+            raise
+        if run.out.json:
+            run.out.document(conflict.body)
+        raise No(str(conflict)) from None
+
+
+def _verified(run: Run, query: dict[str, Any], give_up_at: float) -> dict[str, Any]:
+    """Ask until the answer is there: what takes long is done by a job."""
+    while True:
+        with run.client.download("/v1/audit/verify", **query) as answer:
+            body: dict[str, Any] = answer.json()
+            if answer.status_code == 200:
+                return body
+            wait = float(answer.headers.get("Retry-After", "5"))
+        if time.monotonic() + wait > give_up_at:
+            raise Unreachable(f"It is still being verified ({body['id']}): --wait longer.")
+        time.sleep(wait)
+
+
+@audit.command("export")
+@click.option("-o", "--output", "to", default="-", metavar="FILE", help="Else standard output.")
+@pass_run
+def export(run: Run, to: str) -> None:
+    """Save the whole chain, an entry a line; `verify.py audit FILE` checks it anywhere."""
+    last = b""
+    with run.client.download("/v1/audit", {"Accept": _NDJSON}) as answer, saving(to) as file:
+        for line in answer.iter_lines(chunk_size=1 << 16):
+            file.write(line + b"\n")
+            last = line or last
+        if not last or json.loads(last).get("type") != "trailer":
+            raise Unreachable("The export ended before its last line: run it again.")
+    if to != "-":
+        run.out.item({"file": to})
+
+
+COMMANDS: tuple[click.Command, ...] = (audit,)

@@ -1,0 +1,128 @@
+"""What every command has: `--json`, the client, questions before what destroys."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, Callable, TypeVar
+from urllib.parse import quote
+
+import click
+
+from records.client import PAGE, Client, Json
+from records.output import Columns, Output
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def at(path: str, *ids: str) -> str:
+    """Return the path of a thing: `at("/v1/agents/{}", agent_id)`."""
+    return path.format(*(quote(each, safe="") for each in ids))
+
+
+class No(Exception):
+    """The command did its work, and the answer is no: exit code 1."""
+
+
+class Run:
+    """One run of the command."""
+
+    def __init__(self) -> None:
+        self.out = Output()
+        self.patience = 20.0
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """A client for the service of the environment."""
+        if self._client is None:
+            self._client = Client(patience=self.patience)
+        return self._client
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask before something is destroyed, unless `--yes` has answered. Raises `No`."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Nobody is here to be asked: add --yes.")
+        if not click.confirm(question, err=True):
+            raise No("Nothing was done.")
+
+    def list(self, path: str, columns: Columns, limit: int | None, **query: Any) -> None:
+        """Print a list: at most `limit` rows, or all."""
+        end: list[str | None] = [None]
+
+        def rows() -> Iterator[Json]:
+            left = limit
+            while left is None or left > 0:
+                size = PAGE if left is None else min(left, PAGE)
+                page = self.client.get(path, limit=size, cursor=end[0], **query)
+                end[0] = page.get("next_cursor")
+                yield from page["data"]
+                if end[0] is None:
+                    return
+                left = None if left is None else left - size
+
+        if self.out.json:
+            self.out.array(rows(), lambda: end[0])
+            return
+        self.out.rows(rows(), columns)
+        if end[0] is not None and self.out.terminal:
+            self.out.note(f"The first {limit} are shown: --limit N, or --all, for more.")
+
+
+def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().obj.out.json = True
+
+
+class Command(click.Command):
+    """A command that takes `--json` after its name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.append(_json_option())
+
+
+class Group(click.Group):
+    """A group that takes `--json` before a command's name."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.append(_json_option())
+
+
+def _json_option() -> click.Option:
+    return click.Option(
+        ["--json"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_json,
+        help="Print what the API answers; streams a line each.",
+    )
+
+
+def yes_option(command: Decorated) -> Decorated:
+    """Give a command `--yes`."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def how_many(command: Decorated) -> Decorated:
+    """Give a list `--limit` and `--all`, read as `limit`: None for all."""
+    command = click.option(
+        "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+    )(command)
+    return click.option("--all", "every", is_flag=True, help="All, however many.")(command)
+
+
+def since_until(command: Decorated) -> Decorated:
+    """Give a list `--since` and `--until`."""
+    command = click.option("--until", metavar="TIME", help="Before this moment.")(command)
+    return click.option("--since", metavar="TIME", help="At this moment or later.")(command)
+
+
+pass_run = click.make_pass_decorator(Run)

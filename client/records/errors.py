@@ -1,0 +1,81 @@
+"""What may go wrong with a request: an answer that refuses it, or no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class RecordsError(Exception):
+    """The root of all errors of this package; its text is one line that says what to do."""
+
+
+class Unreachable(RecordsError):
+    """No answer came, however often it was tried."""
+
+
+class Problem(RecordsError):
+    """The service refused (RFC 9457).
+
+    `slug` names the kind of problem, `body` is the whole answer, `retry_after` the seconds after
+    which to come again, if it said so.
+    """
+
+    def __init__(
+        self, status: int, slug: str, body: Mapping[str, Any], retry_after: float | None = None
+    ) -> None:
+        self.status = status
+        self.slug = slug
+        self.body = dict(body)
+        self.retry_after = retry_after
+        super().__init__(self._said())
+
+    def _said(self) -> str:
+        title = self.body.get("title") or f"HTTP status {self.status}"
+        detail = self.body.get("detail")
+        fields = "; ".join(
+            f"{each.get('pointer', '')}: {each.get('detail', '')}"
+            for each in self.body.get("errors") or ()
+        )
+        parts = [str(title), *([str(detail)] if detail and detail != title else [])]
+        parts += [fields] if fields else []
+        if self.retry_after is not None and self.status in (429, 503):
+            parts.append(f"come again in {self.retry_after:.0f} s")
+        said = ": ".join(part.rstrip(".") for part in parts)
+        request_id = self.body.get("request_id")
+        return f"{said} (request {request_id})" if request_id and self.status >= 500 else said
+
+
+class Invalid(Problem):
+    """The request itself is wrong (400, 413, 415, 422, and what else is its sender's mistake)."""
+
+
+class Denied(Problem):
+    """The key is not good, or may not do this (401, 403)."""
+
+
+class NotFound(Problem):
+    """It is not there, or no longer (404, 410)."""
+
+
+class Conflict(Problem):
+    """It is not in a state for this (409, 412)."""
+
+
+class Unavailable(Problem):
+    """Too many requests, or the service cannot answer now (429, 5xx)."""
+
+
+def problem(status: int, body: Mapping[str, Any], retry_after: float | None = None) -> Problem:
+    """Return the error for an answer that is no success."""
+    slug = str(body.get("type") or "").rpartition("/")[2]
+    kind: type[Problem] = Invalid
+    if status in (401, 403):
+        kind = Denied
+    elif status in (404, 410):
+        kind = NotFound
+    elif status in (409, 412):
+        kind = Conflict
+    elif status == 429 or status >= 500:
+        kind = Unavailable
+    return kind(status, slug, body, retry_after)

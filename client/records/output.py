@@ -1,0 +1,169 @@
+"""What the command prints: tables on a terminal, plain lines in a pipe, JSON where it is asked for.
+
+Agents write what stands in many fields, so characters that steer a terminal are shown by number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Callable
+
+import click
+
+Json = dict[str, Any]
+# A column's heading, and where its value stands in a row: `last_attempt.outcome`.
+Columns = Mapping[str, str]
+
+# Rows by which the widths of a table are chosen.
+_MEASURED = 200
+_NARROWEST = 8
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z")
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+)
+_GOOD = frozenset({"succeeded", "intact", "enabled", "open", "valid", "integrated", "active"})
+_BAD = frozenset({"failed", "dead", "disabled", "critical", "high", "invalid", "revoked"})
+_WAITING = frozenset({"retrying", "pending", "held", "paused", "queued", "medium", "cancelled"})
+
+
+class Output:
+    """Prints for one run of the command; `json` is set by `--json`."""
+
+    def __init__(self) -> None:
+        self.json = False
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a person reads what is printed."""
+        return sys.stdout.isatty()
+
+    def rows(self, rows: Iterable[Json], columns: Columns) -> None:
+        """Print a table as its rows come."""
+        if not self.terminal:
+            for row in rows:
+                click.echo("\t".join(plain(_at(row, path)) for path in columns.values()))
+            return
+        iterator = iter(rows)
+        first = list(islice(iterator, _MEASURED))
+        if not first:
+            self.note("Nothing found.")
+            return
+        widths = _widths(columns, first)
+        click.echo(self.style(_line(list(columns), widths), bold=True))
+        for row in chain(first, iterator):
+            cells = [_shown(_at(row, path)) for path in columns.values()]
+            click.echo(self._colour(_line(cells, widths), cells))
+
+    def item(self, item: Mapping[str, Any]) -> None:
+        """Print one thing: its fields, a line each."""
+        if self.json:
+            self.document(item)
+            return
+        width = max(map(len, item), default=0)
+        for name, value in item.items():
+            if self.terminal:
+                click.echo(f"{self.style(name.ljust(width), bold=True)}  {_shown(value)}")
+            else:
+                click.echo(f"{name}\t{plain(value)}")
+
+    def document(self, value: Any) -> None:
+        """Print JSON, on one line unless a person reads it."""
+        indent = 2 if self.terminal else None
+        text = json.dumps(value, ensure_ascii=False, indent=indent)
+        click.echo("\n".join(map(_escaped, text.split("\n"))) if self.terminal else text)
+
+    def array(self, rows: Iterable[Json], cursor: Callable[[], str | None]) -> None:
+        """Print a list as the API answers it, however long: rows as they come, then the cursor."""
+        comma = ""
+        click.echo('{"data": [', nl=False)
+        for row in rows:
+            click.echo(comma + json.dumps(row, ensure_ascii=False), nl=False)
+            comma = ", "
+        click.echo(f'], "next_cursor": {json.dumps(cursor())}}}')
+
+    def line(self, value: Any, text: str) -> None:
+        """Print one line of a stream: JSON if asked for, else the text; at once."""
+        click.echo(json.dumps(value, ensure_ascii=False) if self.json else text)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Tell the person at the keyboard, on standard error."""
+        click.echo(_escaped(text), err=True)
+
+    def style(self, text: str, **style: Any) -> str:
+        """Colour a text, where there may be colour."""
+        return click.style(text, **style) if self.colours else text
+
+    @property
+    def colours(self) -> bool:
+        """Whether a terminal reads this, and NO_COLOR (https://no-color.org) does not forbid it."""
+        dumb = os.environ.get("TERM") == "dumb"
+        return self.terminal and not dumb and not os.environ.get("NO_COLOR")
+
+    def _colour(self, line: str, cells: Sequence[str]) -> str:
+        for cell in cells:
+            for names, colour in ((_GOOD, "green"), (_BAD, "red"), (_WAITING, "yellow")):
+                if cell in names:
+                    # Between other cells: the word alone, not where it is part of a title.
+                    pattern = rf"(?:(?<=  )|^){cell}(?=  |$)"
+                    return re.sub(pattern, self.style(cell, fg=colour), line, count=1)
+        return line
+
+
+def plain(value: Any) -> str:
+    """Write a value for a program: whole, on one line, without tabs."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return _escaped(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return _escaped(",".join(value))
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _shown(value: Any) -> str:
+    """Write a value for a person: a time to the second, nothing as `-`."""
+    text = plain(value)
+    return _TIME.sub(r"\1 \2", text) if text else "-"
+
+
+def _escaped(text: str) -> str:
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _at(row: Json, path: str) -> Any:
+    value: Any = row
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _widths(columns: Columns, rows: Sequence[Json]) -> list[int]:
+    """Return the widths of a table's columns; where all do not fit, the widest give way."""
+    widths = [
+        max(len(title), *(len(_shown(_at(row, path))) for row in rows))
+        for title, path in columns.items()
+    ]
+    room = shutil.get_terminal_size().columns - 2 * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _NARROWEST:
+        widest = widths.index(max(widths))
+        widths[widest] = max(_NARROWEST, widths[widest] - (sum(widths) - room), _second(widths) - 1)
+    return widths
+
+
+def _second(widths: Sequence[int]) -> int:
+    return sorted(widths)[-2] if len(widths) > 1 else 0
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    cut = (
+        cell if len(cell) <= width else f"{cell[: width - 1]}…"
+        for cell, width in zip(cells, widths)
+    )
+    return "  ".join(cell.ljust(width) for cell, width in zip(cut, widths)).rstrip()

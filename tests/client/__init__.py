@@ -1,0 +1,1 @@
+"""The client: its requests, its commands, its package."""

@@ -1,0 +1,157 @@
+"""The command's habits: exit codes, JSON, pipes, questions, secrets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import Command
+from tests.support.api import ApiOf, FreshTenant
+from tests.support.making import NOBODY, make_agent, make_finding, make_record, make_session
+
+NO_HEAD = f"1:{'0' * 64}"
+
+
+@pytest.fixture
+def session(api: ApiOf) -> dict[str, Any]:
+    return make_session(api())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["whoami"], 0, ""),
+        (["audit", "verify", "--head", NO_HEAD], 1, "audit chain is broken"),
+        (["nonsense"], 2, "records --help"),
+        (["session", "open"], 2, "--agent"),
+        (["findings", "list", "--since", "yesterday"], 2, "/since"),
+        (["settings", "set"], 2, "Name what is to change"),
+        (["record", "show", f"rec_{NOBODY}"], 3, "Not found"),
+        (["--patience", "0", "keys", "revoke", f"key_{NOBODY}", "--yes"], 3, "Not found"),
+        (["bundle", "../../v1/keys"], 3, "Not found"),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    records: Command, arguments: list[str], code: int, said: str
+) -> None:
+    ran = records(*arguments)
+
+    assert ran.code == code, ran.err
+    assert said in ran.err
+    assert ran.err.count("\n") == (1 if code else 0)
+
+
+def test_a_key_that_is_refused_ends_with_4_and_is_not_printed(
+    records: Command, api: ApiOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = api().post("/v1/keys", {"name": "n", "role": "read"}).json["key"]
+    for key, said in (("svc_" + "x" * 46, "No valid API key"), (read, "role is too low")):
+        monkeypatch.setenv("SERVICE_API_KEY", key)
+        ran = records("keys", "mint", "n", "--role", "read")
+        assert (ran.code, said in ran.err, key in ran.err) == (4, True, False)
+
+
+def test_a_conflict_ends_with_5(records: Command, session: dict[str, Any]) -> None:
+    assert records("session", "complete", session["id"]).code == 0
+    assert records("session", "complete", session["id"]).code == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("SERVICE_BASE_URL", "http://127.0.0.1:9", 6),
+        ("SERVICE_BASE_URL", "127.0.0.1:8000", 2),
+        ("SERVICE_BASE_URL", "", 2),
+        ("SERVICE_API_KEY", "", 2),
+    ],
+)
+def test_a_service_that_is_not_there_or_not_named_is_told(
+    records: Command, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+) -> None:
+    monkeypatch.setenv(name, value)
+    ran = records("--patience", "0", "whoami")
+    assert (ran.code, "SERVICE_" in ran.err, ran.err.count("\n")) == (code, True, 1)
+
+
+def test_json_is_what_the_api_answers_before_or_after_the_command(
+    records: Command, api: ApiOf
+) -> None:
+    agent = make_agent(api())
+    listed = api().get("/v1/agents").json
+
+    for arguments in (["--json", "agents", "list"], ["agents", "list", "--json"]):
+        assert json.loads(records(*arguments).out) == listed
+    assert json.loads(records("agent", "show", agent["id"], "--json").out) == agent
+
+
+def test_a_list_ends_where_its_limit_says_and_its_cursor_goes_on_from_there(
+    records: Command, api: ApiOf
+) -> None:
+    ids = [make_agent(api())["id"] for _ in range(5)][::-1]
+
+    first = json.loads(records("agents", "list", "--limit", "3", "--json").out)
+    rest = api().get(f"/v1/agents?cursor={first['next_cursor']}").json["data"]
+    assert [each["id"] for each in first["data"] + rest] == ids
+    everything = records("agents", "list", "--all").out
+    assert [line.partition("\t")[0] for line in everything.splitlines()] == ids
+
+
+def test_a_pipe_gets_whole_values_and_nothing_that_steers_a_terminal(
+    records: Command, api: ApiOf, session: dict[str, Any]
+) -> None:
+    title = f"{'long ' * 60}\x1b[31mred\ttab\u202e"
+    make_finding(api(), session["id"], title=title)
+
+    (line,) = records("findings", "list").out.splitlines()
+    shown = line.split("\t")[3]
+    assert shown == title.replace("\x1b", "\\u001b").replace("\t", "\\t").replace(
+        "\u202e", "\\u202e"
+    )
+    assert records("findings", "tail").out == f"{line}\n"
+
+
+def test_what_destroys_asks_and_without_a_terminal_fails(records: Command, api: ApiOf) -> None:
+    minted = json.loads(records("keys", "mint", "n", "--role", "read", "--json").out)
+
+    refused = records("keys", "revoke", minted["id"])
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert api(minted["key"]).get("/v1/keys/self").status_code == 200
+    assert records("keys", "revoke", minted["id"], "--yes").code == 0
+    assert api(minted["key"]).get("/v1/keys/self").status_code == 401
+
+
+def test_settings_are_changed_as_named(records: Command, api: ApiOf) -> None:
+    changed = records(
+        "settings", "set", "--visibility", "public", "--retention-days", "forever", "--json"
+    )
+    assert json.loads(changed.out) == api().get("/v1/tenant/settings").json
+    assert json.loads(changed.out)["bundle_visibility"] == "public"
+
+
+def test_exports_are_the_bytes_of_the_service(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    record = make_record(api(), session["id"])["id"]
+    for command, path in (
+        ("bundle", "bundle"),
+        ("prov", "prov.json"),
+        ("otlp", "otlp-traces.json"),
+    ):
+        content = api().get(f"/v1/records/{record}/{path}").data
+        assert records(command, record).out.encode() == content
+        to = tmp_path / command
+        assert records(command, record, "-o", str(to)).code == 0
+        assert to.read_bytes() == content
+
+
+def test_an_export_of_the_chain_is_whole(records: Command, tmp_path: Path) -> None:
+    to = tmp_path / "chain.ndjson"
+    assert records("audit", "export", "-o", str(to)).code == 0
+    lines = [json.loads(line) for line in to.read_text().splitlines()]
+    assert lines[-1]["type"] == "trailer"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_whoami_names_the_tenant(records: Command, tenant: FreshTenant) -> None:
+    assert f"tenant_id\tten_{tenant.id.hex}\n" in records("whoami").out

@@ -1,0 +1,99 @@
+"""The client's package: one wheel, served, that stands on nothing of the service."""
+
+import ast
+import csv
+import io
+import re
+import sys
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from flask.testing import FlaskClient
+
+from app.dev.stack import ROOT
+from app.evidence import pack
+
+SOURCES = sorted((ROOT / "client").rglob("*.py"))
+OLDEST = (3, 9)
+
+
+def served(client: FlaskClient) -> tuple[str, bytes]:
+    """Return what the page's link says the wheel's digest is, and the wheel."""
+    page = client.get("/client/")
+    assert page.mimetype == "text/html"
+    (link,) = re.findall(r'href="([^"#]+)#sha256=([0-9a-f]{64})"', page.text)
+    answer = client.get(f"/client/{link[0]}")
+    assert (answer.status_code, answer.mimetype) == (200, "application/zip")
+    return link[1], answer.data
+
+
+def test_the_page_links_to_a_wheel_with_its_digest(client: FlaskClient) -> None:
+    digest, wheel = served(client)
+
+    assert sha256(wheel).hexdigest() == digest
+    assert client.get("/client/other-1.0-py3-none-any.whl").status_code == 404
+    page = client.get("/client/")
+    repeated = client.get("/client/", headers={"If-None-Match": page.headers["ETag"]})
+    assert repeated.status_code == 304
+
+
+def test_the_wheel_holds_what_its_record_says_and_the_verifier_of_the_service(
+    client: FlaskClient,
+) -> None:
+    archive = zipfile.ZipFile(io.BytesIO(served(client)[1]))
+    (record,) = [name for name in archive.namelist() if name.endswith("/RECORD")]
+    rows = {name: rest for name, *rest in csv.reader(archive.read(record).decode().splitlines())}
+
+    assert set(rows) == set(archive.namelist())
+    for name in rows.keys() - {record}:
+        content = archive.read(name)
+        digest = urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
+        assert rows[name] == [f"sha256={digest}", str(len(content))]
+    assert archive.read("records/verify.py") == pack.verifier_source()
+    assert "records/py.typed" in rows
+    metadata = archive.read(record.replace("RECORD", "METADATA")).decode()
+    assert re.findall(r"^Requires-Dist: (\w+)", metadata, re.MULTILINE) == ["click", "requests"]
+
+
+def test_the_client_is_written_for_old_pythons_and_imports_nothing_of_the_service() -> None:
+    allowed = {"click", "requests", "records", "tomli"} | set(sys.stdlib_module_names)
+    for path in SOURCES:
+        tree = ast.parse(path.read_text("utf-8"), feature_version=OLDEST)
+        named = {
+            name.partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [each.name for each in node.names]
+            )
+        }
+        assert named <= allowed, path
+
+
+def test_its_packages_are_small_and_name_their_modules() -> None:
+    for folder in sorted({path.parent for path in SOURCES} - {ROOT / "client"}):
+        said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+        modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+        assert len(modules) <= 15
+        assert {name for name in modules if f"`{name}`" not in said} == set()
+
+
+def test_two_builds_are_the_same_bytes(tmp_path: Path, monkeypatch: object) -> None:
+    backend = _backend()
+    first, second = backend(), backend()
+    assert first == second
+
+
+def _backend() -> Callable[[], tuple[str, bytes]]:
+    from app.api.pages import client_package
+
+    def build() -> tuple[str, bytes]:
+        built = client_package._wheel.__wrapped__()
+        return built.name, built.content
+
+    return build
