@@ -1,5 +1,6 @@
 """Traffic by hour and day: what is counted, where, and for whom."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -221,11 +222,16 @@ def test_a_percentile_lies_between_the_bounds_of_its_bucket(
     assert percentile(histogram, percent) == milliseconds
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "column"),
-    [(0, "within_5_ms"), (5, "within_5_ms"), (5.1, "within_10_ms"), (99_999, "beyond_10_s")],
-)
 def test_an_attempt_is_counted_in_the_first_bucket_that_holds_it(
-    milliseconds: float, column: str
+    api: ApiOf, worker: Worker, database: Database, tenant: FreshTenant
 ) -> None:
-    assert lane_hours.bucket(milliseconds) == column
+    webhook = make_webhook(api())
+    times = {0.0: "within_5_ms", 5.0: "within_5_ms", 5.1: "within_10_ms", 1e6: "beyond_10_s"}
+    make_findings(api(), len(times))
+    for milliseconds in times:
+        worker.send(webhook, 200, limit=1, total_ms=milliseconds)
+
+    sums = ", ".join(f"sum({name}) AS {name}" for name in lane_hours.LATENCY_MS)
+    with database.transaction(tenant.id) as session:
+        found = session.execute(text(f"SELECT {sums} FROM delivery_hours")).one()._mapping
+    assert {name: count for name, count in found.items() if count} == Counter(times.values())

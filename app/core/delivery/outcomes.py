@@ -1,7 +1,7 @@
 """Records the outcomes of attempts: many in one transaction, each at most once.
 
-Deliveries, history, totals and lane health change together. Lanes are locked first, in one order,
-so two workers that record at once do not deadlock.
+Deliveries, history, hours, totals and lane health change together. Lanes are locked first, in one
+order, so two workers that record at once do not deadlock.
 """
 
 from collections import Counter, defaultdict
@@ -141,7 +141,9 @@ WITH outcome AS (
      WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id
        AND d.claim_no = o.claim_no AND d.attempts = o.number - 1
        AND d.status IN ('sending', 'cancelled')
-    RETURNING d.id, d.claim_no, d.status, d.next_attempt_at
+    RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
+), hours AS (
+    {lane_hours.add("done")}
 ), history AS (
     INSERT INTO delivery_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
@@ -226,16 +228,11 @@ def _fold(
 def _count(
     change: LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
 ) -> None:
-    """Add one outcome to the lane's totals or its next wake-up, and to the hour."""
-    change.hour["attempted"] += 1
-    if outcome.total_ms is not None:
-        change.hour[lane_hours.bucket(outcome.total_ms)] += 1
+    """Add one outcome to the lane's totals, or to its next wake-up."""
     if done.next_attempt_at is not None:
         change.wake_up(done.next_attempt_at)
-        change.hour["retried"] += 1
     elif done.status in ("succeeded", "failed"):
         change.totals[f"{outcome.kind}s_{done.status}"] += 1
-        change.hour[done.status] += 1
         ended[outcome.kind, done.status] += 1
 
 

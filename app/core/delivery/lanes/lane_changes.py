@@ -1,4 +1,4 @@
-"""The lanes that outcomes change: read under their locks, and written together with their hours."""
+"""The lanes that outcomes change: read under their locks, and written together."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app.core.delivery.lanes import lane_hours
 from app.core.delivery.lanes.concurrency import Concurrency
 from app.core.delivery.lanes.lane_health import Health
 from app.database import cursor
@@ -84,10 +83,7 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
 
 @dataclass
 class LaneChange:
-    """What outcomes make of a lane: `due_at` if earlier, `totals` to be added to its columns.
-
-    `hour` is to be added to the current hour's row (`lane_hours.RECORDED`).
-    """
+    """What outcomes make of a lane: `due_at` if earlier, `totals` to be added to its columns."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -95,7 +91,6 @@ class LaneChange:
     learned: Concurrency
     due_at: datetime | None = None
     totals: Counter[str] = field(default_factory=Counter)
-    hour: Counter[str] = field(default_factory=Counter)
 
     def wake_up(self, at: datetime) -> None:
         """Have the lane due at `at`, if it is not due before."""
@@ -126,21 +121,8 @@ _CHANGED = (
     | _HEALTH
     | _LEARNED
     | dict.fromkeys(_TOTALS, "bigint")
-    | dict.fromkeys(lane_hours.RECORDED, "integer")
 )
-# Under the locks of their lanes, so nobody else writes these hours meanwhile.
 _UPDATE = f"""
-WITH c AS MATERIALIZED (
-    SELECT * FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})
-        AS given ({", ".join(_CHANGED)})
-), hours AS (
-    INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, {", ".join(lane_hours.RECORDED)})
-    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC'),
-           {", ".join(lane_hours.RECORDED)}
-      FROM c WHERE attempted > 0
-    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
-       SET {", ".join(f"{name} = h.{name} + excluded.{name}" for name in lane_hours.RECORDED)}
-)
 UPDATE lanes AS l
    SET {", ".join(f"{name} = c.{name}" for name in (*_HEALTH, *_LEARNED))},
        {", ".join(f"{name} = l.{name} + c.{name}" for name in _TOTALS)},
@@ -148,7 +130,8 @@ UPDATE lanes AS l
        last_failures = c.last_failures::timestamptz[],
        due_at = least(l.due_at,
                       CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END)
-  FROM c
+  FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})
+    AS c ({", ".join(_CHANGED)})
  WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
 """
 
@@ -158,12 +141,11 @@ def update(session: Session, changes: Sequence[LaneChange]) -> None:
     if not changes:
         return
     rows = [
-        dict.fromkeys((*_TOTALS, *lane_hours.RECORDED), 0)
+        dict.fromkeys(_TOTALS, 0)
         | vars(change.health)
         | vars(change.learned)
         | {name: getattr(change, name) for name in ("tenant_id", "webhook_id", "due_at")}
         | change.totals
-        | change.hour
         | {"last_failures": f"{{{','.join(map(str, change.health.last_failures))}}}"}
         for change in changes
     ]

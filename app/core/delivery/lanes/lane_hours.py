@@ -4,7 +4,6 @@ Every writer of an hour holds its lane's lock: numbering (`accepted`, in the hou
 `accepted_hour` says) and outcomes (the rest, in the hour in which they are recorded).
 """
 
-from bisect import bisect_left
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -28,13 +27,20 @@ LATENCY_MS = {
     "within_10_s": 10_000,
     "beyond_10_s": 15_000,
 }
+_BOUNDS = tuple(LATENCY_MS.values())[:-1]
 COUNTS = ("accepted", "attempted", "succeeded", "failed", "retried")
 COLUMNS = (*COUNTS, *LATENCY_MS)
-# What outcomes add to.
-RECORDED = COLUMNS[1:]
 
-
-_BUCKETS, _BOUNDS = tuple(LATENCY_MS), tuple(LATENCY_MS.values())[:-1]
+# Outcomes add to each of these the number of their rows that it holds for.
+_ADDED = {
+    "attempted": "true",
+    "succeeded": "status = 'succeeded'",
+    "failed": "status = 'failed'",
+    "retried": "next_attempt_at IS NOT NULL",
+} | {
+    name: f"total_ms > {above} AND total_ms <= {most}"
+    for name, above, most in zip(LATENCY_MS, (-1, *_BOUNDS), (*_BOUNDS, "'infinity'"), strict=True)
+}
 
 # An hour that began before changes no more: the day of `accepted_hour`, the hour itself, and one
 # for what is not committed yet.
@@ -63,9 +69,19 @@ DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
 """
 
 
-def bucket(milliseconds: float) -> str:
-    """Return the column that counts attempts of this length."""
-    return _BUCKETS[bisect_left(_BOUNDS, milliseconds)]
+def add(done: str) -> str:
+    """Return the statement that adds outcomes to the current hour of their lanes, which are locked.
+
+    `done` names their rows: `tenant_id`, `webhook_id`, `total_ms` (null if it was not timed), and
+    `status` and `next_attempt_at` as the outcome left them.
+    """
+    return f"""
+    INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, {", ".join(_ADDED)})
+    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC'),
+           {", ".join(f"count(*) FILTER (WHERE {which})" for which in _ADDED.values())}
+      FROM {done} GROUP BY tenant_id, webhook_id
+    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
+       SET {", ".join(f"{name} = h.{name} + excluded.{name}" for name in _ADDED)}"""
 
 
 def close(session: Session, tenant_id: UUID) -> int:
