@@ -5,6 +5,7 @@ Tests of a module are apart by tenant, as customers are; those that need an empt
 `fresh_database`.
 """
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -37,11 +38,20 @@ from tests.support.databases import (
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
+# What imports and collection make stays: the collector went through all of it 30 times.
+gc.disable()
+
 # How long examples take says more of what else the machine does than of the code.
 hypothesis_settings.register_profile(
     "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 hypothesis_settings.load_profile("tests")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, among what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

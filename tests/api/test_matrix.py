@@ -66,7 +66,7 @@ def send(caller: Api, row: Row, world: World, **changed: str) -> Answer:
 
 @pytest.fixture(scope="module")
 def world(app: Flask, database: Database) -> World:
-    """Return a world for requests that are refused, which leave it as it is."""
+    """Return a world for requests that leave it as it is: they read, or are refused."""
     return new_world(app, database)
 
 
@@ -101,10 +101,9 @@ def test_every_route_stands_in_a_table(app: Flask) -> None:
 
 @EACH_ROW
 def test_each_caller_gets_what_the_table_says(
-    row: Row, tenant: FreshTenant, holder: Callable[[str | None], Api]
+    row: Row, world: World, tenant: FreshTenant, holder: Callable[[str | None], Api]
 ) -> None:
     root = holder(tenant.root_key)
-    world = World(root)
     got = {}
     for role, pin in row.expected:
         # A world that is changed is left behind: each caller finds everything as it was made.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tests.support.api import Api
@@ -171,6 +172,7 @@ class World:
 
     def __init__(self, api: Api) -> None:
         self.api = api
+        self._keys: dict[tuple[str, str], str] = {}
         self.session = make_session(api)
         self.pin = pin_of(self.session)
         self.webhook = make_webhook(api)
@@ -219,12 +221,14 @@ class World:
         return bodies.get(str(row))
 
     def key_text(self, role: str, pin: str) -> str:
-        """Mint a key whose pin is none, this world's, or another's."""
-        pins = {"no pin": None, "inside": self.pin, "outside": self._other_pin}
-        body = {"name": "n", "role": role, "pin": pins[pin]}
-        return str(self._made("/v1/keys", body)["key"])
+        """Return a key whose pin is none, this world's, or another's."""
+        if (role, pin) not in self._keys:
+            pinned = self._other_pin if pin == "outside" else {"inside": self.pin}.get(pin)
+            body = {"name": "n", "role": role, "pin": pinned}
+            self._keys[role, pin] = str(self._made("/v1/keys", body)["key"])
+        return self._keys[role, pin]
 
-    @property
+    @cached_property
     def _other_pin(self) -> dict[str, str]:
         return {**self.pin, "agent_id": make_agent(self.api)["id"]}
 
