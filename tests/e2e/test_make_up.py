@@ -229,7 +229,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack)
 def test_killed_it_leaves_nobody_and_the_next_one_finds_everything(stack: Stack) -> None:
     stack.up()
     env = stack.env
-    key = stack.get("/v1/keys/self")
+    key = stack.get("/v1/keys/self")["id"]
     with redis.Redis.from_url(env["REDIS_URL"]) as client:
         client.set("left", "behind")
     whole = stack.all_of_it()
@@ -241,7 +241,7 @@ def test_killed_it_leaves_nobody_and_the_next_one_finds_everything(stack: Stack)
     stack.up()
     assert still_there(whole) == []
     assert stack.env == env
-    assert stack.get("/v1/keys/self") == key
+    assert stack.get("/v1/keys/self")["id"] == key
     with redis.Redis.from_url(env["REDIS_URL"]) as client:
         assert client.get("left") == b"behind"
     assert stack.stop() == 0
