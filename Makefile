@@ -17,6 +17,7 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 	@exec $(BIN)/python -m app.dev.demo --tied
 
 test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an order
+	@$(BIN)/python -m tests.support.chromium
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
 
 check: lint ## lint, and run the unit tests: under a minute

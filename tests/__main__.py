@@ -1,4 +1,4 @@
-"""`make test`: every test, in two passes at once, and a last line that says what failed.
+"""`make test`: every test, in three passes at once, and a last line that says what failed.
 
 Whole services mostly wait, so the other tests run meanwhile, and give way to them.
 """
@@ -17,10 +17,11 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 Passes = Sequence[tuple[str, ...]]
-# Where whole services are tested: the second pass collects nothing else.
+# Where whole services are tested: the last pass collects nothing else.
 STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
 PASSES: Passes = (
-    ("-m", "not stacks", "-n", "2", "--dist", "worksteal"),
+    ("-m", "not stacks and not browser", "-n", "2", "--dist", "worksteal"),
+    ("-m", "browser", "tests/console"),
     ("-m", "stacks", "-n", "4", "--dist", "loadfile", *STACKS),
 )
 LAST_FAILED = "v/cache/lastfailed"
@@ -30,7 +31,7 @@ _TESTS_FAILED = 1
 
 
 def main() -> int:
-    """Run both passes over all tests; return 0 if both passed."""
+    """Run all passes over all tests; return 0 if all passed."""
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     return run(PASSES, parser.parse_args().seed, ROOT)

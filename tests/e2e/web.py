@@ -53,10 +53,17 @@ class Web:
 
 
 @contextmanager
-def serving(environ: Mapping[str, str], folder: Path, **settings: str) -> Iterator[Web]:
-    """Run the Procfile's web line as one process with these settings."""
+def serving(
+    environ: Mapping[str, str], folder: Path, *, by_its_address: bool = False, **settings: str
+) -> Iterator[Web]:
+    """Run the Procfile's web line as one process with these settings.
+
+    `by_its_address`: its BASE_URL is where it listens.
+    """
     web = Web(own_port())
     own = {"HOST": "127.0.0.1", "PORT": str(web.port), "WEB_CONCURRENCY": "1", **settings}
+    if by_its_address:
+        own["BASE_URL"] = web.base_url
     own["PATH"] = f"{Path(sys.executable).parent}:{PLAIN['PATH']}"
     line = procfile.read(ROOT / "Procfile")["web"]
     with (folder / "web.log").open("ab") as log:

@@ -1,6 +1,7 @@
 """Writing a page: the template with what every page has, its headers, and its ETag."""
 
 import base64
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
@@ -17,6 +18,7 @@ from app.core.callers import Caller, Role
 from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)", re.ASCII)
 # A redirect follows at once.
 _SAID_SECONDS = 60
 _HEADERS = {
@@ -71,6 +73,11 @@ def words(moment: str | datetime | None) -> str:
     return f"{at:%-d %b %Y, %H:%M:%S} UTC"
 
 
+def moments(sentence: str) -> list[str]:
+    """Split a sentence of ours at each moment in it: every second part is one."""
+    return _MOMENT.split(sentence)
+
+
 def thousands(number: int) -> str:
     """Write a whole number: `1,204`."""
     return f"{number:,}"
@@ -89,7 +96,7 @@ def duration(milliseconds: float | None) -> str:
 def add_filters(state: BlueprintSetupState) -> None:
     """Let the templates of the application that registers the console write values for people."""
     state.app.jinja_env.filters.update(
-        words=words, thousands=thousands, duration=duration, visible=visible
+        words=words, moments=moments, thousands=thousands, duration=duration, visible=visible
     )
 
 

@@ -59,11 +59,15 @@ function takeOver(next) {
   const fresh = cells(next);
   for (const [name, now] of cells(document)) {
     const then = fresh.get(name);
-    if (then !== undefined && html(now) !== html(then) && !inUse(now)) {
+    if (then === undefined || html(now) === html(then)) continue;
+    if (inUse(now)) {
+      etag = null; // it is taken over later
+    } else {
       now.className = then.className;
       now.replaceChildren(...then.childNodes);
     }
   }
+  main.dataset.live = next.getElementById("main").dataset.live ?? "";
   countNew(next);
 }
 
@@ -109,6 +113,7 @@ async function look() {
 }
 
 function wait() {
+  if (!(main.dataset.live in LOOKS_MS)) return;
   const active = !document.hidden && Date.now() - usedAt < USED_MS;
   clearTimeout(timer);
   timer = setTimeout(look, active ? LOOKS_MS[main.dataset.live] : SELDOM_MS);

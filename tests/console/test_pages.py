@@ -1,0 +1,93 @@
+"""Every page in a real browser: readable, reachable, narrow, and inert to what strangers write."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from flask import Flask
+from playwright.sync_api import Page
+
+from app.api.http.access.auth import access_rule
+from app.database import Database
+from tests.console.conftest import Open
+from tests.support.api import Api, FreshTenant
+from tests.support.matrix import World
+from tests.support.sending import Worker, make_findings, make_webhook
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\u202e{{7*7}}"
+GRAVE = ("serious", "critical")
+
+
+def paths(app: Flask, world: World) -> list[str]:
+    """Return every page that a session opens, with the world's ids, and where one signs in."""
+    rules = [
+        rule.rule
+        for rule in app.url_map.iter_rules()
+        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ())
+        if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
+    ]
+    ids = world.ids()
+    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
+    return [*sorted(filled), "/console/sign-in", "/console/nothing"]
+
+
+@pytest.fixture
+def every_page(
+    app: Flask, api: Callable[..., Api], database: Database, tenant: FreshTenant
+) -> list[str]:
+    """Return every page of a tenant with one of everything, in hostile words."""
+    world = World(api())
+    webhook = make_webhook(api(), description=HOSTILE)
+    make_findings(api(), 3)
+    Worker(database, tenant).send(webhook, 500, error=HOSTILE)
+    return paths(app, world)
+
+
+def test_every_page_is_accessible_narrow_and_inert(page: Page, every_page: list[str]) -> None:
+    assert len(every_page) > 8
+    axe = Axe()
+    wrong = []
+    for path in every_page:
+        page.goto(path)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = axe.run(page).response["violations"]
+            wrong += [
+                (path, scheme, each["id"], each["nodes"][0]["html"])
+                for each in found
+                if each["impact"] in GRAVE
+            ]
+        page.set_viewport_size({"width": 320, "height": 640})
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > 320:
+            wrong.append((path, "width", str(width), ""))
+        page.set_viewport_size({"width": 1280, "height": 800})
+        assert page.evaluate("window.hacked") is None, path
+    assert wrong == []
+
+
+def test_every_page_is_reached_by_the_keyboard_and_says_where_the_reader_is(page: Page) -> None:
+    page.goto("/console/deliveries")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.locator("nav [aria-current=page]").inner_text() == "Deliveries"
+
+
+def test_times_are_the_reader_s_with_utc_beside_and_utc_without_a_script(
+    open_browser: Open, tenant: FreshTenant, every_page: list[str]
+) -> None:
+    del every_page
+    far = open_browser(tenant.root_key, timezone_id="Europe/Paris")
+    far.goto("/console/deliveries")
+    shown = far.locator("tbody time").first
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", shown.inner_text())
+    assert (shown.get_attribute("title") or "").endswith(" UTC")
+    assert "Europe/Paris" in far.locator("footer").inner_text()
+    plain = open_browser(tenant.root_key, java_script_enabled=False)
+    plain.goto("/console/deliveries")
+    assert plain.locator("tbody time").first.inner_text().endswith(" UTC")
