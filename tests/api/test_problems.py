@@ -108,7 +108,7 @@ def test_options_answers_what_is_allowed(client: FlaskClient) -> None:
 
 
 def test_head_answers_the_headers_of_get_alone(api: ApiOf) -> None:
-    full, head = (api().request(method, "/v1/keys/self") for method in ("GET", "HEAD"))
+    full, head = (api().request(method, "/v1/tenant/settings") for method in ("GET", "HEAD"))
 
     assert head.status_code == 200
     assert head.data == b""
