@@ -29,6 +29,7 @@ from tests.support.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = (sys.executable, "-m", "app.dev.up")
+MAKE_UP = ("make", "--old-file=.venv/installed", "up")
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -175,9 +176,11 @@ def run(*command: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack) -> None:
+def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
+    stack: Stack, make_stack: Callable[..., Stack]
+) -> None:
     # As a user does it; what is installed is not to be checked again by this.
-    stack.up("make", "--old-file=.venv/installed", "up")
+    stack.up(*MAKE_UP)
     env = stack.env
     assert list(env) == [
         "BASE_URL",
@@ -195,9 +198,6 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack)
     sourced = run("sh", "-c", '. "$0" && echo "$DATABASE_URL"', str(stack.env_file))
     assert sourced.stdout.strip() == env["DATABASE_URL"]
 
-    stack.get("/healthz")
-    assert stack.get("/readyz")["degraded"] == []
-    assert stack.get("/v1/keys/self")["role"] == "admin"
     with psycopg.connect(env["DATABASE_URL"]) as connection:
         who = connection.execute("SELECT current_user, pg_has_role('postgres', 'MEMBER')")
         assert who.fetchone() == ("record_service", False)
@@ -212,21 +212,56 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(stack: Stack)
 
     whole = stack.all_of_it()
     assert len(whole) > 10
+    _refuses_a_second_one(stack, make_stack())
+    stack.get("/healthz")
+    assert stack.get("/readyz")["degraded"] == []
+    assert stack.get("/v1/keys/self")["role"] == "admin"
+    _break_the_audit_chain(env["DATABASE_ADMIN_URL"])
     stack.process.terminate()
     stack.process.wait(START_SECONDS)
     assert "up        | stopped" in stack.said
     assert still_there(whole) == []
     assert not stack.env_file.exists()
 
-    stack.up()
+    # What is broken is told and keeps nobody waiting: operators' commands need the file then most.
+    stack.up(*MAKE_UP)
     assert stack.env == env
     assert stack.get("/v1/keys/self")["role"] == "admin"
+    until(lambda: "warning: degraded: audit (" in stack.said, why=stack)
+    assert stack.get("/readyz")["degraded"] == ["audit"]
+    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "third", **here)
+    assert made.returncode == 0, made.stderr
     listed = run(sys.executable, "-m", "app.manage", "tenant", "list", **here)
-    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["default", "second"]
-    assert stack.stop() == 0
+    names = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert names == ["default", "second", "third"]
+
+    # When make itself is killed, nothing goes on without it.
+    whole = stack.all_of_it()
+    stack.process.kill()
+    until(lambda: still_there(whole) == [])
 
 
-def test_killed_it_leaves_nobody_and_the_next_one_finds_everything(stack: Stack) -> None:
+def _refuses_a_second_one(stack: Stack, second: Stack) -> None:
+    """Hold a stack to refuse another in its folder."""
+    second.start()
+    assert second.process.wait(START_SECONDS) == 1
+    runner = next(pid for pid in stack.all_of_it() if "app.dev.up" in stack.name_of(pid))
+    assert second.said == (
+        f"make up: {stack.data_dir} is in use by another `make up` (process {runner})\n"
+    )
+
+
+def _break_the_audit_chain(admin_url: str) -> None:
+    with psycopg.connect(admin_url) as connection:
+        connection.execute(
+            "INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)"
+            " VALUES (gen_random_uuid(), 'chain', 7, 'other_hash', 'one', 'another')"
+        )
+
+
+def test_killed_whole_or_in_part_it_leaves_nobody_and_comes_back_with_everything(
+    stack: Stack,
+) -> None:
     stack.up()
     env = stack.env
     key = stack.get("/v1/keys/self")["id"]
@@ -244,18 +279,7 @@ def test_killed_it_leaves_nobody_and_the_next_one_finds_everything(stack: Stack)
     assert stack.get("/v1/keys/self")["id"] == key
     with redis.Redis.from_url(env["REDIS_URL"]) as client:
         assert client.get("left") == b"behind"
-    assert stack.stop() == 0
 
-
-def test_when_make_itself_is_killed_nothing_goes_on_without_it(stack: Stack) -> None:
-    stack.up("make", "--old-file=.venv/installed", "up")
-    whole = stack.all_of_it()
-    stack.process.kill()
-    until(lambda: still_there(whole) == [])
-
-
-def test_whoever_of_it_is_killed_comes_back(stack: Stack) -> None:
-    stack.up()
     # All but the runner, from the youngest on: leaders, their children, keepers, stores.
     for pid in sorted(stack.all_of_it(), reverse=True):
         if pid != stack.process.pid:
@@ -268,8 +292,22 @@ def test_whoever_of_it_is_killed_comes_back(stack: Stack) -> None:
         return False
 
     until(whole_again, why=stack)
+    _refuses_a_database_of_a_newer_release(stack)
+
+
+def _refuses_a_database_of_a_newer_release(stack: Stack) -> None:
+    """Stop a stack, and hold the next one to refuse what a newer release left."""
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
     whole = stack.all_of_it()
     assert stack.stop() == 0
+    assert still_there(whole) == []
+    before = len(stack.said)
+    stack.start()
+    assert stack.process.wait(START_SECONDS) != 0
+    said = stack.said[before:].splitlines()
+    assert len(said) == 1
+    assert "newer than this release" in said[0]
     assert still_there(whole) == []
 
 
@@ -281,36 +319,6 @@ def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:
         assert stack.process.wait(START_SECONDS) == 1
     assert stack.said == f"make up: port {stack.port} is taken: set PORT to a free one\n"
     assert not (stack.data_dir / "postgres").exists()
-
-
-def test_what_is_broken_is_told_and_keeps_nobody_waiting(stack: Stack) -> None:
-    """Operators' commands need the file then most of all."""
-    stack.up()
-    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
-        connection.execute(
-            "INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)"
-            " VALUES (gen_random_uuid(), 'chain', 7, 'other_hash', 'one', 'another')"
-        )
-    assert stack.stop() == 0
-    stack.up()
-    until(lambda: "warning: degraded: audit (" in stack.said, why=stack)
-    assert stack.get("/readyz")["degraded"] == ["audit"]
-    here = {"DATA_DIR": str(stack.data_dir)}
-    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "second", **here)
-    assert made.returncode == 0, made.stderr
-
-
-def test_a_second_one_in_the_same_folder_is_refused(
-    stack: Stack, make_stack: Callable[..., Stack]
-) -> None:
-    stack.up()
-    second = make_stack()
-    second.start()
-    assert second.process.wait(START_SECONDS) == 1
-    assert second.said == (
-        f"make up: {stack.data_dir} is in use by another `make up` (process {stack.process.pid})\n"
-    )
-    assert stack.get("/readyz")["degraded"] == []
 
 
 @pytest.mark.parametrize(
@@ -353,34 +361,6 @@ def test_a_damaged_file_of_secrets_is_named(stack: Stack) -> None:
     assert stack.said == f"make up: {stack.data_dir}/secrets, line 1: this is not NAME=value\n"
 
 
-def test_a_database_of_a_newer_release_is_refused(stack: Stack) -> None:
-    stack.up()
-    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    whole = stack.all_of_it()
-    assert stack.stop() == 0
-    before = len(stack.said)
-    stack.start()
-    assert stack.process.wait(START_SECONDS) != 0
-    said = stack.said[before:].splitlines()
-    assert len(said) == 1
-    assert "newer than this release" in said[0]
-    assert still_there(whole) == []
-
-
-def test_two_stacks_run_side_by_side(make_stack: Callable[..., Stack]) -> None:
-    one, two = make_stack("one"), make_stack("two with a space")
-    one.start()
-    two.start()
-    for stack in (one, two):
-        until(stack.env_file.exists, why=stack)
-    assert one.env["SERVICE_API_KEY"] != two.env["SERVICE_API_KEY"]
-    assert one.stop() == 0
-    assert two.get("/readyz")["degraded"] == []
-    assert two.get("/v1/keys/self")["role"] == "admin"
-    assert two.stop() == 0
-
-
 def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_path: Path) -> None:
     with (
         EmbeddedPostgres(tmp_path / "pg", durable=False) as postgres,
@@ -398,18 +378,28 @@ def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_pat
         assert stack.stop() == 0
 
 
-def test_a_request_to_stop_is_heeded_at_any_moment_of_the_start(stack: Stack) -> None:
+def test_stopped_at_any_moment_of_its_start_it_comes_up_then_beside_another(
+    make_stack: Callable[..., Stack],
+) -> None:
+    one, two = make_stack("one"), make_stack("two with a space")
     for seconds in (0.3, 1.5):
-        stack.start()
+        one.start()
         with suppress(subprocess.TimeoutExpired):
-            stack.process.wait(seconds)
-        whole = stack.all_of_it()
+            one.process.wait(seconds)
+        whole = one.all_of_it()
         # Before Python has come to its first line, the signal's own meaning holds.
-        assert stack.stop() in (0, -signal.SIGTERM)
+        assert one.stop() in (0, -signal.SIGTERM)
         assert still_there(whole) == []
-    stack.up()
-    assert stack.get("/v1/keys/self")["role"] == "admin"
-    assert stack.stop() == 0
+    one.start()
+    two.start()
+    for stack in (one, two):
+        until(stack.env_file.exists, why=stack)
+    assert one.env["SERVICE_API_KEY"] != two.env["SERVICE_API_KEY"]
+    assert one.get("/v1/keys/self")["role"] == "admin"
+    assert one.stop() == 0
+    assert two.get("/readyz")["degraded"] == []
+    assert two.get("/v1/keys/self")["role"] == "admin"
+    assert two.stop() == 0
 
 
 @pytest.fixture
