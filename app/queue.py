@@ -40,6 +40,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "verify_audit": "tick",
     "check_master_keys": "tick",
     "free_stuck_jobs": "tick",
+    "index_findings": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

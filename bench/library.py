@@ -15,8 +15,8 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.records import facets, search_keys
-from app.core.records.tokenizer import Lexemes, taken_apart
+from app.core.words import facets, search_keys
+from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
 from bench.lab import owner_url
@@ -155,7 +155,8 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
         kind, labels = _KINDS[n % len(_KINDS)], {"team": f"t{n % 20}"}
         agent_id = library.agents[n % _AGENTS]
         told = (title, kind, *labels.values())
-        pairs = labels | facets.of(agent_id, agent_id, "bench", kind)
+        of_session = {"session_id": agent_id, "agent_id": agent_id}
+        pairs = labels | facets.of(of_session | {"principal": "bench", "kind": kind})
         rows.append(
             (
                 n,

@@ -4,7 +4,7 @@ All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose firs
 `created_at`, so one statement serves all, and every filter has an index that ends in `id`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypeAlias, TypeVar
 from uuid import UUID
@@ -18,7 +18,17 @@ from app.errors import NotFound
 from app.models import AgentSession, Finding, Record
 
 _Row = TypeVar("_Row", AgentSession, Finding, Record)
+_Any = TypeVar("_Any")
 _Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
+
+
+class Page(list[_Any]):
+    """Rows of one page; `read_to` is the id at which reading ended early, though there is room."""
+
+    def __init__(self, rows: Iterable[_Any], read_to: UUID | None = None) -> None:
+        """Take the rows."""
+        super().__init__(rows)
+        self.read_to = read_to
 
 
 def visible(model: _Model, caller: Caller) -> list[ColumnElement[bool]]:

@@ -11,7 +11,7 @@ from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
-from app.models.findings import Finding
+from app.models.findings import Finding, FindingWords
 from app.models.idempotency_keys import IdempotencyKey
 from app.models.jobs import NO_TENANT, Job
 from app.models.keys.api_keys import ApiKey
@@ -57,6 +57,7 @@ __all__ = [
     "EvidencePack",
     "EvidencePackPart",
     "Finding",
+    "FindingWords",
     "IdempotencyKey",
     "Job",
     "Lane",

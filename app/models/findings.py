@@ -2,7 +2,8 @@
 
 from uuid import UUID
 
-from sqlalchemy.orm import Mapped
+from sqlalchemy.dialects.postgresql import TSVECTOR
+from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id, Json, TenantId
 
@@ -28,3 +29,13 @@ class Finding(Base):
     data_json: Mapped[Json | None]
     created_at: Mapped[CreatedAt]
     digest_id: Mapped[UUID | None]
+
+
+class FindingWords(Base):
+    """The words of a finding, as lexemes of its tenant's own, once it is indexed."""
+
+    __tablename__ = "finding_words"
+
+    tenant_id: Mapped[TenantId]
+    finding_id: Mapped[Id]
+    words: Mapped[str] = mapped_column(TSVECTOR)

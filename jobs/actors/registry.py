@@ -5,7 +5,13 @@ from collections.abc import Callable, Mapping
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.actors import anchor_audit, free_stuck_jobs, send_digests, stamp_checkpoint
+from jobs.actors import (
+    anchor_audit,
+    free_stuck_jobs,
+    index_findings,
+    send_digests,
+    stamp_checkpoint,
+)
 from jobs.actors.check_master_keys import check_master_keys
 from jobs.actors.deliver import deliver
 from jobs.actors.expire_bundles import expire_bundles
@@ -30,6 +36,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "verify_audit": verify_audit,
     "check_master_keys": check_master_keys,
     "free_stuck_jobs": lambda: free_stuck_jobs.run(runtime()),
+    "index_findings": lambda: index_findings.run(runtime()),
 }
 
 # Milliseconds, of those that may take longer than any other.

@@ -286,7 +286,7 @@ def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
     assert listed(api(), f"since={shifted(at, 0)}&until={shifted(at, 1)}") == [middle]
 
 
-@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "since=1", "q=x"])
+@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "since=1", "x=q"])
 def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
     assert pointers(api().get(f"/v1/findings?{query}")) == ["/" + query.partition("=")[0]]
 

@@ -16,7 +16,7 @@ from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role
 from app.core.records import bundles, records
 from app.core.records.records import NewRecord
-from app.core.records.tokenizer import MOST_WORDS, in_text
+from app.core.words.tokenizer import MOST_WORDS, in_text
 from app.database import Database
 from app.errors import SessionCompleted
 from app.evidence import bundle

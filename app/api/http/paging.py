@@ -19,6 +19,7 @@ from app.api.http.requests.fields import Described, Items, Object, QueryInteger,
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
+from app.core import feeds
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import CannotOpen
 
@@ -85,12 +86,15 @@ def page_of(
     """Return one page of a list: `data`, and the `next_cursor` if there is more.
 
     `fetch(after, limit)` returns at most `limit` rows that come after the row at `after` (a
-    `position`, or None for the first page) in the list's own order. Raises `Invalid` for a cursor
-    that was not given out for this list.
+    `position`, or None for the first page) in the list's own order; a `feeds.Page` may end early.
+    Raises `Invalid` for a cursor that was not given out for this list.
     """
     limit = int(args["limit"])
     rows = fetch(_read_cursor(args), limit + 1)
-    cursor = None if len(rows) <= limit else _write_cursor(args, position(rows[limit - 1]))
+    last: UUID | int | None = rows.read_to if isinstance(rows, feeds.Page) else None
+    if len(rows) > limit:
+        last = position(rows[limit - 1])
+    cursor = None if last is None else _write_cursor(args, last)
     return {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor}
 
 

@@ -1,10 +1,12 @@
 """Findings over HTTP."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
@@ -15,11 +17,15 @@ from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
 from app.api.http.transactions import statement, transaction
 from app.core import findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
+from app.core.finding_search import search
+from app.core.finding_search.search import Search
 from app.core.findings import NewFinding
+from app.models import Finding
 
 blp = Blueprint(
     "findings", __name__, url_prefix="/v1/findings", description="Reports on what an agent did."
@@ -88,8 +94,14 @@ FindingPageSchema = page_schema(FindingSchema)
 
 
 class FindingArgs(FeedArgs):
-    """Filters of the findings."""
+    """What findings are found by; all that is given must hold."""
 
+    q = fields.Text(
+        1000,
+        description="Words, all of which must be in title, rule and detail together, compared "
+        'without case; those in "quotes" as a phrase.',
+        example="refund above-limit",
+    )
     session_id = fields.QueryId("ses")
     record_id = fields.QueryId("rec")
     severity = fields.Choice(findings.Severity)
@@ -133,13 +145,23 @@ def create_batch(body: dict[str, Any]) -> Response:
 @blp.arguments(FindingArgs, location="query")
 @blp.response(200, FindingPageSchema)
 def list_findings(args: dict[str, Any]) -> Response:
-    """List findings, newest first."""
+    """Search findings, or list them; newest first.
+
+    A page of a search may hold fewer findings than `limit`, or none, with more to follow: go on
+    while there is a `next_cursor`.
+    """
     with transaction() as session:
-        return page(
-            args,
-            lambda *where: findings.rows(session, caller(), filters(args), *where),
-            findings.represent,
-        )
+        return page(args, lambda *where: _found(session, args, *where), findings.represent)
+
+
+def _found(
+    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
+) -> Sequence[Finding]:
+    others = {name: value for name, value in filters(args).items() if name != "q"}
+    if "q" not in args:
+        return findings.rows(session, caller(), others, before, limit)
+    master_keys = services().settings.master_keys
+    return search.rows(session, caller(), master_keys, Search(args["q"], others), before, limit)
 
 
 @blp.route("/<finding_id>", methods=["GET"])

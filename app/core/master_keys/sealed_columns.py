@@ -13,9 +13,10 @@ from app.core import idempotency, signing_keys
 from app.core.audit import chain_identity
 from app.core.log import generations
 from app.core.packs import store
-from app.core.records import bundles, search_keys
+from app.core.records import bundles
 from app.core.verification import daily_state, unknown_chains
 from app.core.webhooks import webhook_secrets
+from app.core.words import search_keys
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from app.clock import rfc3339
 from app.core import feeds, json_columns, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, facets, retention, search_keys, storage
+from app.core.records import bundles, retention, search, storage
 from app.core.records.search_index import WordVectors
-from app.core.records.tokenizer import Lexemes, in_json, taken_apart
 from app.core.signing_keys import Purpose
+from app.core.words import facets, search_keys
+from app.core.words.tokenizer import Lexemes, in_json, taken_apart
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
@@ -116,7 +117,7 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
     row.key_id, row.signature = key.public.id, key.sign(raw)
     told = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
     contained = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
-    pairs = {**new.labels, **facets.of(row.session_id, row.agent_id, row.principal, row.kind)}
+    pairs = {**new.labels, **facets.of({name: getattr(row, name) for name in search.FACETS})}
     return Signed(row, raw, WordVectors.of(drafted.lexemes, told, contained, pairs))
 
 

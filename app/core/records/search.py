@@ -16,10 +16,14 @@ from sqlalchemy.orm import Session
 
 from app.core import feeds
 from app.core.callers import Caller
-from app.core.records import facets, retention, search_keys
+from app.core.records import retention
+from app.core.words import facets, search_keys
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
+
+FACETS = ("session_id", "agent_id", "principal", "kind")
+"""The columns of a record that stand in the index beside its words."""
 
 _RANK_BITS = 128
 _IN_METADATA, _IN_CONTENT = 0, 1
@@ -76,7 +80,7 @@ def rows(
     if asked.typed is None and not asked.labels:
         return _page(session, caller, asked, (), place, limit, _IN_METADATA)
     lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
-    pairs = lexemes.pairs_query([*asked.labels, *facets.asked(caller, asked.filters)])
+    pairs = lexemes.pairs_query([*asked.labels, *facets.asked(caller, asked.filters, FACETS)])
     if asked.typed is None:
         with_pairs = [_matches(RecordWords, pairs)]
         return _page(session, caller, asked, with_pairs, place, limit, _IN_METADATA)

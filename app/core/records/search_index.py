@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from app.core.records.tokenizer import Lexemes, Text
+from app.core.words.tokenizer import Lexemes, Text
 from app.database import Tx, cursor
 
 _STORE = "INSERT INTO {} (tenant_id, record_id, words) VALUES (%s, %s, %s::tsvector)"

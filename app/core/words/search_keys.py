@@ -1,10 +1,10 @@
-"""Each tenant's search key: created with its first record, sealed, and never changed."""
+"""Each tenant's search key: created when it is first needed, sealed, and never changed."""
 
 import secrets
 from functools import lru_cache
 from uuid import UUID
 
-from app.core.records.tokenizer import Lexemes
+from app.core.words.tokenizer import Lexemes
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import MasterKeys
 

@@ -1,4 +1,4 @@
-"""The tokenizer: words of records, kept as keyed hashes (a blind index).
+"""The tokenizer: words, kept as keyed hashes (a blind index).
 
 The key is the tenant's, so expired content leaves no readable word in dead rows or index keys. A
 word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and

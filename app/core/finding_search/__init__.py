@@ -1,0 +1,1 @@
+"""Search of findings by their words: `indexing` in the background, `search` of index and tail."""
