@@ -14,14 +14,17 @@ import click
 from records.commands import (
     audit,
     completion,
+    deliveries,
     exports,
     findings,
     general,
+    jobs,
     keys,
     records,
     sessions,
     settings,
     sharing,
+    webhooks,
 )
 from records.commands.base import Group, No, Run, pass_run
 from records.errors import (
@@ -82,6 +85,9 @@ for module in (
     keys,
     sharing,
     settings,
+    webhooks,
+    deliveries,
+    jobs,
     completion,
 ):
     for command in module.COMMANDS:

@@ -1,0 +1,162 @@
+"""`webhooks listen` and `webhooks verify`: events on a laptop, and why one is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import signal
+import sys
+import time
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from records import forwarding, signing
+from records.client import Json
+from records.commands.base import Command, No, Run, at, pass_run
+from records.output import plain
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM end a listener between two events: what is out gets its answer first."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked or not self.busy:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def check(self) -> None:
+        """End here, if that was asked for meanwhile."""
+        self.busy = False
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+@click.command("listen", cls=Command)
+@click.option("--forward-to", "url", metavar="URL", help="Where to: http://127.0.0.1:3000/hooks")
+@click.option("--types", metavar="TYPE,…", help="Else every type.")
+@pass_run
+def listen(run: Run, url: str | None, types: str | None) -> None:
+    """Follow the tenant's events, and forward them to this machine.
+
+    Each is signed as a webhook's deliveries are, with a secret of this machine's own. A listener
+    that starts again goes on where it stopped.
+    """
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise click.UsageError("--forward-to is an address, such as http://127.0.0.1:3000/hooks.")
+    me = run.client.whoami()
+    who = (run.client.base_url, me["tenant_id"])
+    wanted = frozenset(types.split(",") if types else ())
+    identity = (*who, json.dumps(me["pin"], sort_keys=True), url or "", *sorted(wanted))
+    waiting = _Waiting(run)
+    run.client.transport.patience = math.inf
+    run.client.transport.sleep = lambda seconds: waiting.wait(
+        f"{run.client.base_url} does not answer; waiting for it.", seconds
+    )
+    secret = signing.own_secret(*who)
+    receiver = None if url is None else forwarding.Receiver(url, secret, waiting.wait)
+    with closing(forwarding.Position(*identity)) as position:
+        forwarding.begin(run.client, position)
+        run.out.note(f"ready; the signing secret is {secret}")
+        _follow(run, position, wanted, receiver)
+
+
+def _follow(
+    run: Run,
+    position: forwarding.Position,
+    types: frozenset[str],
+    receiver: forwarding.Receiver | None,
+) -> None:
+    signals = _Signals()
+
+    def pruned() -> None:
+        run.out.note("Some events were missed for good: they are older than the history kept.")
+
+    for event in forwarding.events(run.client, position, types, pruned):
+        signals.check()
+        if event is not None:
+            signals.busy = True
+            answer = None if receiver is None else receiver.send(event)
+            _show(run, event, answer)
+
+
+def _show(run: Run, event: Json, answer: forwarding.Answer | None) -> None:
+    told = None if answer is None else {"status": answer.status, "ms": answer.ms}
+    line = "\t".join([event["timestamp"], event["type"], event["id"]])
+    if answer is not None:
+        good = 200 <= answer.status < 300
+        status = run.out.style(str(answer.status), fg="green" if good else "red")
+        line += f"\t{status}\t{answer.ms} ms"
+    run.out.line({"event": event, "answer": told}, line)
+
+
+class _Waiting:
+    """Says once what is waited for, until something else is."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._said = ""
+
+    def wait(self, why: str, seconds: float) -> None:
+        if why != self._said:
+            self._run.out.note(why)
+            self._said = why
+        time.sleep(seconds)
+
+
+@click.command("verify", cls=Command)
+@click.argument("webhook_id")
+@click.argument("file")
+@click.option("--received-at", metavar="TIME", help="Else when the file was written.")
+@pass_run
+def verify(run: Run, webhook_id: str, file: str, received_at: str | None) -> None:
+    """Say why a receiver refuses a saved request, and what the mistake is.
+
+    FILE is the request as it came, headers, an empty line and the raw body; or JSON with `headers`,
+    and `body` or `body_base64`. `-` is standard input.
+    """
+    raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    if received_at is None and file != "-":
+        written = datetime.fromtimestamp(Path(file).stat().st_mtime, timezone.utc)
+        received_at = written.strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = _pasted(raw)
+    if received_at is not None:
+        body.setdefault("received_at", received_at)
+    found = run.client.post(at("/v1/webhooks/{}/verify-signature", webhook_id), body)
+    if run.out.json:
+        run.out.document(found)
+    else:
+        for check in found["checks"]:
+            verdict = {True: "ok", False: "FAILED", None: "unknown"}[check["ok"]]
+            click.echo(f"{check['name']}\t{verdict}\t{plain(check['detail'])}")
+    if not found["valid"]:
+        raise No(found["advice"])
+
+
+def _pasted(raw: bytes) -> dict[str, Any]:
+    """Read a saved request."""
+    try:
+        read = json.loads(raw)
+    except ValueError:
+        read = None
+    if isinstance(read, dict) and isinstance(read.get("headers"), dict):
+        return read
+    ends = [(raw.find(gap), len(gap)) for gap in (b"\r\n\r\n", b"\n\n") if gap in raw]
+    if not ends:
+        raise click.UsageError("This is no request: headers, an empty line, the body.")
+    end, gap = min(ends)
+    lines = raw[:end].decode("latin-1").splitlines()
+    pairs = [line.partition(":") for line in lines if ":" in line.split(" ", 1)[0]]
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return {"headers": headers, "body_base64": base64.b64encode(raw[end + gap :]).decode()}

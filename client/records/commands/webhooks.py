@@ -1,0 +1,181 @@
+"""Webhooks: made, tried, held, explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from records.client import Json
+from records.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
+from records.commands.jobs import watch, watch_option
+from records.commands.listening import listen, verify
+from records.output import plain
+
+_WEBHOOKS = {
+    "ID": "id",
+    "STATUS": "status",
+    "HELD": "held",
+    "URL": "url",
+    "TYPES": "event_types",
+    "FAILING SINCE": "health.failing_since",
+    "PAUSED UNTIL": "health.paused_until",
+}
+_STATS = {
+    "AT": "at",
+    "ACCEPTED": "accepted",
+    "ATTEMPTED": "attempted",
+    "SUCCEEDED": "succeeded",
+    "FAILED": "failed",
+    "RETRIED": "retried",
+    "P50 MS": "p50_ms",
+    "P95 MS": "p95_ms",
+}
+
+
+@click.group(cls=Group)
+def webhooks() -> None:
+    """Where events are sent."""
+
+
+@webhooks.command("list")
+@how_many
+@pass_run
+def list_webhooks(run: Run, limit: int, every: bool) -> None:
+    """List webhooks, newest first."""
+    run.list("/v1/webhooks", _WEBHOOKS, None if every else limit)
+
+
+@webhooks.command("show")
+@click.argument("webhook_id")
+@pass_run
+def show(run: Run, webhook_id: str) -> None:
+    """Show a webhook and how it fares."""
+    run.out.item(run.client.get(at("/v1/webhooks/{}", webhook_id)))
+
+
+@webhooks.command("add")
+@click.argument("url")
+@click.option("--types", metavar="TYPE,…", help="Else every type.")
+@click.option("--description")
+@click.option("--max-in-flight", type=click.IntRange(1))
+@pass_run
+def add(
+    run: Run, url: str, types: str | None, description: str | None, max_in_flight: int | None
+) -> None:
+    """Make a webhook; its secret is shown this once."""
+    body: dict[str, Any] = {
+        "url": url,
+        "event_types": types and types.split(","),
+        "description": description,
+    }
+    if max_in_flight is not None:
+        body["max_in_flight"] = max_in_flight
+    run.out.item(run.client.create("/v1/webhooks", body))
+
+
+@webhooks.command("delete")
+@click.argument("webhook_id")
+@yes_option
+@pass_run
+def delete(run: Run, webhook_id: str, yes: bool) -> None:
+    """Delete a webhook; what waits for it is cancelled."""
+    run.confirm(f"Delete {webhook_id} and cancel what waits for it?", yes)
+    run.client.delete(at("/v1/webhooks/{}", webhook_id))
+
+
+@webhooks.command("test")
+@click.argument("webhook_id")
+@pass_run
+def test(run: Run, webhook_id: str) -> None:
+    """Send a test event, whatever the webhook's types."""
+    run.out.item(run.client.create(at("/v1/webhooks/{}/test", webhook_id)))
+
+
+@webhooks.command("rotate")
+@click.argument("webhook_id")
+@click.option("--overlap", type=click.IntRange(0, 604_800), metavar="SECONDS", help="A day.")
+@yes_option
+@pass_run
+def rotate(run: Run, webhook_id: str, overlap: int | None, yes: bool) -> None:
+    """Give a webhook a new secret, shown this once; the old one signs too for the overlap."""
+    if overlap == 0:
+        run.confirm(f"End the present secret of {webhook_id} at once?", yes)
+    body = {} if overlap is None else {"overlap_seconds": overlap}
+    run.out.item(run.client.create(at("/v1/webhooks/{}/rotate-secret", webhook_id), body))
+
+
+@webhooks.command("hold")
+@click.argument("webhook_id")
+@pass_run
+def hold(run: Run, webhook_id: str) -> None:
+    """Keep what comes, and send nothing, until it is released."""
+    run.out.item(run.client.patch(at("/v1/webhooks/{}", webhook_id), {"held": True}))
+
+
+@webhooks.command("release")
+@click.argument("webhook_id")
+@pass_run
+def release(run: Run, webhook_id: str) -> None:
+    """Send what has gathered while it was held."""
+    run.out.item(run.client.patch(at("/v1/webhooks/{}", webhook_id), {"held": False}))
+
+
+@webhooks.command("why")
+@click.argument("webhook_id")
+@click.argument("event_id")
+@pass_run
+def why(run: Run, webhook_id: str, event_id: str) -> None:
+    """Say why a webhook did or did not get an event, and what is next."""
+    path = at("/v1/webhooks/{}/decisions", webhook_id)
+    found = run.client.get(path, event_id=event_id)
+    if run.out.json:
+        run.out.document(found)
+        return
+    for said in (found["explanation"], found["summary"]):
+        click.echo(plain(said))
+
+
+@webhooks.command("check")
+@click.argument("webhook_id")
+@watch_option
+@pass_run
+def check(run: Run, webhook_id: str, watch: bool) -> None:
+    """Have the receiver checked with genuine, forged, old and repeated events."""
+    job = run.client.create(at("/v1/webhooks/{}/check", webhook_id))
+    if watch:
+        _watch_check(run, job["id"])
+    else:
+        run.out.item(job)
+
+
+def _watch_check(run: Run, job_id: str) -> None:
+    def failed(progress: Json) -> bool:
+        if not run.out.json:
+            for each in progress["checks"]:
+                verdict = {True: "ok", False: "FAILED", None: "unknown"}[each["ok"]]
+                click.echo(f"{each['name']}\t{verdict}\t{plain(each['detail'])}")
+        return progress["passed"] is not True
+
+    watch(run, job_id, failed)
+
+
+@webhooks.command("stats")
+@click.argument("webhook_id", required=False)
+@click.option("--step", type=click.Choice(["hour", "day"]))
+@since_until
+@pass_run
+def stats(run: Run, /, webhook_id: str | None, **query: str | None) -> None:
+    """Count what was sent by hour or day: of one webhook, or of all."""
+    path = "/v1/stats" if webhook_id is None else at("/v1/webhooks/{}/stats", webhook_id)
+    found = run.client.get(path, **query)
+    if run.out.json:
+        run.out.document(found)
+    else:
+        run.out.rows(found["data"], _STATS)
+
+
+for command in (listen, verify):
+    webhooks.add_command(command)
+
+COMMANDS: tuple[click.Command, ...] = (webhooks,)

@@ -1,0 +1,145 @@
+"""Events to a local URL, each once: from where the last run stopped, and then as they come."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Callable
+
+import requests
+
+from records import signing, state
+from records.client import NOW, Client, Json
+from records.errors import NotFound
+
+TIMEOUT_SECONDS = 15.0
+_LONGEST_BACKOFF = 5.0
+_PRUNED = "history-pruned"
+# What was forwarded last: an event that comes twice does so soon.
+_REMEMBERED = 10_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS places (
+    number INTEGER PRIMARY KEY, event_id TEXT UNIQUE, place TEXT
+)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a receiver answered: its HTTP status, and after how many milliseconds."""
+
+    status: int
+    ms: int
+
+
+class Position:
+    """Where a listener is: the place in the feed, and which events after it were forwarded.
+
+    One process at a time has it. Raises `RecordsError` while another does.
+    """
+
+    def __init__(self, *identity: str) -> None:
+        self._rows = state.database(f"listen-{state.name(*identity)}.sqlite", _SCHEMA, alone=True)
+
+    @property
+    def place(self) -> str | None:
+        """The `next_after` of the last page that was forwarded whole."""
+        row = self._rows.execute("SELECT place FROM places WHERE number = 0").fetchone()
+        return str(row[0]) if row else None
+
+    def move(self, place: str) -> None:
+        """Note that everything before a place was forwarded."""
+        self._rows.execute("INSERT OR REPLACE INTO places VALUES (0, NULL, ?)", (place,))
+        self._rows.execute(
+            "DELETE FROM places WHERE number > 0"
+            " AND number <= (SELECT max(number) FROM places) - ?",
+            (_REMEMBERED,),
+        )
+
+    def has(self, event_id: str) -> bool:
+        """Say whether an event was forwarded."""
+        found = self._rows.execute("SELECT 1 FROM places WHERE event_id = ?", (event_id,))
+        return found.fetchone() is not None
+
+    def add(self, event_id: str) -> None:
+        """Note that an event was forwarded."""
+        self._rows.execute("INSERT INTO places (event_id) VALUES (?)", (event_id,))
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._rows.close()
+
+
+class Receiver:
+    """A local URL that gets events, signed with `secret`; `wait` is told why it must wait."""
+
+    def __init__(self, url: str, secret: str, wait: Callable[[str, float], None]) -> None:
+        self._url = url
+        self._secret = secret
+        self._wait = wait
+        self._http = requests.Session()
+        # No proxy of this machine has a part in it.
+        self._http.trust_env = False
+
+    def send(self, event: Json) -> Answer:
+        """Send an event until it is answered, whatever the answer."""
+        body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+        attempt = 0
+        while True:
+            attempt += 1
+            started = time.monotonic()
+            signed = signing.headers(self._secret, event["id"], int(time.time()), body)
+            sent = {
+                **signed,
+                "content-type": "application/json",
+                "user-agent": "record-service-client",
+                "x-service-attempt": str(attempt),
+            }
+            try:
+                answer = self._http.post(
+                    self._url,
+                    data=body,
+                    headers=sent,
+                    timeout=TIMEOUT_SECONDS,
+                    allow_redirects=False,
+                )
+            except (requests.ConnectionError, requests.Timeout):
+                backoff = min(0.25 * 2.0 ** min(attempt, 10), _LONGEST_BACKOFF)
+                self._wait(f"{self._url} does not answer; waiting for it.", backoff)
+                continue
+            return Answer(answer.status_code, round((time.monotonic() - started) * 1000))
+
+
+def begin(client: Client, position: Position) -> None:
+    """Fix where a new listener begins: here. One that was there before goes on where it stopped."""
+    if position.place is None:
+        _, place = next(client.events(NOW))
+        position.move(place)
+
+
+def events(
+    client: Client, position: Position, types: frozenset[str], pruned: Callable[[], None]
+) -> Iterator[Json | None]:
+    """Yield each event of these types (none: all) that was not forwarded yet, for ever.
+
+    None is yielded after each page, also an empty one. What a caller has done with an event is
+    noted once it asks for the next. `pruned` is called where events were missed for good.
+    """
+    after = position.place
+    only = next(iter(types)) if len(types) == 1 else None
+    while True:
+        try:
+            for page, place in client.events(after, only):
+                for event in page:
+                    if (not types or event["type"] in types) and not position.has(event["id"]):
+                        yield event
+                        position.add(event["id"])
+                position.move(place)
+                yield None
+        except NotFound as gone:  # noqa: PERF203  # it seldom happens
+            if gone.slug != _PRUNED:
+                raise
+            pruned()
+            after = None

@@ -1,0 +1,45 @@
+"""Signatures of what `listen` forwards: Standard Webhooks, and the service's own header.
+
+What is signed is `{id}.{timestamp}.{body}`, with HMAC-SHA256, keyed by the base64 after `whsec_`
+(https://www.standardwebhooks.com).
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import secrets
+
+from records import state
+
+PREFIX = "whsec_"
+
+
+def own_secret(base_url: str, tenant_id: str) -> str:
+    """Return this machine's secret for a tenant, which is made once."""
+    path = state.folder() / f"secret-{state.name(base_url, tenant_id)}"
+    made = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        scratch.touch(mode=0o600)
+        scratch.write_text(made, "utf-8")
+        # Of two processes that begin at once the first makes it, whole.
+        os.link(scratch, path)
+    except FileExistsError:
+        made = path.read_text("utf-8")
+    finally:
+        scratch.unlink()
+    return made
+
+
+def headers(secret: str, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Return the signature headers of one request; `timestamp` is in whole Unix seconds."""
+    key = base64.b64decode(secret[len(PREFIX) :])
+    signature = hmac.digest(key, f"{event_id}.{timestamp}.".encode() + body, "sha256")
+    return {
+        "webhook-id": event_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+        "x-service-signature-v2": f"t={timestamp},v2={signature.hex()}",
+    }

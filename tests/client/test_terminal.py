@@ -1,0 +1,216 @@
+"""The command on a terminal: tables, colours, a progress bar, questions, Ctrl-C, completion."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import Command
+from tests.support.api import ApiOf
+from tests.support.faults import LONG_ENOUGH
+from tests.support.making import make_agent, make_finding, make_session
+from tests.support.receivers import Receiver
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal:
+    """A run of the command on a pseudo-terminal of 100 columns."""
+
+    def __init__(self, arguments: Sequence[str], environ: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "records", *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", **environ},
+            # Ctrl-C is a signal to those whose terminal this is.
+            preexec_fn=_own_terminal,  # noqa: PLW1509  # nothing else runs in this child
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def until(self, words: str) -> None:
+        """Read what is shown until these words are."""
+        give_up_at = time.monotonic() + LONG_ENOUGH
+        while words not in self.shown:
+            assert time.monotonic() < give_up_at, self.shown
+            assert self._read(), self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def end(self) -> int:
+        """Read the rest; return the exit code."""
+        while self._read():
+            pass
+        os.close(self._master)
+        return self.process.wait(LONG_ENOUGH)
+
+    def _read(self) -> bool:
+        if not select.select([self._master], [], [], LONG_ENOUGH)[0]:
+            return False
+        try:
+            read = os.read(self._master, 65536)
+        except OSError:
+            # As Linux says that the other side is closed.
+            return False
+        self.shown += read.decode()
+        return bool(read)
+
+
+def _own_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@contextmanager
+def on_terminal(*arguments: str, **environ: str) -> Iterator[Terminal]:
+    terminal = Terminal(arguments, environ)
+    yield terminal
+    if terminal.process.poll() is None:
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+def shown(*arguments: str, **environ: str) -> str:
+    with on_terminal(*arguments, **environ) as terminal:
+        assert terminal.end() == 0, terminal.shown
+        return terminal.shown
+
+
+@pytest.fixture
+def session(api: ApiOf) -> dict[str, Any]:
+    return make_session(api())
+
+
+def test_a_list_is_a_table_as_wide_as_the_terminal_and_coloured(
+    records: Command, api: ApiOf, session: dict[str, Any]
+) -> None:
+    make_finding(api(), session["id"], title="long " * 60, severity="critical")
+
+    coloured = shown("findings", "list")
+    plain = shown("findings", "list", NO_COLOR="1")
+    heading, row = plain.splitlines()
+    assert heading.split()[:4] == ["ID", "SEVERITY", "RULE", "TITLE"]
+    assert (len(row) <= 100, "…" in row) == (True, True)
+    assert "\x1b" not in plain
+    assert "\x1b[31mcritical\x1b[0m" in coloured
+    assert COLOUR.sub("", coloured) == plain
+    assert shown("agents", "list", "--json", NO_COLOR="1").replace("\r\n", "\n") == (
+        records_json(api) + "\n"
+    )
+
+
+def records_json(api: ApiOf) -> str:
+    listed = api().get("/v1/agents").json
+    rows = ", ".join(json.dumps(row, ensure_ascii=False) for row in listed["data"])
+    return f'{{"data": [{rows}], "next_cursor": null}}'
+
+
+def test_an_empty_list_says_so(records: Command) -> None:
+    assert "Nothing found." in shown("findings", "list")
+    assert records("findings", "list").out == ""
+
+
+@pytest.mark.parametrize(("answer", "code", "gone"), [("y\n", 0, True), ("\n", 1, False)])
+def test_what_destroys_is_asked_for(
+    records: Command, api: ApiOf, answer: str, code: int, gone: bool
+) -> None:
+    key = api().post("/v1/keys", {"name": "n", "role": "read"}).json
+    with on_terminal("keys", "revoke", key["id"]) as terminal:
+        terminal.until("[y/N]")
+        terminal.type(answer)
+        assert terminal.end() == code
+    assert (api(key["key"]).get("/v1/keys/self").status_code == 401) is gone
+
+
+def test_a_push_shows_how_far_it_is(
+    records: Command, session: dict[str, Any], tmp_path: Path
+) -> None:
+    files = [str(tmp_path / f"{number}") for number in range(30)]
+    for file in files:
+        Path(file).write_text(file)
+
+    seen = shown("record", "push", "--session", session["id"], *files)
+
+    assert "30/30" in seen
+    assert "30 pushed, 0 were there, 0 not." in seen
+
+
+def test_ctrl_c_at_a_question_and_at_work_ends_with_130(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    with on_terminal("keys", "revoke", "key_x") as terminal:
+        terminal.until("[y/N]")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    with on_terminal("findings", "tail", "-f") as terminal:
+        make_finding(api(), session["id"], title="seen")
+        terminal.until("seen")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert "Traceback" not in terminal.shown
+
+
+def test_ctrl_c_while_a_service_does_not_answer_ends_at_once(
+    records: Command, session: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    with Receiver(lambda _: None) as silent:
+        url = silent.url("")
+        with on_terminal("--patience", "600", "whoami", SERVICE_BASE_URL=url) as terminal:
+            give_up_at = time.monotonic() + LONG_ENOUGH
+            while len(silent.requests) < 2:
+                assert time.monotonic() < give_up_at
+            terminal.type("\x03")
+            assert terminal.end() == 130
+
+
+def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -> None:
+    program = tmp_path / "records"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m records "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+        export PATH={tmp_path}:$PATH
+        eval "$(records completion bash)"
+        complete -p records
+        complete_words() {{
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            _records_completion records; echo "${{COMPREPLY[@]}}"
+        }}
+        complete_words records sess
+        complete_words records webhooks liste
+        complete_words records session complete --out
+        complete_words records session complete --outcome fai
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-4:] == ["sessions", "listen", "--outcome", "failed"]
+    for shell in ("zsh", "fish"):
+        assert "_RECORDS_COMPLETE" in records("completion", shell).out
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(records: Command, api: ApiOf) -> None:
+    for _ in range(3):
+        make_agent(api())
+    piped = f'{sys.executable} -m records agents list --all | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "0")

@@ -1,0 +1,105 @@
+"""Webhooks, deliveries and jobs by the command, without a worker."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.lib.crypto.webhook_signing import Signer
+from tests.client.conftest import Command
+from tests.support.api import ApiOf
+from tests.support.making import make_finding, make_session
+
+BODY = b'{"id":"evt_1","data":{}}'
+
+
+@pytest.fixture
+def webhook(records: Command) -> dict[str, Any]:
+    made = records(
+        "webhooks", "add", "http://127.0.0.1:9/hook", "--types", "finding.created", "--json"
+    )
+    added: dict[str, Any] = json.loads(made.out)
+    return added
+
+
+def test_a_webhook_is_made_held_released_and_deleted(
+    records: Command, api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    path = f"/v1/webhooks/{webhook['id']}"
+    assert webhook["event_types"] == ["finding.created"]
+    for verb, held in (("hold", True), ("release", False)):
+        assert records("webhooks", verb, webhook["id"]).code == 0
+        assert api().get(path).json["held"] is held
+    rotated = json.loads(records("webhooks", "rotate", webhook["id"], "--json").out)
+    assert rotated["secret"] != webhook["secret"]
+    for destroys in (["rotate", webhook["id"], "--overlap", "0"], ["delete", webhook["id"]]):
+        assert records("webhooks", *destroys).code == 2
+        assert records("webhooks", *destroys, "--yes").code == 0
+    assert records("webhooks", "show", webhook["id"]).code == 3
+
+
+def test_a_delivery_is_found_explained_and_sent_again(
+    records: Command, api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    make_finding(api(), make_session(api())["id"])
+    listed = json.loads(records("deliveries", "list", "--status", "pending", "--json").out)
+    (delivery,) = listed["data"]
+
+    found = json.loads(records("deliveries", "show", delivery["id"], "--json").out)
+    assert found["payload"]["type"] == "finding.created"
+    why = records("webhooks", "why", webhook["id"], delivery["event_id"])
+    assert (why.code, len(why.out.splitlines())) == (0, 2)
+    assert records("deliveries", "retry-now", delivery["id"]).code == 5
+    assert records("deliveries", "show", "dlv_none").code == 3
+    counted = json.loads(records("deliveries", "replay", delivery["id"], "--dry-run", "--json").out)
+    assert (counted["count"], counted["left_out"]["already_waiting"]) == (0, 1)
+    assert records("deliveries", "replay", "--rate", "5").code == 2
+    assert records("deliveries", "groups").out == ""
+    assert len(records("webhooks", "stats", webhook["id"]).out.splitlines()) >= 24
+
+
+def test_a_job_is_started_shown_and_cancelled(records: Command, webhook: dict[str, Any]) -> None:
+    job = json.loads(records("webhooks", "check", webhook["id"], "--json").out)
+
+    assert records("jobs", "list", "--kind", "receiver_check").out.startswith(job["id"])
+    assert json.loads(records("jobs", "show", job["id"], "--json").out)["status"] == "queued"
+    assert records("jobs", "retry", job["id"]).code == 5
+    started = records("deliveries", "replay", "--webhook", webhook["id"], "--json")
+    replay = json.loads(started.out)
+    assert records("jobs", "cancel", replay["id"]).code == 0
+    watched = records("jobs", "show", replay["id"], "--watch")
+    assert (watched.code, "cancelled" in watched.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("saved", "code", "named"),
+    [
+        (
+            lambda head, body: f"POST /hook HTTP/1.1\r\n{head}\r\n\r\n".encode() + body,
+            0,
+            "body\tok",
+        ),
+        (
+            lambda head, body: head.replace("\r", "").encode() + b"\n\n" + body + b"\n",
+            1,
+            "body\tFAILED",
+        ),
+        (lambda head, body: b"no request", 2, ""),
+    ],
+    ids=["as it came", "a line break more", "none"],
+)
+def test_a_saved_request_is_verified(
+    records: Command, webhook: dict[str, Any], tmp_path: Path, saved: Any, code: int, named: str
+) -> None:
+    file = tmp_path / "request"
+    file.touch()
+    at = int(file.stat().st_mtime)
+    signed = Signer([webhook["secret"]]).headers("evt_1", at, BODY)
+    head = "\r\n".join(f"{name}: {value}" for name, value in signed.items())
+    file.write_bytes(saved(head, BODY))
+
+    ran = records("webhooks", "verify", webhook["id"], str(file))
+
+    assert (ran.code, named in ran.out) == (code, True), ran
+    assert webhook["secret"] not in ran.out + ran.err
