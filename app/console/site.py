@@ -4,13 +4,13 @@ from flask import Blueprint, redirect, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from app.api.http.access.auth import public
+from app.api.http.access.auth import caller, public
 from app.console.frame import assets, failures, navigation, rendering
 from app.console.frame.access import signed_in
-from app.console.pages import deliveries, delivery, replays, sign_in, webhooks
+from app.console.pages import deliveries, delivery, keys, replays, sign_in, webhooks
 from app.core.callers import Role
 
-PAGES = (sign_in, deliveries, delivery, replays, webhooks, assets)
+PAGES = (sign_in, deliveries, delivery, replays, webhooks, keys, assets)
 
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
 blp.register_error_handler(Exception, failures.answer)
@@ -23,7 +23,7 @@ for _page in PAGES:
 @signed_in(Role.READ)
 def home() -> Response:
     """Lead to the first page that the key may see."""
-    return redirect(url_for(navigation.ENTRIES[0].endpoint), 303)
+    return redirect(url_for(navigation.entries_for(caller())[0].endpoint), 303)
 
 
 @blp.get("/<path:rest>")

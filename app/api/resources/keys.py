@@ -128,11 +128,16 @@ def mint(body: dict[str, Any]) -> Response:
     The text in `key` is shown this once. A key mints no role above its own, a pinned key only keys
     with its own pin, and a key that expires none that outlives it.
     """
-    pin = body["pin"] and Pin(**body["pin"])
-    term = body["expires_in"].term if "expires_in" in body else None
-    wanted = keys.NewKey(body["name"], body["role"], pin, body["expires_at"], term)
+    wanted = new_key(body)
     with transaction() as session:
         return once(session, 201, lambda: keys.mint(session, caller(), wanted))
+
+
+def new_key(body: dict[str, Any]) -> keys.NewKey:
+    """Return what is to be minted, from what `NewKeySchema` has loaded."""
+    pin = body["pin"] and Pin(**body["pin"])
+    term = body["expires_in"].term if "expires_in" in body else None
+    return keys.NewKey(body["name"], body["role"], pin, body["expires_at"], term)
 
 
 @blp.route("", methods=["GET"], endpoint="list")

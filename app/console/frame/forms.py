@@ -46,7 +46,7 @@ class Input:
 
     def refused(self, wrong: Invalid) -> "Input":
         """Return the same input with what is wrong with it."""
-        errors = {each.pointer.removeprefix("/"): each.detail for each in wrong.fields}
+        errors = {each.pointer[1:].replace("/", "."): each.detail for each in wrong.fields}
         return Input(self.typed, errors or {"": wrong.detail})
 
     def load(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:

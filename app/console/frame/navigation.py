@@ -18,6 +18,7 @@ ENTRIES = (
     Entry("Deliveries", "console.deliveries.index"),
     Entry("Replays", "console.replays.index"),
     Entry("Webhooks", "console.webhooks.index"),
+    Entry("Keys", "console.keys.index", whole_tenant=False),
 )
 
 

@@ -1,1 +1,1 @@
-"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`."""
+"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`, `keys`."""

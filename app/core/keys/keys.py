@@ -28,6 +28,8 @@ from app.errors import (
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
 
+_NO_KEY = "There is no such key."
+
 
 @dataclass(frozen=True)
 class NewKey:
@@ -97,6 +99,14 @@ def own(session: Session, caller: Caller) -> Minted:
     return Minted(*session.execute(_minted(caller).where(ApiKey.id == caller.key_id)).one())
 
 
+def find(session: Session, caller: Caller, key_id: UUID | None) -> Minted:
+    """Return one key that the caller may see; raises `NotFound`."""
+    row = session.execute(_minted(caller).where(ApiKey.id == key_id)).one_or_none()
+    if row is None:
+        raise NotFound(_NO_KEY)
+    return Minted(*row)
+
+
 def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str, str]:
     """Return the names of a tenant's keys by their ids as callers see them."""
     query = select(ApiKey.id, ApiKey.name).where(
@@ -113,7 +123,7 @@ def revoke(
     With `descendants` also every key that it minted, that those minted, and so on. Raises
     `NotFound`, and `CannotRevokeOwnKey` where the key in use is among them.
     """
-    row = _find(session, caller, key_id, lock=True)
+    row = _locked(session, caller, key_id)
     others = _lock_descendants(session, row) if descendants else []
     if caller.key_id in (row.id, *(other.id for other in others)):
         raise CannotRevokeOwnKey(
@@ -242,11 +252,11 @@ def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
     ]
 
 
-def _find(session: Session, caller: Caller, key_id: UUID | None, *, lock: bool = False) -> ApiKey:
+def _locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
     query = select(ApiKey).where(*_visible_to(caller), ApiKey.id == key_id)
-    row = session.scalar(query.with_for_update() if lock else query)
+    row = session.scalar(query.with_for_update())
     if row is None:
-        raise NotFound("There is no such key.")
+        raise NotFound(_NO_KEY)
     return row
 
 

@@ -1,0 +1,127 @@
+"""API keys: those there are, a new one that is shown once, and what revoking one ends."""
+
+from datetime import datetime
+from typing import Any
+
+from flask import Blueprint, url_for
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, page_of
+from app.api.http.transactions import transaction
+from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.console.frame.forms import Input
+from app.core.callers import Role
+from app.core.keys import keys, revocation
+from app.database import database_now
+from app.errors import Invalid
+
+blp = Blueprint("keys", __name__, url_prefix="/keys")
+
+_TERMS = {
+    ExpiresIn.HOUR: "1 hour",
+    ExpiresIn.DAY: "1 day",
+    ExpiresIn.WEEK: "7 days",
+    ExpiresIn.MONTH: "30 days",
+    ExpiresIn.QUARTER: "90 days",
+    ExpiresIn.YEAR: "1 year",
+}
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """List the keys, newest first."""
+    return _page(forms.query())
+
+
+@blp.post("")
+@signed_in(Role.ADMIN)
+def mint() -> Response:
+    """Mint a key, and show its text: on this page, and on no other."""
+    typed = forms.sent()
+    try:
+        wanted = new_key(typed.load(NewKeySchema))
+        with transaction() as session:
+            made = forms.once(session, lambda: keys.mint(session, caller(), wanted))
+    except Invalid as wrong:
+        return _page(typed.refused(wrong), 422)
+    return rendering.page("keys/minted", key=made)
+
+
+@blp.get("/<key_id>")
+@signed_in(Role.READ)
+def show(key_id: str) -> Response:
+    """Show one key, and what revoking it ends."""
+    with transaction(snapshot=True) as session:
+        found = keys.find(session, caller(), ids.parse("key", key_id))
+        effects = revocation.effects(session, caller(), found.id)
+        now = database_now(session)
+    return rendering.page(
+        "keys/one",
+        key=keys.represent(found),
+        state=_state(found, now),
+        own=found.id == caller().key_id,
+        effects=effects,
+        most=revocation.MOST,
+        does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
+    )
+
+
+@blp.post("/<key_id>/revoke")
+@signed_in(Role.ADMIN)
+def revoke(key_id: str) -> Response:
+    """Revoke a key, alone or with all that descend from it."""
+    args = forms.sent().load(RevokeArgs)
+
+    def end() -> dict[str, Any]:
+        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        return {}
+
+    with transaction() as session:
+        forms.once(session, end)
+    others = ", with all that descend from it" if args["descendants"] else ""
+    return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
+
+
+def _page(typed: Input, status: int = 200) -> Response:
+    asked = forms.query()
+    with transaction() as session:
+        now = database_now(session)
+        try:
+            args = asked.load(PageArgs)
+        except Invalid as wrong:
+            typed, args = asked.refused(wrong), PageArgs().load({})
+        found = page_of(
+            args,
+            lambda *where: keys.rows(session, caller(), *where),
+            lambda row: {**keys.represent(row), "state": _state(row, now)},
+        )
+    return rendering.page(
+        "keys/list",
+        status,
+        typed=typed,
+        found=found,
+        pin=_pin(),
+        own=ids.text("key", caller().key_id),
+        roles=[(role.value, role.value) for role in Role if caller().role.allows(role)],
+        terms=[(term.value, text) for term, text in _TERMS.items()],
+        does=("keys list", "GET /v1/keys"),
+    )
+
+
+def _pin() -> dict[str, str] | None:
+    pin = caller().pin
+    if pin is None:
+        return None
+    return {"agent": ids.text("agt", pin.agent_id), "principal": pin.principal}
+
+
+def _state(key: keys.Minted, now: datetime) -> str:
+    row = key.row
+    if row.revoked_at is not None:
+        return "revoked"
+    return "expired" if row.expires_at is not None and row.expires_at <= now else "active"

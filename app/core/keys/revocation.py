@@ -1,0 +1,57 @@
+"""What revoking a key would end besides it: keys that descend from it, and sessions."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.callers import Caller
+from app.core.keys.console_sessions import IDLE, LONGEST
+from app.database import cursor
+
+MOST = 1000
+"""So many descendants are counted."""
+
+# The walk ends with the rows that the outer statement takes.
+_DESCENDANTS = """
+WITH RECURSIVE minted AS (
+    SELECT id, revoked_at FROM api_keys
+     WHERE tenant_id = %(tenant)s AND created_by = %(key)s
+    UNION ALL
+    SELECT k.id, k.revoked_at FROM minted AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.created_by = m.id
+)
+SELECT count(*) FILTER (WHERE revoked_at IS NULL), coalesce(bool_or(id = %(own)s), false)
+  FROM (SELECT id, revoked_at FROM minted LIMIT %(most)s + 1) AS found
+"""
+_SESSIONS = """
+SELECT count(*) FROM console_sessions
+ WHERE tenant_id = %s AND api_key_id = %s
+   AND created_at > clock_timestamp() - %s AND last_used_at > clock_timestamp() - %s
+"""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """How many keys that are still good descend from a key, and how many sessions it has.
+
+    `own` says that the key in use is among the descendants, so that it cannot revoke them all.
+    """
+
+    descendants: int
+    own: bool
+    sessions: int
+
+
+def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
+    """Return what ends with a key; of more than `MOST` descendants, some."""
+    wanted = {
+        "tenant": caller.tenant_id,
+        "key": key_id,
+        "own": caller.key_id,
+        "most": MOST,
+    }
+    minted = cursor(session).execute(_DESCENDANTS, wanted).fetchone() or (0, False)
+    values = (caller.tenant_id, key_id, LONGEST, IDLE)
+    signed_in = cursor(session).execute(_SESSIONS, values).fetchone() or (0,)
+    return Effects(minted[0], minted[1], signed_in[0])

@@ -1,0 +1,109 @@
+"""Keys in the console: minted and shown once, revoked with what descends from them."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from flask import Flask
+
+from tests.support.api import Api, FreshTenant
+from tests.support.console import Visitor
+from tests.support.making import make_session, pin_of
+
+ApiOf = Callable[..., Api]
+PAGE = "/console/keys"
+_TEXT = re.compile(r"svc_[0-9A-Za-z]{46}")
+
+
+def minted(visitor: Visitor, **fields: str) -> str:
+    answer = visitor.post(PAGE, {**visitor.form(PAGE), "role": "admin", **fields})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    (text,) = _TEXT.findall(answer.text)
+    return str(text)
+
+
+def test_a_key_is_shown_once_and_a_form_that_is_sent_twice_mints_one(
+    admin: Visitor, api: ApiOf
+) -> None:
+    fields = {**admin.form(PAGE), "name": "<b>\u202eauditor", "role": "read", "expires_in": "7d"}
+    first, again = (admin.post(PAGE, fields) for _ in range(2))
+    (text,) = _TEXT.findall(first.text)
+    assert _TEXT.findall(again.text) == [text]
+    assert len(api().get("/v1/keys").json["data"]) == 2
+    assert api(text).get("/v1/keys/self").json["expires_at"] is not None
+    listed = admin.get(PAGE).text
+    assert "&lt;b&gt;\\u202eauditor" in listed
+    assert text not in listed
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, "required"),
+        ({"name": "n", "pin.principal": "alice"}, "required"),
+        ({"name": "n", "pin.agent_id": "agt_x", "pin.principal": "alice"}, "e-pin.agent_id"),
+        ({"name": "n", "expires_in": "2d"}, "e-expires_in"),
+    ],
+)
+def test_a_form_that_is_wrong_comes_back_with_its_input(
+    admin: Visitor, api: ApiOf, fields: dict[str, str], said: str
+) -> None:
+    answer = admin.post(PAGE, {**admin.form(PAGE), "role": "write", **fields})
+    assert answer.status_code == 422
+    assert said in answer.text
+    assert '<option value="write" selected>' in answer.text
+    assert len(api().get("/v1/keys").json["data"]) == 1
+
+
+def test_revoking_says_what_ends_with_it_and_ends_it(
+    admin: Visitor, app: Flask, api: ApiOf
+) -> None:
+    parent = minted(admin, name="parent")
+    child = minted_by(app, parent, "child")
+    minted_by(app, child, "grandchild")
+    key_id = api(parent).get("/v1/keys/self").json["id"]
+    place = f"{PAGE}/{key_id}"
+    page = admin.get(place).text
+    assert "2 keys that still work descend from it" in page
+    assert "1 session of this console ends with it" in page
+    form = admin.form(place, f"{place}/revoke")
+    assert admin.post(f"{place}/revoke", {**form, "descendants": "true"}).status_code == 303
+    assert "revoked" in admin.get(place).text
+    assert [api(key).get("/v1/keys/self").status_code for key in (parent, child)] == [401, 401]
+    actions = [each["action"] for each in api().get("/v1/audit").json["data"]]
+    assert actions.count("key.revoke") == 3
+
+
+def minted_by(app: Flask, key: str, name: str) -> str:
+    visitor = Visitor(app)
+    visitor.sign_in(key)
+    return minted(visitor, name=name)
+
+
+def test_a_key_offers_no_revocation_of_itself_nor_of_what_it_descends_from(
+    admin: Visitor, app: Flask, api: ApiOf
+) -> None:
+    child = minted(admin, name="child")
+    holder = Visitor(app)
+    holder.sign_in(child)
+    own = api(child).get("/v1/keys/self").json
+    for key_id in (own["id"], own["created_by"]):
+        place = f"{PAGE}/{key_id}"
+        assert 'name="descendants"' not in holder.get(place).text
+        form = {**holder.form(PAGE), "descendants": "true"}
+        assert holder.post(f"{place}/revoke", form).status_code == 409
+    assert "cannot revoke itself" in holder.get(f"{PAGE}/{own['id']}").text
+
+
+def test_a_pinned_key_mints_and_sees_within_its_pin(
+    app: Flask, mint: Callable[..., str], api: ApiOf, tenant: FreshTenant
+) -> None:
+    pin = pin_of(make_session(api()))
+    pinned = Visitor(app)
+    pinned.sign_in(mint("admin", pin=pin))
+    assert pinned.get("/console").headers["Location"] == PAGE
+    assert api(minted(pinned, name="narrow")).get("/v1/keys/self").json["pin"] == pin
+    assert "root" not in re.sub(r'class="[^"]*"', "", pinned.get(PAGE).text)
+    root = api().get("/v1/keys/self").json["id"]
+    assert pinned.get(f"{PAGE}/{root}").status_code == 404
