@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 Passes = Sequence[tuple[str, ...]]
 # Where whole services are tested: the last pass collects nothing else.
 STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
+# Many a test waits for a deadline or another process: hence more workers than processors.
 PASSES: Passes = (
-    ("-m", "not stacks and not browser", "-n", "2", "--dist", "worksteal"),
+    ("-m", "not stacks and not browser", "-n", "3", "--dist", "worksteal"),
     ("-m", "browser", "tests/console"),
     ("-m", "stacks", "-n", "4", "--dist", "loadfile", *STACKS),
 )

@@ -27,6 +27,8 @@ from tests.e2e.stack import ONE_OF_EACH, PLAIN, START_SECONDS, remove_data
 from tests.support.faults import LONG_ENOUGH
 from tests.support.ports import own_port
 
+pytestmark = pytest.mark.stacks
+
 ROOT = Path(__file__).resolve().parents[2]
 UP = (sys.executable, "-m", "app.dev.up")
 MAKE_UP = ("make", "--old-file=.venv/installed", "up")

@@ -19,6 +19,8 @@ from app.dev.stores.postgres import EmbeddedPostgres
 from app.dev.stores.valkey import EmbeddedValkey
 from tests.support.faults import LONG_ENOUGH
 
+pytestmark = pytest.mark.stacks
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Starts both stores in a folder, writes to both without end, and says what was acknowledged.
