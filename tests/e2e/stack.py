@@ -41,6 +41,7 @@ class Caller:
     """The HTTP API as one key's holder sees it, from outside."""
 
     def __init__(self, base_url: str, key: str) -> None:
+        self.key = key
         self._base_url = base_url
         self._http = requests.Session()
         self._http.trust_env = False

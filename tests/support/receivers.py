@@ -30,6 +30,7 @@ class Listener:
         *,
         tls: ssl.SSLContext | None = None,
         host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.connections = 0
         self._serve = serve
@@ -38,7 +39,7 @@ class Listener:
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family, backlog=128)
+        self._socket = socket.create_server((host, port), family=family, backlog=128)
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="listener", daemon=True).start()
 
@@ -146,10 +147,11 @@ class Receiver(Listener):
         *,
         tls: ssl.SSLContext | None = None,
         host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.requests: list[Request] = []
         self._answer = answer
-        super().__init__(self._converse, tls=tls, host=host)
+        super().__init__(self._converse, tls=tls, host=host, port=port)
 
     def _converse(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as stream:

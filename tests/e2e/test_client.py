@@ -1,0 +1,232 @@
+"""The client against a whole service: installed from it, pushing through restarts, listening."""
+
+import json
+import signal
+import site
+import subprocess
+import sys
+import venv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook as StandardWebhook
+
+from app.dev.stack import ROOT
+from tests.e2e.misfortune import House
+from tests.e2e.stack import PLAIN, Caller
+from tests.support.faults import until
+from tests.support.ports import own_port
+from tests.support.receivers import Receiver, http_answer
+from tests.test_readme import block
+
+pytestmark = pytest.mark.stacks
+
+
+class Laptop:
+    """A machine with the client and a key, and what runs on it."""
+
+    def __init__(self, home: Path, base_url: str, key: str) -> None:
+        self.home = home
+        self.environ = {
+            **PLAIN,
+            "SERVICE_BASE_URL": base_url,
+            "SERVICE_API_KEY": key,
+            "XDG_STATE_HOME": str(home / "state"),
+            "PYTHONPATH": str(ROOT / "client"),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        return subprocess.run(
+            self._command(arguments), env=self.environ, capture_output=True, text=True, check=False
+        )
+
+    def json(self, *arguments: str) -> Any:
+        """Run the command; return its document."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def running(self, name: str, *arguments: str) -> Iterator["Running"]:
+        """Run the command meanwhile."""
+        out, err = self.home / f"{name}.out", self.home / f"{name}.err"
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                self._command(arguments), env=self.environ, stdout=stdout, stderr=stderr
+            )
+        try:
+            yield Running(process, out, err)
+        finally:
+            process.kill()
+            process.wait()
+
+    @staticmethod
+    def _command(arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "records", *arguments]
+
+
+class Running:
+    """A run of the command that goes on."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+        self.process = process
+        self._out = out
+        self._err = err
+
+    @property
+    def out(self) -> list[str]:
+        return self._out.read_text().splitlines()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def secret(self) -> str:
+        """Return the signing secret of a listener, once it is ready."""
+        until(lambda: self.err.startswith("ready") and self.err.endswith("\n"))
+        return self.err.split()[-1]
+
+
+@pytest.fixture
+def caller(service: House) -> Caller:
+    return service.stack.fresh_tenant()
+
+
+@pytest.fixture
+def laptop(service: House, caller: Caller, tmp_path: Path) -> Laptop:
+    return Laptop(tmp_path, service.stack.base_url, caller.key)
+
+
+def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_says(
+    service: House, tmp_path: Path
+) -> None:
+    machine = tmp_path / "machine"
+    venv.create(machine, with_pip=True)
+    # click and requests are found here, for no test asks the network.
+    (folder,) = (machine / "lib").glob("python*/site-packages")
+    (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    script = block("README.md", "sh", "record-service-client")
+    script = script.replace(". .data/env", f". {service.stack.env_file}")
+    script = script.replace("pip install", "pip install --no-index")
+
+    done = subprocess.run(
+        ["sh", "-e", "-c", script],
+        cwd=tmp_path,
+        env={
+            **PLAIN,
+            "PATH": f"{machine / 'bin'}:{PLAIN['PATH']}",
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nVALID\n" in done.stdout
+    assert "\trefund.above-limit\tNo second person\t" in done.stdout.splitlines()[-1]
+
+
+def test_files_pushed_while_service_and_client_are_killed_are_there_once(
+    service: House, caller: Caller, laptop: Laptop
+) -> None:
+    files = [laptop.home / f"{number}.json" for number in range(400)]
+    for number, file in enumerate(files):
+        file.write_text(json.dumps({"number": number}))
+    session = caller.session()
+    push = ["record", "push", "--session", session, *map(str, files)]
+
+    with laptop.running("first", *push) as first:
+        until(lambda: len(first.out) >= 50)
+        service.kill_all("web")
+        until(lambda: len(first.out) >= 150)
+        first.process.kill()
+    with laptop.running("second", *push) as second:
+        until(lambda: len(second.out) >= 250)
+        service.kill_all("web")
+        assert second.process.wait() == 0, second.err
+    again = laptop.run(*push)
+
+    assert (again.returncode, again.stderr) == (0, "")
+    rows = laptop.json("records", "list", "--session", session, "--all")["data"]
+    assert Counter(row["title"] for row in rows) == Counter(file.name for file in files)
+
+
+def test_a_listener_forwards_what_it_missed_and_nothing_twice(
+    caller: Caller, laptop: Laptop
+) -> None:
+    session = caller.session()
+    port = own_port()
+    listen = ["webhooks", "listen", "--forward-to", f"http://127.0.0.1:{port}/hook"]
+    with laptop.running("first", *listen) as first:
+        secret = first.secret()
+        # Nobody listens yet: the event waits for the receiver.
+        expected = [found["id"] for found in caller.findings(session, 3)]
+        until(lambda: "does not answer" in first.err)
+        with Receiver(http_answer(204), port=port) as receiver:
+            until(lambda: len(first.out) == 3)
+            first.process.kill()
+            first.process.wait()
+            expected += [found["id"] for found in caller.findings(session, 3)]
+            with laptop.running("second", *listen) as second:
+                assert second.secret() == secret
+                until(lambda: len(second.out) == 3)
+                assert laptop.run(*listen).returncode == 2, "two listeners at once"
+                expected += [found["id"] for found in caller.findings(session, 1)]
+                until(lambda: len(second.out) == 4)
+                second.process.terminate()
+                assert second.process.wait() == 130
+            verified = [
+                StandardWebhook(secret).verify(each.body, dict(each.headers))
+                for each in receiver.requests
+            ]
+    assert [each["data"]["id"] for each in verified] == expected
+    (kept,) = (laptop.home / "state" / "record-service").glob("secret-*")
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_findings_are_followed_as_they_come(caller: Caller, laptop: Laptop) -> None:
+    session = caller.session()
+    caller.findings(session, 2)
+    with laptop.running("tail", "findings", "tail", "-f", "--json") as tail:
+        until(lambda: len(tail.out) == 2)
+        caller.findings(session, 2)
+        until(lambda: len(tail.out) == 4)
+        tail.process.send_signal(signal.SIGINT)
+        assert tail.process.wait() == 130
+    titles = [json.loads(line)["title"] for line in tail.out]
+    assert titles == ["finding 1", "finding 2"] * 2
+
+
+def test_what_failed_is_grouped_sent_again_and_followed_to_its_end(
+    caller: Caller, laptop: Laptop
+) -> None:
+    status = [404]
+    with Receiver(lambda _: http_answer(status[0])) as receiver:
+        hook = caller.webhook(receiver, event_types=["finding.created"])
+        caller.findings(caller.session(), 3)
+        hook.settled()
+        (group,) = laptop.json("deliveries", "groups")["data"]
+        assert (group["count"], group["status_code"]) == (3, 404)
+        replay = ["deliveries", "replay", "--group", group["group"], "--watch"]
+
+        refused = laptop.run(*replay, "--canary", "1")
+        assert (refused.returncode, "cancelled" in refused.stdout) == (1, True), refused
+        # The canary's own delivery is tried again and arrives.
+        status[0] = 200
+        hook.settled()
+        (group,) = laptop.json("deliveries", "groups")["data"]
+        replay[3] = group["group"]
+        assert laptop.json(*replay[:-1], "--dry-run")["count"] == 2
+        sent = laptop.run(*replay)
+        assert (sent.returncode, "succeeded 2" in sent.stdout) == (0, True), sent
+        assert laptop.json("deliveries", "groups")["data"] == []
+        # It takes whatever comes, forged or not.
+        checked = laptop.run("webhooks", "check", hook.id, "--watch")
+        assert (checked.returncode, "tampered\tFAILED" in checked.stdout) == (1, True), checked
