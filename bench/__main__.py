@@ -1,7 +1,7 @@
 """`make bench`, or `python -m bench [--quick] [PART …]`: measure, print a line a figure, keep all.
 
 Everything is started by the bench on 127.0.0.1, on stores of its own under `.data/bench`, and ended
-by it. The whole takes some twenty minutes on two cores.
+by it. The whole takes some forty minutes on two cores.
 """
 
 import argparse

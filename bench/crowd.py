@@ -39,13 +39,13 @@ VALUES (%(tenant)s, %(id)s, %(id)s, 'bench', 'open')
 """
 
 # A version 7 UUID of so many milliseconds since the epoch; see `app/ids.py`.
-_ID = """
+ID = """
 encode(substr(int8send({milliseconds}), 3) || '\\x7000'::bytea
        || substr(uuid_send(gen_random_uuid()), 9), 'hex')::uuid
 """
 _WAITING = f"""
 WITH fresh AS MATERIALIZED (
-    SELECT tenant_id, n, {_ID.format(milliseconds="%(began)s::bigint + n / 100")} AS event_id
+    SELECT tenant_id, n, {ID.format(milliseconds="%(began)s::bigint + n / 100")} AS event_id
       FROM unnest(%(tenants)s::uuid[]) AS t (tenant_id)
      CROSS JOIN generate_series(%(first)s::bigint, %(last)s::bigint) AS n
 ), stored AS (
@@ -54,7 +54,7 @@ WITH fresh AS MATERIALIZED (
 )
 INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence,
                         next_attempt_at)
-SELECT fresh.tenant_id, {_ID.format(milliseconds="%(began)s::bigint + n / 100")}, lanes.webhook_id,
+SELECT fresh.tenant_id, {ID.format(milliseconds="%(began)s::bigint + n / 100")}, lanes.webhook_id,
        fresh.event_id, 'finding.created', 'event', 1, CASE WHEN n <= %(numbered)s THEN n END,
        clock_timestamp()
   FROM fresh JOIN lanes USING (tenant_id)

@@ -2,9 +2,9 @@
 
 `python -m bench.receiver FD` serves the listening socket FD until its parent ends. A POST to `/ok`
 is answered 204, and so is one to `/stamp`, whose body is kept with the moment it came; one to
-`/hang` is answered after 20 s, one to `/paced/NAME` as late as `GET /pace/NAME/SECONDS` said last.
-`GET /count` says how many POSTs came, `GET /arrivals` hands over what `/stamp` kept, `GET
-/crowd/NAME` what came to `/paced/NAME` since its pace was set.
+`/hang` is answered after 20 s, one to `/refuse` 400, one to `/paced/NAME` as late as `GET
+/pace/NAME/SECONDS` said last. `GET /count` says how many POSTs came, `GET /arrivals` hands over
+what `/stamp` kept, `GET /crowd/NAME` what came to `/paced/NAME` since its pace was set.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ _PACE = re.compile(rb"GET /pace/(\w+)/([\d.]+) ")
 _CROWD = re.compile(rb"GET /crowd/(\w+) ")
 _PACED = re.compile(rb"POST /paced/(\w+) ")
 _HEAD_END = b"\r\n\r\n"
+_REFUSED = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 _NO_CONTENT = b"HTTP/1.1 204 No Content\r\nServer: bench\r\n\r\n"
 
 
@@ -128,7 +129,8 @@ class Conversation(asyncio.Protocol):
             self._seen.posts += 1
             if head.startswith(b"POST /stamp "):
                 self._seen.stamped.append((self._began, body))
-            self._transport.write(_NO_CONTENT)
+            refused = head.startswith(b"POST /refuse ")
+            self._transport.write(_REFUSED if refused else _NO_CONTENT)
 
     def _answer_paced(self, paced: Paced) -> None:
         paced.begin()

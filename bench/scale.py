@@ -16,6 +16,8 @@ class Scale:
     slow_seconds: tuple[float, ...]
     slow_webhooks: int
     backlogs: tuple[int, ...]
+    pasts: tuple[int, ...]
+    failures: int
     records: int
     repeats: int
     webhooks: int
@@ -33,6 +35,8 @@ FULL = Scale(
     slow_seconds=(0.5, 0.9, 1.2, 5.0),
     slow_webhooks=98,
     backlogs=(1_000, 100_000, 1_000_000),
+    pasts=(1_000, 1_000_000, 10_000_000),
+    failures=200_000,
     records=1_000_000,
     repeats=40,
     webhooks=100,
@@ -49,6 +53,8 @@ QUICK = Scale(
     slow_seconds=(0.5,),
     slow_webhooks=40,
     backlogs=(1_000, 30_000),
+    pasts=(1_000, 30_000),
+    failures=9_000,
     records=30_000,
     repeats=10,
     webhooks=20,

@@ -1,0 +1,98 @@
+"""What operators look at, as the past grows: the list of deliveries, groups of failures, traffic.
+
+Each is the service's own code in a transaction, up to the body of the answer.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.core.delivery.history import (
+    delivery_history,
+    failure_groups,
+    hourly_stats,
+    tenant_history,
+)
+from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery.history.tenant_history import TenantFilters
+from app.database import Database, database_now
+from bench import past
+from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.lab import Lab
+from bench.past import Past
+from bench.scale import Scale
+
+_PAGE = 50
+_QUICK = {"list": 50, "groups": 150, "stats": 20}
+
+Look = Callable[[Session], Any]
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Measure each look with few deliveries, then with more."""
+    least: dict[str, float] = {}
+    for size in scale.pasts:
+        with lab.migrated() as (settings, database):
+            began = time.perf_counter()
+            made = past.make(settings, database, size, scale.webhooks)
+            filled = time.perf_counter() - began
+            for name, look in _looks(made).items():
+                times = [_timed(database, made, look) for _ in range(scale.samples)]
+                p95 = percentile(times, 95)
+                bound = Bound(f"with {scale.pasts[0]}", least.setdefault(name, p95))
+                reach = Reach(at_most=_QUICK[name.split(",")[0]])
+                note = f"p50 {median(times):.1f} ms, filled in {filled:.0f} s"
+                words = f"{name}, {size} deliveries, p95"
+                yield Figure("history", words, p95, " ms", bound, reach, note)
+
+
+def _timed(database: Database, made: Past, look: Look) -> float:
+    began = time.perf_counter()
+    with database.transaction(made.tenant_id, snapshot=True) as session:
+        look(session)
+    return (time.perf_counter() - began) * 1000
+
+
+def _looks(made: Past) -> Mapping[str, Look]:
+    tenant_id, one = made.tenant_id, made.webhooks[0]
+
+    def listed(before: Any = None, **filters: Any) -> Look:
+        def look(session: Session) -> Any:
+            wanted = TenantFilters(**filters)
+            found = tenant_history.page(session, tenant_id, wanted, before=before, limit=_PAGE)
+            return [delivery_history.represent(each) for each in found]
+
+        return look
+
+    def grouped(**filters: Any) -> Look:
+        return lambda session: failure_groups.represent(
+            failure_groups.find(session, tenant_id, Filters(**filters))
+        )
+
+    def counted(days: int, step: Step, webhook: Any = None) -> Look:
+        def look(session: Session) -> Any:
+            now = database_now(session)
+            span = hourly_stats.span(now, now - timedelta(days=days), now, step)
+            return hourly_stats.rows(session, tenant_id, span, webhook)
+
+        return look
+
+    failed = frozenset({Status.FAILED})
+    return {
+        "list, newest page": listed(),
+        "list, from the middle": listed(made.middle),
+        "list, of one webhook": listed(webhook_id=one),
+        "list, failed": listed(status=failed),
+        "list, failed of one webhook": listed(status=failed, webhook_id=one),
+        "list, by status code": listed(status_code=503),
+        "groups": grouped(),
+        "groups, of one webhook": grouped(webhook_id=one),
+        "stats, 24 hours": counted(1, Step.HOUR),
+        "stats, 30 days by hour": counted(30, Step.HOUR),
+        "stats, 30 days by hour of one webhook": counted(30, Step.HOUR, one),
+        "stats, 84 days by day": counted(past.DAYS, Step.DAY),
+    }

@@ -1,0 +1,152 @@
+"""Deliveries of the past by the million, written straight into a database.
+
+One in forty failed, of twenty causes; one in a thousand was cancelled; of the newest, some wait to
+be tried again. Weeks are filled as tables of their own and attached, which builds their indexes.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from app import clock, ids
+from app.core import partitions
+from app.core.delivery.lanes import lane_hours
+from app.database import Database
+from app.settings import Settings
+from bench import crowd
+from bench.lab import owner_url
+
+DAYS = 84
+_AT_ONCE = 200_000
+_RETRYING = 200
+
+_WEEK = """
+DROP TABLE IF EXISTS {child};
+CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)
+"""
+_ATTACH = "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ('{lower}') TO ('{upper}')"
+_NAME = "SELECT history_partition(%s, %s)"
+
+_MADE = "(%(newest)s::bigint - (%(size)s::bigint - n) * %(span)s::bigint / %(size)s)"
+_ROWS = f"""
+WITH fresh AS MATERIALIZED (
+    SELECT n, {crowd.ID.format(milliseconds=_MADE)} AS id, to_timestamp({_MADE} / 1000.0) AS made,
+           CASE WHEN n %% 40 = 0 THEN 'failed'
+                WHEN n %% 1000 = 7 THEN 'cancelled'
+                WHEN n > %(size)s - {_RETRYING} AND n %% 2 = 1 THEN 'retrying'
+                ELSE 'succeeded' END AS status,
+           (%(webhooks)s::uuid[])[1 + n / 7 %% cardinality(%(webhooks)s::uuid[])] AS webhook_id
+      FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+), cause AS MATERIALIZED (
+    SELECT *, CASE WHEN status IN ('failed', 'retrying') THEN 1 + n / 40 %% 20 END AS failure
+      FROM fresh
+), stored AS (
+    INSERT INTO {{deliveries}}
+           (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, status,
+            attempts, claim_no, attempted_at, outcome, status_code, failure, next_attempt_at,
+            created_at, finished_at)
+    SELECT %(tenant)s, id, webhook_id, id, 'finding.created', 'event', 1, n, status, 1, 1, made,
+           CASE WHEN failure IS NOT NULL THEN 'refused' END, coalesce(500 + failure, 204), failure,
+           CASE WHEN status = 'retrying' THEN made + interval '1 day' END, made,
+           CASE WHEN status <> 'retrying' THEN made END
+      FROM cause
+)
+INSERT INTO {{attempts}}
+       (tenant_id, id, delivery_id, number, outcome, started_at, total_ms, status_code)
+SELECT %(tenant)s, id, id, 1, CASE WHEN failure IS NULL THEN 'succeeded' ELSE 'refused' END, made,
+       n %% 200, coalesce(500 + failure, 204)
+  FROM cause
+"""
+_HOURS = """
+INSERT INTO delivery_hours (tenant_id, at, webhook_id, accepted, attempted, succeeded, failed,
+                            retried, within_50_ms, within_250_ms)
+SELECT tenant_id, date_trunc('hour', created_at, 'UTC'), webhook_id, count(*), count(*),
+       count(*) FILTER (WHERE status = 'succeeded'), count(*) FILTER (WHERE status = 'failed'),
+       count(*) FILTER (WHERE status = 'retrying'), count(*) / 4, count(*) - count(*) / 4
+  FROM deliveries GROUP BY 1, 2, 3
+"""
+# As it is just before the next daily sum.
+_A_DAY_AGO = """
+DELETE FROM tenant_hours WHERE at > (SELECT max(at) FROM tenant_hours) - interval '1 day'
+"""
+
+
+@dataclass(frozen=True)
+class Past:
+    """A tenant with `size` deliveries that ended, over `DAYS` days, on these webhooks."""
+
+    tenant_id: UUID
+    webhooks: list[UUID]
+    size: int
+    middle: UUID
+
+
+def make(settings: Settings, database: Database, size: int, webhooks: int) -> Past:
+    """Fill a tenant of its own with deliveries, the newest made now, and count their hours."""
+    admin_url, now = owner_url(settings), clock.now()
+    lanes = crowd.make(admin_url, tenants=1, webhooks=webhooks).lanes
+    tenant_id = lanes[0][0]
+    past = Past(
+        tenant_id,
+        [webhook_id for _, webhook_id in lanes],
+        size,
+        ids.latest_at(now - timedelta(days=DAYS / 2)),
+    )
+    with psycopg.connect(admin_url, autocommit=True) as connection:
+        last = 0
+        week = partitions.week_of(now - timedelta(days=DAYS))
+        while week <= now:
+            first, last = last + 1, _made_before(past, now, week + partitions.WEEK)
+            _fill(connection, past, now, week, range(first, last + 1))
+            week += partitions.WEEK
+        connection.execute(_HOURS)
+        connection.execute("UPDATE lanes SET next_sequence = %s + 1", (size,))
+        with database.transaction(tenant_id) as session:
+            lane_hours.close(session, tenant_id)
+        connection.execute(_A_DAY_AGO)
+        connection.execute("VACUUM ANALYZE")
+    return past
+
+
+def _made_before(past: Past, now: datetime, moment: datetime) -> int:
+    """Return how many of the deliveries are made before a moment, all of them before now."""
+    if moment > now:
+        return past.size
+    left = (now - moment) / timedelta(days=DAYS)
+    return max(0, past.size - int(left * past.size) - 1)
+
+
+def _fill(
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    past: Past,
+    now: datetime,
+    week: datetime,
+    rows: range,
+) -> None:
+    lower, upper = ids.earliest_at(week), ids.earliest_at(week + partitions.WEEK)
+    names = {parent: _child(connection, parent, lower) for parent in partitions.PARENTS[1:]}
+    for parent, child in names.items():
+        for statement in _WEEK.format(parent=parent, child=child).split(";"):
+            connection.execute(statement.encode())
+    values = {
+        "tenant": past.tenant_id,
+        "webhooks": past.webhooks,
+        "size": past.size,
+        "newest": int(now.timestamp() * 1000),
+        "span": DAYS * 86_400_000,
+    }
+    insert = _ROWS.format(deliveries=names["deliveries"], attempts=names["delivery_attempts"])
+    for first in rows[::_AT_ONCE]:
+        bounds = {"first": first, "last": min(first + _AT_ONCE, rows.stop) - 1}
+        connection.execute(insert.encode(), values | bounds)
+    for parent, child in names.items():
+        attach = _ATTACH.format(parent=parent, child=child, lower=lower, upper=upper)
+        connection.execute(attach.encode())
+
+
+def _child(connection: "psycopg.Connection[tuple[object, ...]]", parent: str, lower: UUID) -> str:
+    row = connection.execute(_NAME, (parent, lower)).fetchone()
+    assert row is not None
+    return str(row[0])
