@@ -1,0 +1,191 @@
+"""Whatever an id names, of any kind, and records and findings by words.
+
+Each kind is one probe of a primary key, all in one statement. A pinned caller finds what lies under
+its pin, and nothing of what belongs to the whole tenant.
+"""
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.callers import Caller
+from app.core.finding_search import search as finding_search
+from app.core.records import search as record_search
+from app.database import cursor
+from app.lib.crypto.sealing import MasterKeys
+
+
+class Type(enum.StrEnum):
+    """What can be found."""
+
+    RECORD = "record"
+    FINDING = "finding"
+    SESSION = "session"
+    AGENT = "agent"
+    EVENT = "event"
+    DELIVERY = "delivery"
+    WEBHOOK = "webhook"
+    JOB = "job"
+    DIGEST = "digest"
+    KEY = "key"
+    SHARE_LINK = "share_link"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of thing: `title` and `within` (an id that its path needs) are SQL over `table`.
+
+    `pin` is the condition under which a pinned caller sees it; without one it never does.
+    """
+
+    type: Type
+    prefix: str
+    table: str
+    title: str
+    path: str
+    pin: str | None = None
+    within: tuple[str, str] | None = None
+
+    def select(self, *, pinned: bool) -> str:
+        """Return the statement that finds it by `tenant` and `id`."""
+        parent = self.within[1] if self.within else "NULL::uuid"
+        return (
+            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent"
+            f" FROM {self.table} WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
+            + (f" AND {self.pin}" if pinned else "")
+        )
+
+
+_PIN = "t.agent_id = %(agent)s AND t.principal = %(principal)s"
+_HOST = "substring(t.url FROM '^https?://[^/?#]+')"
+
+_KINDS = (
+    _Kind(Type.RECORD, "rec", "records AS t", "t.title", "/v1/records/{id}", _PIN),
+    _Kind(Type.FINDING, "fnd", "findings AS t", "t.title", "/v1/findings/{id}", _PIN),
+    _Kind(
+        Type.SESSION,
+        "ses",
+        "sessions AS t",
+        "coalesce(t.title, t.principal)",
+        "/v1/sessions/{id}",
+        _PIN,
+    ),
+    _Kind(Type.AGENT, "agt", "agents AS t", "t.name", "/v1/agents/{id}", "t.id = %(agent)s"),
+    _Kind(Type.EVENT, "evt", "events AS t", "t.type", "/v1/events/{id}"),
+    _Kind(
+        Type.DELIVERY,
+        "dlv",
+        "deliveries AS t",
+        "t.event_type",
+        "/v1/webhooks/{parent}/deliveries/{id}",
+        within=("whk", "t.webhook_id"),
+    ),
+    _Kind(
+        Type.WEBHOOK,
+        "whk",
+        "webhooks AS t",
+        f"coalesce(nullif(t.description, ''), {_HOST})",
+        "/v1/webhooks/{id}",
+    ),
+    _Kind(Type.JOB, "job", "jobs AS t", "t.kind", "/v1/jobs/{id}"),
+    _Kind(
+        Type.DIGEST,
+        "dig",
+        "digests AS t",
+        "'Digest of ' || to_char(t.claimed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "/v1/findings?digest_id={id}",
+    ),
+    _Kind(
+        Type.KEY,
+        "key",
+        "api_keys AS t",
+        "t.name",
+        "/v1/keys",
+        "t.pin_agent_id = %(agent)s AND t.pin_principal = %(principal)s",
+    ),
+    _Kind(
+        Type.SHARE_LINK,
+        "shr",
+        "share_links AS t JOIN records AS r ON r.tenant_id = t.tenant_id AND r.id = t.record_id",
+        "r.title",
+        "/v1/records/{parent}/share-links",
+        _PIN.replace("t.", "r."),
+        ("rec", "t.record_id"),
+    ),
+)
+_BY_TYPE = {kind.type: kind for kind in _KINDS}
+
+_ID = re.compile(
+    r"(?:([a-z]{3})_)?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Something that was found; `parent` is what it belongs to, where its address needs that."""
+
+    type: Type
+    id: UUID
+    title: str
+    parent: UUID | None = None
+
+
+def find(
+    session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
+) -> Sequence[Hit]:
+    """Return up to `limit` things by id, or else the newest records and findings with all words.
+
+    An id has its prefix or none, and dashes or none. Raises `Invalid` when there is neither an id
+    nor a word in what was typed.
+    """
+    match = _ID.fullmatch(typed.strip().lower())
+    named = _by_id(session, caller, match[1], UUID(match[2])) if match else []
+    return named[:limit] or _by_words(session, caller, master_keys, typed, limit)
+
+
+def represent(hit: Hit, base_url: str) -> dict[str, Any]:
+    """Return a hit with the address at which it is read."""
+    kind = _BY_TYPE[hit.type]
+    text = ids.text(kind.prefix, hit.id)
+    parent = ids.text(kind.within[0], hit.parent) if kind.within and hit.parent else None
+    path = kind.path.format(id=text, parent=parent)
+    return {"type": hit.type, "id": text, "title": hit.title, "url": f"{base_url}{path}"}
+
+
+def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
+    pinned = caller.pin is not None
+    selects = [
+        kind.select(pinned=pinned)
+        for kind in _KINDS
+        if prefix in (None, kind.prefix) and (kind.pin or not pinned)
+    ]
+    if not selects:
+        return []
+    values = {
+        "tenant": caller.tenant_id,
+        "id": wanted,
+        "agent": caller.pin and caller.pin.agent_id,
+        "principal": caller.pin and caller.pin.principal,
+    }
+    found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
+    return [Hit(Type(type_), wanted, title, parent) for type_, title, parent in found]
+
+
+def _by_words(
+    session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
+) -> list[Hit]:
+    wanted = finding_search.Search(typed, {})
+    found = finding_search.rows(session, caller, master_keys, wanted, None, limit)
+    hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
+    records = record_search.rows(
+        session, caller, master_keys, record_search.Search(typed, (), {}), None, limit
+    )
+    hits += [Hit(Type.RECORD, each.record.id, each.record.title) for each in records]
+    return sorted(hits, key=lambda hit: hit.id, reverse=True)[:limit]
