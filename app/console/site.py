@@ -7,10 +7,27 @@ from werkzeug.wrappers import Response
 from app.api.http.access.auth import caller, public
 from app.console.frame import assets, failures, navigation, rendering
 from app.console.frame.access import signed_in
-from app.console.pages import deliveries, delivery, keys, replays, sign_in, webhooks
+from app.console.pages import (
+    deliveries,
+    delivery,
+    keys,
+    receivers,
+    replays,
+    sign_in,
+    webhooks,
+)
 from app.core.callers import Role
 
-PAGES = (sign_in, deliveries, delivery, replays, webhooks, keys, assets)
+PAGES = (
+    sign_in,
+    deliveries,
+    delivery,
+    replays,
+    webhooks,
+    receivers,
+    keys,
+    assets,
+)
 
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
 blp.register_error_handler(Exception, failures.answer)

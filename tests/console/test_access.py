@@ -1,13 +1,17 @@
 """Who gets into the console: sessions and their ends, roles, and forms of other sites."""
 
 import re
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
+import click
 import pytest
 from flask import Flask
+from records import cli
 from sqlalchemy import Engine, text
 
 from app.api.http.access.auth import access_rule
@@ -19,8 +23,9 @@ from app.database import Database
 from app.settings import Settings
 from app.web import create_app
 from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor, hidden
+from tests.support.console import Visitor, hidden, paths
 from tests.support.making import make_session, pin_of
+from tests.support.matrix import World
 from tests.support.sending import Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
@@ -221,6 +226,22 @@ def test_a_key_gets_what_its_role_and_pin_allow_and_sees_no_other_button(
         if access.whole_tenant and "GET" in (rule.methods or ()):
             assert pinned.get(path).status_code == 403, path
     assert seen > 10
+
+
+def test_the_command_that_a_page_names_exists_and_takes_what_is_written(
+    admin: Visitor, app: Flask, api: ApiOf
+) -> None:
+    named = 0
+    for path in paths(app, World(api())):
+        said = re.search(r"<code>records ([^<]+)</code>", admin.get(path).text)
+        if said is None:
+            continue
+        named += 1
+        group, name, *rest = shlex.split(unescape(said[1]))
+        commands = cli.root.commands[group]
+        assert isinstance(commands, click.Group), path
+        commands.commands[name].make_context(name, rest)
+    assert named > 8
 
 
 def test_errors_are_pages_and_pages_have_etags(admin: Visitor, visitor: Visitor) -> None:

@@ -8,10 +8,10 @@ from axe_playwright_python.sync_playwright import Axe
 from flask import Flask
 from playwright.sync_api import Page
 
-from app.api.http.access.auth import access_rule
 from app.database import Database
 from tests.console.conftest import Open
 from tests.support.api import Api, FreshTenant
+from tests.support.console import paths
 from tests.support.matrix import World
 from tests.support.sending import Worker, make_findings, make_webhook
 
@@ -19,19 +19,6 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\u202e{{7*7}}"
 GRAVE = ("serious", "critical")
-
-
-def paths(app: Flask, world: World) -> list[str]:
-    """Return every page that a session opens, with the world's ids, and where one signs in."""
-    rules = [
-        rule.rule
-        for rule in app.url_map.iter_rules()
-        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ())
-        if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
-    ]
-    ids = world.ids()
-    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
-    return [*sorted(filled), "/console/sign-in", "/console/nothing"]
 
 
 @pytest.fixture

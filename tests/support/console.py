@@ -6,7 +6,9 @@ from typing import Any, cast
 
 from flask import Flask
 
+from app.api.http.access.auth import access_rule
 from tests.support.api import Answer
+from tests.support.matrix import World
 
 BASE = "https://records.test"
 HERE = {"Sec-Fetch-Site": "same-origin"}
@@ -46,3 +48,16 @@ def hidden(page: str, action: str) -> dict[str, str]:
     found = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', page, re.DOTALL)
     assert found is not None, page
     return {name: unescape(value) for name, value in _INPUT.findall(found[1])}
+
+
+def paths(app: Flask, world: World) -> list[str]:
+    """Return every page that a session opens, with the world's ids, and where one signs in."""
+    rules = [
+        rule.rule
+        for rule in app.url_map.iter_rules()
+        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ())
+        if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
+    ]
+    ids = world.ids()
+    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
+    return [*sorted(filled), "/console/sign-in", "/console/nothing"]

@@ -1,1 +1,1 @@
-"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`, `keys`."""
+"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`, `receivers`, `keys`."""

@@ -66,7 +66,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         curl=_curl(named.get(webhook_id), told["event_id"], raw),
         watched=told["finished_at"] is None,
         does=(
-            f"deliveries get {webhook_id} {delivery_id}",
+            f"deliveries show {delivery_id}",
             f"GET /v1/webhooks/{webhook_id}/deliveries/{delivery_id}",
         ),
     )

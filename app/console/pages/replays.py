@@ -94,7 +94,7 @@ def show(job_id: str) -> Response:
         job=told,
         names=names,
         watched=told["finished_at"] is None,
-        does=(f"jobs get {job_id}", f"GET /v1/jobs/{job_id}"),
+        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
     )
 
 
@@ -146,7 +146,7 @@ def _preview(typed: Input) -> Response:
         preview=preview,
         names=names,
         which=[pair for pair in typed.kept_fields() if pair[0] not in (*_HOW, "as_of")],
-        does=("deliveries replay --dry-run", "POST /v1/deliveries/replay"),
+        does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
     )
 
 

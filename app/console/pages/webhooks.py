@@ -1,4 +1,4 @@
-"""Webhooks: all of them, and one with what keeps it from being sent to."""
+"""Webhooks: all of them, a new one, and one with what keeps it from being sent to."""
 
 from typing import Any
 
@@ -10,22 +10,31 @@ from app.api.http.access.auth import caller
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.replay_schemas import RetryNowSchema
-from app.api.resources.webhook_schemas import WebhookChangeSchema
+from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
-from app.core.delivery.history import delivery_history, standing, tenant_history
+from app.core.delivery.event_types import EventType
+from app.core.delivery.history import delivery_history, hourly_stats, standing, tenant_history
+from app.core.delivery.history.hourly_stats import Step
 from app.core.delivery.history.tenant_history import TenantFilters
 from app.core.replay import fire_test_event, send_now
-from app.core.webhooks import webhooks
-from app.errors import Invalid
+from app.core.webhooks import webhook_secrets, webhooks
+from app.database import database_now
+from app.errors import FieldError, Invalid
 
 blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
 
 _LATEST = 10
+_SAID = {
+    ("held", True): "The webhook is held: events are accepted and wait.",
+    ("held", False): "The webhook is released: what has gathered goes out.",
+    ("status", "enabled"): "The webhook is enabled.",
+    ("status", "disabled"): "The webhook is disabled, and what was waiting is cancelled.",
+}
 
 
 @blp.get("")
@@ -37,37 +46,79 @@ def index() -> Response:
     return rendering.page("webhooks/list", found=found, does=("webhooks list", "GET /v1/webhooks"))
 
 
+@blp.get("/new")
+@signed_in(Role.ADMIN, whole_tenant=True)
+def new() -> Response:
+    """Show the form of a new webhook."""
+    return _new(forms.query())
+
+
+@blp.post("/new")
+@signed_in(Role.ADMIN, whole_tenant=True)
+def create() -> Response:
+    """Make a webhook, and show its secret this once."""
+    typed = forms.sent()
+    try:
+        wanted = typed.load(NewWebhookSchema)
+        with transaction() as session:
+
+            def make() -> dict[str, Any]:
+                made, secret = webhooks.create(session, caller(), services().settings, wanted)
+                return {**webhooks.represent(made, caller()), "secret": secret}
+
+            made = forms.once(session, make)
+    except Invalid as wrong:
+        return _new(typed.refused(wrong), 422)
+    return rendering.page("webhooks/secret", 201, webhook=made, is_new=True)
+
+
 @blp.get("/<webhook_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def show(webhook_id: str) -> Response:
     """Show one webhook."""
-    return _page(webhook_id, forms.query())
+    return page_of(webhook_id, forms.query())
 
 
-@blp.post("/<webhook_id>/change")
+@blp.post("/<webhook_id>")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def change(webhook_id: str) -> Response:
     """Hold, release, enable or disable a webhook, or set what it is."""
     typed = forms.sent()
+    webhook = ids.parse("whk", webhook_id)
     try:
         wanted = typed.load(WebhookChangeSchema)
         with transaction() as session:
-            forms.once(
-                session,
-                lambda: webhooks.represent(
-                    webhooks.change(
-                        session,
-                        caller(),
-                        services().settings,
-                        ids.parse("whk", webhook_id),
-                        wanted,
-                    ),
-                    caller(),
-                ),
-            )
+
+            def make() -> dict[str, Any]:
+                changed = webhooks.change(session, caller(), services().settings, webhook, wanted)
+                return webhooks.represent(changed, caller())
+
+            forms.once(session, make)
     except Invalid as wrong:
-        return _page(webhook_id, typed.refused(wrong), 422)
-    return rendering.done(url_for(".show", webhook_id=webhook_id), "The webhook was changed.")
+        return page_of(webhook_id, typed.refused(wrong), 422)
+    said = [_SAID[pair] for pair in wanted.items() if pair in _SAID]
+    return _done(webhook_id, " ".join(said) or "The webhook was changed.")
+
+
+@blp.post("/<webhook_id>/delete")
+@signed_in(Role.ADMIN, whole_tenant=True)
+def delete(webhook_id: str) -> Response:
+    """Delete a webhook whose name, or id, was typed."""
+    typed = forms.sent()
+    try:
+        with transaction() as session:
+
+            def make() -> dict[str, Any]:
+                found = webhooks.find(session, caller(), ids.parse("whk", webhook_id)).webhook
+                if typed.value("name").strip() not in (found.description, found.url, webhook_id):
+                    raise Invalid(FieldError("/name", "This is not its name."))
+                webhooks.delete(session, caller(), found.id)
+                return {}
+
+            forms.once(session, make)
+    except Invalid as wrong:
+        return page_of(webhook_id, typed.refused(wrong), 422)
+    return rendering.done(url_for(".index"), "The webhook was deleted; its history stays.")
 
 
 @blp.post("/<webhook_id>/test")
@@ -98,29 +149,59 @@ def retry_now(webhook_id: str) -> Response:
                 lambda: {"count": send_now.all_of(session, caller(), webhook, rate)},
             )
     except Invalid as wrong:
-        return _page(webhook_id, typed.refused(wrong), 422)
-    said = f"{moved['count']:,} deliveries that waited for their next attempt go out now."
-    return rendering.done(url_for(".show", webhook_id=webhook_id), said)
+        return page_of(webhook_id, typed.refused(wrong), 422)
+    said = f"{moved['count']:,} that waited for their next attempt go out now."
+    return _done(webhook_id, said)
 
 
-def _page(webhook_id: str, typed: Input, status: int = 200) -> Response:
+def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
+    """Render one webhook's page, with what was typed into its forms. Raises `NotFound`."""
+    here = services().settings
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
         found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        now = database_now(session)
+        latest = tenant_history.page(
+            session, tenant_id, TenantFilters(webhook_id=found.id), before=None, limit=_LATEST
+        )
+        hours = hourly_stats.span(now, None, None, Step.HOUR)
+        secrets = webhook_secrets.open_sealed(
+            here.master_keys, found.webhook.sealed_secrets, tenant_id, found.id, now
+        )
         shown: dict[str, Any] = {
             "webhook": webhooks.represent(found, caller()),
             "lane": standing.of(session, tenant_id, found.id, "", [])["lane"],
+            "overdue": standing.overdue_since(session, tenant_id, found.id),
             "books": accounting.of(session, tenant_id, found.id),
+            "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
+            "latest": [delivery_history.represent(each) for each in latest],
+            "secret_ends": [secret.until for secret in secrets],
         }
-        filters = TenantFilters(webhook_id=found.id)
-        latest = tenant_history.page(session, tenant_id, filters, before=None, limit=_LATEST)
-        shown["latest"] = [delivery_history.represent(each) for each in latest]
-    name = shown["webhook"]["description"] or shown["webhook"]["url"]
+    webhook = shown["webhook"]
     return rendering.page(
         "webhooks/one",
         status,
         typed=typed,
-        names={webhook_id: name},
+        names={webhook_id: webhook["description"] or webhook["url"]},
+        event_types=_event_types(),
         **shown,
-        does=(f"webhooks get {webhook_id}", f"GET /v1/webhooks/{webhook_id}"),
+        does=(f"webhooks show {webhook_id}", f"GET /v1/webhooks/{webhook_id}"),
     )
+
+
+def _new(typed: Input, status: int = 200) -> Response:
+    return rendering.page(
+        "webhooks/new",
+        status,
+        typed=typed,
+        event_types=_event_types(),
+        does=("webhooks add URL", "POST /v1/webhooks"),
+    )
+
+
+def _event_types() -> list[tuple[str, str]]:
+    return [(kind.value, kind.value) for kind in EventType if kind is not EventType.WEBHOOK_TEST]
+
+
+def _done(webhook_id: str, said: str) -> Response:
+    return rendering.done(url_for(".show", webhook_id=webhook_id), said)

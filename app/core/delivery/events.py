@@ -21,7 +21,7 @@ MAX_PAYLOAD = 256 * 1024
 
 # Live events first, then bulk replays; a test or a single replay goes before both, even to a paused
 # lane, whose probe it is.
-PRIORITY_URGENT, PRIORITY_LIVE, PRIORITY_BULK = 0, 1, 2
+PRIORITIES = PRIORITY_URGENT, PRIORITY_LIVE, PRIORITY_BULK = 0, 1, 2
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core.delivery.events import PRIORITIES
 from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.delivery_history import Listed
 from app.database import cursor
@@ -70,6 +71,24 @@ SELECT count(*) FROM (
        AND d.next_attempt_at <= clock_timestamp()
      LIMIT %(most)s) AS found
 """
+
+
+_OVERDUE = """
+SELECT min(next) FROM (
+    SELECT (SELECT min(next_attempt_at) FROM deliveries
+             WHERE tenant_id = (SELECT %(tenant)s::uuid)
+               AND webhook_id = (SELECT %(webhook)s::uuid)
+               AND priority = each AND finished_at IS NULL) AS next
+      FROM unnest(%(priorities)s::smallint[]) AS each) AS first
+ WHERE next < clock_timestamp()
+"""
+
+
+def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
+    """Return since when a webhook's next delivery could have been sent; None while none is due."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "priorities": list(PRIORITIES)}
+    row = cursor(session).execute(_OVERDUE, wanted).fetchone()
+    return row[0] if row else None
 
 
 def of(

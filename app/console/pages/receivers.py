@@ -1,0 +1,185 @@
+"""What helps the owner of a receiver: secrets, "why did I not get it?", signatures, a check."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.requests import parsing
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.deliveries.delivery_schemas import DecisionArgs
+from app.api.resources.signature_debugger import PastedSchema
+from app.api.resources.webhook_schemas import RotationSchema
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.console.frame.forms import Input
+from app.console.pages.webhooks import page_of
+from app.core.callers import Role
+from app.core.delivery.history import event_history
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
+from app.core.webhooks import receiver_check, signature_check, webhooks
+from app.core.webhooks.signature_check import Pasted
+from app.errors import FieldError, Invalid, NotFound
+
+blp = Blueprint("receivers", __name__, url_prefix="/webhooks/<webhook_id>")
+
+
+@blp.post("/rotate-secret")
+@signed_in(Role.ADMIN, whole_tenant=True)
+def rotate(webhook_id: str) -> Response:
+    """Give the webhook a new secret, and show it this once."""
+    typed = forms.sent()
+    webhook = ids.parse("whk", webhook_id)
+    try:
+        overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
+        with transaction() as session:
+
+            def make() -> dict[str, Any]:
+                settings = services().settings
+                changed, secret = webhooks.rotate_secret(
+                    session, caller(), settings, webhook, overlap
+                )
+                return {**webhooks.represent(changed, caller()), "secret": secret}
+
+            made = forms.once(session, make)
+    except Invalid as wrong:
+        return page_of(webhook_id, typed.refused(wrong), 422)
+    return rendering.page("webhooks/secret", webhook=made, is_new=False)
+
+
+@blp.get("/why")
+@signed_in(Role.READ, whole_tenant=True)
+def why(webhook_id: str) -> Response:
+    """Say why the webhook did or did not get an event."""
+    typed = forms.query()
+    decision: dict[str, Any] | None = None
+    with transaction(snapshot=True) as session:
+        name = _name(session, webhook_id)
+        try:
+            if typed.value("event_id"):
+                decision = _decision(session, webhook_id, typed)
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+        except NotFound as unknown:
+            typed = typed.refused(Invalid(FieldError("/event_id", unknown.detail)))
+    return rendering.page(
+        "webhooks/why",
+        typed=typed,
+        decision=decision,
+        webhook_id=webhook_id,
+        names={webhook_id: name},
+        does=(
+            f"webhooks why {webhook_id} EVENT",
+            f"GET /v1/webhooks/{webhook_id}/decisions?event_id=",
+        ),
+    )
+
+
+@blp.route("/signature", methods=["GET", "POST"])
+@signed_in(Role.WRITE, whole_tenant=True)
+def signature(webhook_id: str) -> Response:
+    """Say why a receiver refuses a signature; nothing pasted is kept."""
+    typed = forms.sent() if parsing.body() else forms.query()
+    found: dict[str, Any] | None = None
+    with transaction(snapshot=True) as session:
+        name = _name(session, webhook_id)
+        try:
+            if typed.value("headers"):
+                found = _diagnosis(session, webhook_id, typed)
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "webhooks/signature",
+        422 if typed.errors else 200,
+        typed=typed,
+        found=found,
+        webhook_id=webhook_id,
+        name=name,
+        does=(None, f"POST /v1/webhooks/{webhook_id}/verify-signature"),
+    )
+
+
+@blp.post("/check")
+@signed_in(Role.WRITE, whole_tenant=True)
+def check(webhook_id: str) -> Response:
+    """Begin a check of the receiver."""
+    webhook = ids.parse("whk", webhook_id)
+    with transaction() as session:
+        job = forms.once(
+            session,
+            lambda: job_control.represent(receiver_check.start(session, caller(), webhook)),
+        )
+    place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
+    return rendering.done(place, "The check has begun.")
+
+
+@blp.get("/checks/<job_id>")
+@signed_in(Role.READ, whole_tenant=True)
+def checked(webhook_id: str, job_id: str) -> Response:
+    """Show what a check of the receiver has found."""
+    with transaction() as session:
+        name = _name(session, webhook_id)
+        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+    job = job_control.represent(found)
+    if job["kind"] != receiver_check.KIND or job["args"]["webhook_id"] != webhook_id:
+        raise NotFound("There is no check of this webhook with this id.")
+    return rendering.page(
+        "webhooks/check",
+        job=job,
+        webhook_id=webhook_id,
+        name=name,
+        watched=job["finished_at"] is None,
+        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+    )
+
+
+def _name(session: Session, webhook_id: str) -> str:
+    found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+    told = webhooks.represent(found, caller())
+    return str(told["description"] or told["url"])
+
+
+def _decision(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
+    event_id = typed.load(DecisionArgs)["event_id"]
+    known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+    event = event_history.find(session, caller(), event_id)
+    return event_history.decision_for(session, event, known)
+
+
+def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
+    sent: dict[str, Any] = {"headers": _headers(typed.value("headers"))}
+    if typed.value("body_base64"):
+        sent["body_base64"] = "".join(typed.value("body_base64").split())
+    else:
+        # A browser sends each line break as two characters.
+        sent["body"] = typed.value("body").replace("\r\n", "\n")
+    body = parsing.load(PastedSchema(), sent)
+    raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
+    return signature_check.check(
+        session,
+        caller(),
+        services().settings,
+        ids.parse("whk", webhook_id),
+        Pasted(body["headers"], raw),
+    )
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Read headers as they are pasted: a JSON object, or lines of `name: value`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
+    if not all(colon and name.strip() for name, colon, _ in pairs):
+        raise Invalid(FieldError("/headers", "Write each header on a line: name: value."))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,127 @@
+"""Webhooks in the console: made, changed, explained and deleted by forms, as by the API."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.database import Database
+from tests.support.api import Api, FreshTenant
+from tests.support.console import Visitor, hidden
+from tests.support.sending import URL, Worker, history, make_findings, make_webhook
+
+ApiOf = Callable[..., Api]
+NEW = "/console/webhooks/new"
+
+
+@pytest.fixture
+def webhook(api: ApiOf) -> dict[str, Any]:
+    return make_webhook(api(), description="Incident room", event_types=["finding.created"])
+
+
+@pytest.fixture
+def path(webhook: dict[str, Any]) -> str:
+    return f"/console/webhooks/{webhook['id']}"
+
+
+def secret_on(page: str) -> str:
+    return page.partition('class="secret" tabindex="0">')[2].partition("<")[0]
+
+
+def test_a_new_webhook_s_secret_is_shown_on_the_page_that_made_it_and_nowhere_else(
+    admin: Visitor, api: ApiOf
+) -> None:
+    fields = {**admin.form(NEW), "url": URL, "description": "", "event_types": ["finding.created"]}
+    made, again = admin.post(NEW, fields), admin.post(NEW, fields)
+    assert made.status_code == 201
+    assert secret_on(made.text).startswith("whsec_")
+    assert secret_on(again.text) == secret_on(made.text)
+    (listed,) = api().get("/v1/webhooks").json["data"]
+    assert (listed["event_types"], listed["description"]) == (["finding.created"], None)
+    assert "whsec_" not in admin.get(f"/console/webhooks/{listed['id']}").text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("url", "http://192.0.2.1/", 'id="e-url"'),
+        ("max_in_flight", "many", "Send an integer from 1 to 64."),
+        ("colour", "red", "colour: Unknown field."),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field_and_the_input_stays(
+    admin: Visitor, field: str, value: str, said: str
+) -> None:
+    fields = {**admin.form(NEW), "url": URL, "description": "kept <b>", field: value}
+    refused = admin.post(NEW, fields)
+    assert refused.status_code == 422
+    assert said in refused.text
+    assert "kept &lt;b&gt;" in refused.text
+
+
+def test_a_change_sets_what_was_typed_and_an_emptied_field_is_null(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str
+) -> None:
+    form = hidden(admin.get(path).text, f"{path}/retry-now")
+    typed = {"url": webhook["url"], "description": "", "max_in_flight": "9", "event_types": ""}
+    assert admin.post(path, {**form, **typed}).status_code == 303
+    assert "The webhook was changed." in admin.get(path).text
+    now = api().get(f"/v1/webhooks/{webhook['id']}").json
+    assert [now[name] for name in ("description", "max_in_flight", "event_types")] == [
+        None,
+        9,
+        None,
+    ]
+    assert admin.post(path, {**form, "status": "disabled"}).status_code == 303
+    assert "What happens meanwhile can be replayed as skipped" in admin.get(path).text
+
+
+def test_a_rotated_secret_is_shown_once_with_the_end_of_the_one_before(
+    admin: Visitor, path: str
+) -> None:
+    form = admin.form(path, f"{path}/rotate-secret")
+    made = admin.post(f"{path}/rotate-secret", {**form, "overlap_seconds": "60"})
+    assert secret_on(made.text).startswith("whsec_")
+    assert "an older one signs until" in admin.get(path).text
+
+
+def test_a_webhook_is_deleted_by_its_name_alone(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str
+) -> None:
+    form = admin.form(path, f"{path}/delete")
+    refused = admin.post(f"{path}/delete", {**form, "name": "Another room"})
+    assert refused.status_code == 422
+    assert "This is not its name." in refused.text
+    assert admin.post(f"{path}/delete", {**form, "name": "Incident room"}).status_code == 303
+    assert api().get(f"/v1/webhooks/{webhook['id']}").status_code == 404
+
+
+def test_an_event_is_explained_and_a_signature_judged(
+    admin: Visitor,
+    api: ApiOf,
+    webhook: dict[str, Any],
+    path: str,
+    database: Database,
+    tenant: FreshTenant,
+) -> None:
+    make_findings(api(), 1)
+    Worker(database, tenant).send(webhook, 503)
+    (row,) = history(api(), webhook)
+    told = admin.get(f"{path}/why?event_id={row['event_id']}").text
+    assert "so a delivery was made" in told
+    assert "It failed for good after one attempt" in told
+    assert "There is no event with this id" in admin.get(f"{path}/why?event_id=evt_x").text
+    pasted = {"headers": "webhook-id: x\r\nnonsense", "body": "{}"}
+    form = admin.form(f"{path}/signature")
+    wrong = admin.post(f"{path}/signature", {**form, **pasted})
+    assert "Write each header on a line" in wrong.text
+    judged = admin.post(f"{path}/signature", {**form, "headers": "webhook-id: x", "body": "{}"})
+    assert judged.status_code == 200
+    assert "A receiver refuses it, and should." in judged.text
+
+
+def test_a_check_of_the_receiver_begins_and_is_watched(admin: Visitor, path: str) -> None:
+    begun = admin.post(f"{path}/check", admin.form(path, f"{path}/check"))
+    shown = admin.get(begun.headers["Location"])
+    assert 'data-live="watch"' in shown.text
+    assert "0 of 5 requests are out." in shown.text
