@@ -7,10 +7,12 @@ Exit codes: 0 done, 1 the answer is no, 2 usage or 422, 3 gone or never there, 4
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 
 import click
 
+from records import state
 from records.commands import (
     audit,
     completion,
@@ -117,27 +119,30 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
-    except No as no:
-        return _fail(str(no), NO)
-    except click.ClickException as wrong:
-        return _fail(_usage(wrong), USAGE)
-    except RecordsError as error:
-        return _fail(str(error), _code(error))
-    except OSError as error:
-        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}", USAGE)
+    except (No, click.ClickException, RecordsError, sqlite3.Error, OSError) as error:
+        said, code = _told(error)
+        Run().out.note(f"records: {' '.join(said.split())}")
+        return code
     return 0
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """Return what is said of an error, and its exit code."""
+    if isinstance(error, No):
+        return str(error), NO
+    if isinstance(error, click.ClickException):
+        return _usage(error), USAGE
+    if isinstance(error, RecordsError):
+        return str(error), _code(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror or error}", USAGE
+    return f"{state.folder()}: what is remembered there cannot be used: {error}", USAGE
 
 
 def _code(error: RecordsError) -> int:
     # Of several files the first that failed counts.
     error = getattr(error, "first", error)
     return next((code for kind, code in CODES if isinstance(error, kind)), USAGE)
-
-
-def _fail(said: str, code: int) -> int:
-    if said:
-        Run().out.note(f"records: {' '.join(said.split())}")
-    return code
 
 
 def _usage(wrong: click.ClickException) -> str:

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import base64
 import hmac
-import os
 import secrets
+from contextlib import closing
 
 from records import state
 
 PREFIX = "whsec_"
+_SCHEMA = "CREATE TABLE IF NOT EXISTS secrets (whose TEXT PRIMARY KEY, secret TEXT NOT NULL)"
 
 
 def own_secret(base_url: str, tenant_id: str) -> str:
     """Return this machine's secret for a tenant, which is made once."""
-    path = state.folder() / f"secret-{state.name(base_url, tenant_id)}"
+    whose = state.name(base_url, tenant_id)
     made = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-    scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        scratch.touch(mode=0o600)
-        scratch.write_text(made, "utf-8")
-        # Of two processes that begin at once the first makes it, whole.
-        os.link(scratch, path)
-    except FileExistsError:
-        made = path.read_text("utf-8")
-    finally:
-        scratch.unlink()
-    return made
+    with closing(state.database("secrets.sqlite", _SCHEMA)) as kept:
+        kept.execute("INSERT INTO secrets VALUES (?, ?) ON CONFLICT DO NOTHING", (whose, made))
+        found = kept.execute("SELECT secret FROM secrets WHERE whose = ?", (whose,))
+        return str(found.fetchone()[0])
 
 
 def headers(secret: str, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:

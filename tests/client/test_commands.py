@@ -123,10 +123,14 @@ def test_what_destroys_asks_and_without_a_terminal_fails(records: Command, api: 
 
 def test_settings_are_changed_as_named(records: Command, api: ApiOf) -> None:
     changed = records(
-        "settings", "set", "--visibility", "public", "--retention-days", "forever", "--json"
+        "settings", "set", "--bundle-visibility", "public", "--anchoring-enabled", "false", "--json"
     )
     assert json.loads(changed.out) == api().get("/v1/tenant/settings").json
-    assert json.loads(changed.out)["bundle_visibility"] == "public"
+    told = json.loads(changed.out)
+    assert (told["bundle_visibility"], told["anchoring_enabled"]) == ("public", False)
+    days = ["settings", "set", "--bundle-retention-days", "30"]
+    assert [records(*days).code, records(*days, "--yes").code] == [2, 0]
+    assert records(*days[:-1], "null").code == 0
 
 
 def test_exports_are_the_bytes_of_the_service(

@@ -168,6 +168,24 @@ def test_ctrl_c_at_a_question_and_at_work_ends_with_130(
     assert "Traceback" not in terminal.shown
 
 
+def test_a_push_that_is_interrupted_goes_on_where_it_was(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    files = [str(tmp_path / f"{number}") for number in range(120)]
+    for file in files:
+        Path(file).write_text(file)
+    push = ["record", "push", "--session", session["id"], *files]
+
+    with on_terminal(*push) as terminal:
+        terminal.until("/120")
+        terminal.type("\x03")
+        assert terminal.end() == 130, terminal.shown
+    assert records(*push).code == 0
+
+    listed = api().get(f"/v1/records?session_id={session['id']}&limit=200").json["data"]
+    assert sorted(row["title"] for row in listed) == sorted(map(str, range(120)))
+
+
 def test_ctrl_c_while_a_service_does_not_answer_ends_at_once(
     records: Command, session: dict[str, Any], tmp_path: Path
 ) -> None:
