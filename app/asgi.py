@@ -1,67 +1,41 @@
-"""The web application behind an event loop, as the Procfile serves it.
-
-`granian --interface asginl --factory app.asgi:create_app`.
-"""
+"""What granian's workers load: `granian --interface asginl --factory app.asgi:create_app`."""
 
 import gc
-from functools import partial
+import multiprocessing
+import signal
+from typing import TYPE_CHECKING
 
-import structlog
-
-from app import metrics
-from app.api.http.services import EXTENSION, Services
-from app.lib import forwarded
-from app.lib.fair_shares import Shares
-from app.lib.gateway.answers import Answer
-from app.lib.gateway.bodies import Pace
-from app.lib.gateway.gateway import Gateway, Limits, Scope
-from app.settings import Settings, load
-from app.web import create_app as create_wsgi_app
-
-_URGENT = frozenset(("/healthz", "/readyz"))
-
-_log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from app.lib.gateway.gateway import Gateway
 
 
-def create_app() -> Gateway:
-    """Put the application together, with settings from the environment; raises `SettingError`."""
-    settings = load()
-    application = create_wsgi_app(settings)
-    here: Services = application.extensions[EXTENSION]
+def create_app() -> "Gateway":
+    """Import the application and put it behind an event loop; raises `SettingError`.
 
-    def told(answer: Answer) -> None:
-        here.tally.add(metrics.WEB_REFUSED, "slow_reader")
-        _log.warning("reader_too_slow", request_id=answer.header(b"x-request-id"))
+    While a worker starts, a request to stop ends it at once: it serves nobody yet.
+    """
+    if multiprocessing.parent_process() is not None:
+        _end_when_told()
+    # What imports make stays: to look through it for garbage would take a quarter of the start.
+    gc.disable()
+    from app.web import create_gateway  # noqa: PLC0415  # takes a second, in which it can be ended
 
-    # What stands until the process ends: a full collection among large bodies stops all threads,
-    # and took 350 ms with it and 40 ms without.
+    gateway = create_gateway()
+    # A full collection among large bodies stops all threads; it took 350 ms with this, 40 without.
     gc.collect()
     gc.freeze()
-    web = settings.web
-    limits = Limits(
-        body=Pace(web.body_seconds, web.body_rate),
-        answer=Pace(web.answer_seconds, web.answer_rate),
-        late_bodies=Shares(web.body_memory, web.body_memory // 2),
-    )
-    return Gateway(
-        application,
-        web.threads,
-        limits,
-        caller=partial(caller, settings),
-        urgent=_URGENT,
-        on_slow_reader=told,
-    )
+    gc.enable()
+    return gateway
 
 
-def caller(settings: Settings, scope: Scope) -> object:
-    """Return the key that a request carries, good or not, or the address that it comes from."""
-    sent = dict(scope["headers"])
-    key = sent.get(b"authorization") or sent.get(b"x-api-key")
-    if key:
-        return key
-    peer = (scope.get("client") or ("",))[0]
-    name = settings.proxy_header.lower().encode()
-    # A proxy may add a line of its own: several are one list (RFC 9110 section 5.3).
-    lines = [value for field, value in scope["headers"] if field == name]
-    hops = b",".join(lines).decode("latin-1")
-    return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
+def _end_when_told() -> None:
+    """Give signals their own meaning until granian sets its worker's handlers.
+
+    A worker inherits its master's handlers, which only make a note in memory: it would go on, and
+    be killed after `--workers-kill-timeout`.
+    """
+    inherited = signal.getsignal(signal.SIGTERM)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    if getattr(getattr(inherited, "__self__", None), "interrupt_signal", False):
+        signal.raise_signal(signal.SIGTERM)

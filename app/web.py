@@ -1,14 +1,16 @@
-"""The web application: what a WSGI server starts, and what the tests call.
+"""The web application: behind an event loop as `app.asgi` serves it, or without.
 
-`app.asgi` serves it behind an event loop; `gunicorn 'app.web:create_app()'` serves it as it is.
+`gunicorn 'app.web:create_app()'` serves it as it is; the tests call that.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
+import structlog
 from flask import Flask
 
-from app import logs
+from app import logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import rate_limit
 from app.api.http.bulkhead import Room
@@ -43,12 +45,19 @@ from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
+from app.lib import forwarded
 from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
-from app.lib.gateway.answers import Application
+from app.lib.gateway.answers import Answer, Application
+from app.lib.gateway.bodies import Pace
+from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings, load
+
+_URGENT = frozenset(("/healthz", "/readyz"))
+
+_log = structlog.get_logger(__name__)
 
 # What requests meet of damage of the log is written down at most so often by each process.
 _DAMAGE_SECONDS = 10.0
@@ -82,6 +91,49 @@ RESOURCES = (
     anchors,
     health,
 )
+
+
+def create_gateway() -> Gateway:
+    """Put the application behind an event loop, with settings from the environment.
+
+    Raises `SettingError`.
+    """
+    settings = load()
+    application = create_app(settings)
+    here: Services = application.extensions[EXTENSION]
+
+    def told(answer: Answer) -> None:
+        here.tally.add(metrics.WEB_REFUSED, "slow_reader")
+        _log.warning("reader_too_slow", request_id=answer.header(b"x-request-id"))
+
+    web = settings.web
+    limits = Limits(
+        body=Pace(web.body_seconds, web.body_rate),
+        answer=Pace(web.answer_seconds, web.answer_rate),
+        late_bodies=Shares(web.body_memory, web.body_memory // 2),
+    )
+    return Gateway(
+        application,
+        web.threads,
+        limits,
+        caller=partial(caller, settings),
+        urgent=_URGENT,
+        on_slow_reader=told,
+    )
+
+
+def caller(settings: Settings, scope: Scope) -> object:
+    """Return the key that a request carries, good or not, or the address that it comes from."""
+    sent = dict(scope["headers"])
+    key = sent.get(b"authorization") or sent.get(b"x-api-key")
+    if key:
+        return key
+    peer = (scope.get("client") or ("",))[0]
+    name = settings.proxy_header.lower().encode()
+    # A proxy may add a line of its own: several are one list (RFC 9110 section 5.3).
+    lines = [value for field, value in scope["headers"] if field == name]
+    hops = b",".join(lines).decode("latin-1")
+    return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
 
 
 def create_app(settings: Settings | None = None) -> Flask:

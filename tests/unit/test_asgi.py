@@ -1,10 +1,20 @@
-"""Who a request is taken for by the event loop, before the application has seen it."""
+"""What the web processes do before the application sees a request: start, stop, know a caller."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from app.asgi import caller
+from app.dev import procfile
 from app.settings import Settings
+from app.web import caller
+from tests.support.faults import LONG_ENOUGH
+from tests.support.ports import own_port
 from tests.support.secrets import MASTER_KEYS_SETTING
+
+ROOT = Path(__file__).resolve().parents[2]
 
 NEEDED = {
     "DATABASE_URL": "postgresql://records.test/records",
@@ -43,3 +53,21 @@ def test_a_caller_is_a_key_or_an_address(
     peer: str, headers: list[tuple[bytes, bytes]], expected: object
 ) -> None:
     assert caller(SETTINGS, {"client": (peer, 4711), "headers": headers}) == expected
+
+
+def test_workers_that_are_told_to_stop_while_they_start_end_at_once() -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**NEEDED, "PATH": path, "HOST": "127.0.0.1", "PORT": str(own_port())}
+    with subprocess.Popen(
+        ["/bin/sh", "-c", procfile.read(ROOT / "Procfile")["web"]],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as web:
+        assert web.stdout is not None
+        assert any("Spawning worker-2" in line for line in web.stdout)
+        web.terminate()
+        said, _ = web.communicate(timeout=LONG_ENOUGH)
+    assert "Killing worker" not in said
+    assert web.returncode == 0
