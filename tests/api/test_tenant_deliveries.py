@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Engine, text
 
+from app.core.delivery.history.subject_events import MOST_SUBJECTS
 from app.database import Database
 from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, pointers
+from tests.support.making import NOBODY, finding_of, make_record, make_session, pointers
 from tests.support.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
@@ -156,6 +158,61 @@ def test_an_event_s_deliveries_are_those_to_all_webhooks_with_their_replays(
     assert ids(one) == [each["id"] for each in found if each["webhook_id"] == webhooks[1]["id"]]
 
 
+@pytest.mark.parametrize("apart", ["0 s", "-20 s", "30 min"])
+def test_a_session_s_deliveries_are_those_of_its_findings_and_its_completion(
+    api: ApiOf, worker: Worker, tenant: FreshTenant, admin_engine: Engine, apart: str
+) -> None:
+    webhook = make_webhook(api())
+    session = make_session(api())
+    record = make_record(api(), session["id"])
+    make_findings(api(), 1)
+    batch = [finding_of(session["id"]), finding_of(session["id"], record_id=record["id"])]
+    made = api().post("/v1/findings/batch", {"findings": batch}).json["data"]
+    worker.send(webhook, 400)
+    api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+    with admin_engine.begin() as connection:  # as if the clock of the host that made ids went wrong
+        for change in ("findings SET created_at", "sessions SET completed_at"):
+            _shift(connection, tenant, f"{change} = {change.split()[-1]}", apart)
+        _shift(connection, tenant, "events SET created_at = created_at", apart)
+
+    found = listed(api(), f"session_id={session['id']}")
+    about = listed(api(), f"session_id={session['id']}&record_id={record['id']}")
+
+    of_session = {made[0]["id"], made[1]["id"], session["id"]}
+    assert {subject(api(), row) for row in found} == of_session
+    assert found == sorted(found, key=lambda row: row["id"], reverse=True)
+    assert about == listed(api(), f"record_id={record['id']}")
+    assert [subject(api(), row) for row in about] == [made[1]["id"]]
+    api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{about[0]['id']}/replay")
+    replayed = listed(api(), f"record_id={record['id']}")
+    assert [row["kind"] for row in replayed] == ["replay", "event"]
+    assert listed(api(), f"record_id={record['id']}&event_id={found[0]['event_id']}") == []
+    assert len(listed(api(), f"session_id={session['id']}&status=failed")) == 2
+
+
+def _shift(connection: Connection, tenant: FreshTenant, change: str, apart: str) -> None:
+    connection.execute(
+        text(f"UPDATE {change} + :apart ::interval WHERE tenant_id = :tenant"),
+        {"apart": apart, "tenant": tenant.id},
+    )
+
+
+def subject(api: Api, row: dict[str, Any]) -> str:
+    event = api.get(f"/v1/events/{row['event_id']}").json
+    return str(event["payload"]["data"]["id"])
+
+
+def test_a_session_with_too_many_findings_is_refused(
+    api: ApiOf, webhooks: list[dict[str, Any]]
+) -> None:
+    session = make_session(api())
+    findings = [finding_of(session["id"])] * (MOST_SUBJECTS + 1)
+    api().post("/v1/findings/batch", {"findings": findings[1:]})
+    assert len(listed(api(), f"session_id={session['id']}&limit=200")) == 200
+    api().post("/v1/findings", findings[0])
+    assert pointers(api().get(f"{PATH}?session_id={session['id']}")) == ["/session_id"]
+
+
 def test_a_job_s_deliveries_are_the_replays_that_it_made(
     api: ApiOf, webhooks: list[dict[str, Any]], worker: Worker
 ) -> None:
@@ -183,7 +240,9 @@ def test_since_is_included_and_until_is_not(api: ApiOf, webhooks: list[dict[str,
     assert listed(api(), "since=9999-12-31T23:59:59Z") == []
 
 
-@pytest.mark.parametrize("name", ["webhook_id=whk", "event_id=evt", "job_id=job"])
+@pytest.mark.parametrize(
+    "name", ["webhook_id=whk", "event_id=evt", "session_id=ses", "record_id=rec", "job_id=job"]
+)
 @pytest.mark.parametrize("value", [f"_{NOBODY}", "_1", ""])
 def test_an_unknown_id_finds_nothing(
     api: ApiOf, webhooks: list[dict[str, Any]], name: str, value: str

@@ -98,6 +98,10 @@ class TenantHistoryArgs(FilterArgs):
 
     webhook_id = fields.QueryId("whk")
     event_id = fields.QueryId("evt")
+    session_id = fields.QueryId(
+        "ses", description="Of its completion, and of its findings (200 at most)."
+    )
+    record_id = fields.QueryId("rec", description="Of the findings about it (200 at most).")
     group = group_field()
     job_id = fields.QueryId("job", description="The replays that a job has made.")
     outcome = fields.Text(50, metadata=_OUTCOME)

@@ -35,18 +35,22 @@ SELECT {COLUMNS} FROM deliveries AS d
 # Every delivery but a replay carries its event's millisecond in its id; replays have an index by
 # webhook and event. So no index by event alone is kept, which every write of a row would pay for.
 EVENT_ROWS = """
+SELECT of_event.*
+  FROM unnest(%(events)s::uuid[], %(first_ids)s::uuid[], %(last_ids)s::uuid[], %(oldest)s::uuid[])
+       AS e (id, first_id, last_id, oldest_id)
+ CROSS JOIN LATERAL (
     SELECT first.* FROM deliveries AS first
-     WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = %(event)s
-       AND first.id BETWEEN %(event_from)s AND %(event_to)s AND first.kind <> 'replay'
+     WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = e.id
+       AND first.id BETWEEN e.first_id AND e.last_id AND first.kind <> 'replay'
     UNION ALL
     SELECT again.* FROM webhooks AS w
      CROSS JOIN LATERAL (
         SELECT * FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = w.id
-           AND r.kind = 'replay' AND r.event_id = %(event)s AND r.id >= %(oldest)s
+           AND r.kind = 'replay' AND r.event_id = e.id AND r.id >= e.oldest_id
          ORDER BY r.id DESC LIMIT 500) AS again
      WHERE w.tenant_id = (SELECT %(tenant)s::uuid)
-       AND w.id = coalesce(%(webhook)s, w.id)
+       AND w.id = coalesce(%(webhook)s, w.id)) AS of_event
 """
 _OF_EVENT = f"""
 SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
@@ -118,14 +122,22 @@ def of_event(
         _OF_EVENT,
         {
             "tenant": tenant_id,
-            "event": event_id,
             "webhook": webhook_id,
-            "event_from": ids.earliest_at(ids.made_at(event_id)),
-            "event_to": ids.latest_at(ids.made_at(event_id)),
-            "oldest": earliest_id(ids.made_at(event_id)),
+            **event_values([event_id]),
         },
     )
     return listed(session, tenant_id, found.fetchall()[::-1])
+
+
+def event_values(events: Sequence[UUID]) -> dict[str, object]:
+    """Return what `EVENT_ROWS` names of events."""
+    made_at = [ids.made_at(each) for each in events]
+    return {
+        "events": list(events),
+        "first_ids": [ids.earliest_at(moment) for moment in made_at],
+        "last_ids": [ids.latest_at(moment) for moment in made_at],
+        "oldest": [earliest_id(moment) for moment in made_at],
+    }
 
 
 def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Listed:

@@ -2,7 +2,7 @@
 
 The list walks along the primary key, which begins with the tenant, so no write pays for it. A
 filter that few rows pass walks along what holds those alone: an index of failures, of jobs or of
-open rows, the history of a webhook, or the ids of an event.
+open rows, the history of a webhook, or the ids of events.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,21 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.core.delivery.history import delivery_filters, delivery_history
+from app.core.delivery.history import delivery_filters, delivery_history, subject_events
 from app.core.delivery.history.delivery_filters import (
     FAILING,
     IS_OPEN,
     OPEN,
     Filters,
     Status,
-    earliest_id,
 )
-from app.core.delivery.history.delivery_history import COLUMNS, EVENT_ROWS, Listed, Row
+from app.core.delivery.history.delivery_history import (
+    COLUMNS,
+    EVENT_ROWS,
+    Listed,
+    Row,
+    event_values,
+)
 from app.database import cursor
 
 # So many open rows are sorted for a page in some ten milliseconds; of more, the newest are walked.
@@ -32,9 +36,11 @@ _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.S
 
 @dataclass(frozen=True)
 class TenantFilters(Filters):
-    """Which deliveries of a tenant to list: of one event, or of any."""
+    """Which deliveries of a tenant to list: of one event, of those about a session, or of any."""
 
     event_id: UUID | None = None
+    session_id: UUID | None = None
+    record_id: UUID | None = None
 
 
 _PAGE = """
@@ -68,12 +74,18 @@ def page(
     before: UUID | None,
     limit: int,
 ) -> list[Listed]:
-    """Return up to `limit` deliveries of a tenant, newest first, older than `before`."""
+    """Return up to `limit` deliveries of a tenant, newest first, older than `before`.
+
+    Raises `Invalid` for a session or record with too many findings.
+    """
     conditions, values = delivery_filters.other_conditions(filters)
     if before is not None:
         conditions.append("d.id < %(before)s")
-    rows = _event_rows if filters.event_id is not None else _rows
-    parts = rows(session, tenant_id, filters, conditions, values)
+    events = _events(session, tenant_id, filters)
+    if events is None:
+        parts = _rows(session, tenant_id, filters, conditions, values)
+    else:
+        parts = _event_rows(events, filters, conditions, values)
     found = cursor(session, class_row(Row)).execute(
         _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE),
         {
@@ -114,23 +126,20 @@ def _rows(
     return parts
 
 
+def _events(session: Session, tenant_id: UUID, filters: TenantFilters) -> list[UUID] | None:
+    """Return the events whose deliveries alone are asked for; None says those of any."""
+    named = [] if filters.event_id is None else [filters.event_id]
+    if filters.session_id is None and filters.record_id is None:
+        return named or None
+    about = subject_events.find(session, tenant_id, filters.session_id, filters.record_id)
+    return [each for each in about if not named or each in named]
+
+
 def _event_rows(
-    _session: Session,
-    _tenant_id: UUID,
-    filters: TenantFilters,
-    conditions: list[str],
-    values: dict[str, object],
+    events: list[UUID], filters: TenantFilters, conditions: list[str], values: dict[str, object]
 ) -> list[str]:
-    assert filters.event_id is not None  # noqa: S101  # narrows the type
-    made_at = ids.made_at(filters.event_id)
-    values |= {
-        "event": filters.event_id,
-        "event_from": ids.earliest_at(made_at),
-        "event_to": ids.latest_at(made_at),
-        "oldest": earliest_id(made_at),
-    }
     of_status, named = delivery_filters.conditions(Filters(filters.status))
-    values |= named
+    values |= named | event_values(events)
     return [_select(f"({EVENT_ROWS})", [*conditions, *of_status])]
 
 
