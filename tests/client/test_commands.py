@@ -109,6 +109,8 @@ def test_a_pipe_gets_whole_values_and_nothing_that_steers_a_terminal(
         "\u202e", "\\u202e"
     )
     assert records("findings", "tail").out == f"{line}\n"
+    assert records("findings", "list", "--q", "LONG").out == f"{line}\n"
+    assert records("search", "long", "long").out.startswith("finding\tfnd_")
 
 
 def test_what_destroys_asks_and_without_a_terminal_fails(records: Command, api: ApiOf) -> None:

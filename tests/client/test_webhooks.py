@@ -48,6 +48,7 @@ def test_a_delivery_is_found_explained_and_sent_again(
 
     found = json.loads(records("deliveries", "show", delivery["id"], "--json").out)
     assert found["payload"]["type"] == "finding.created"
+    assert records("search", delivery["id"]).out.startswith(f"delivery\t{delivery['id']}\t")
     why = records("webhooks", "why", webhook["id"], delivery["event_id"])
     assert (why.code, len(why.out.splitlines())) == (0, 2)
     assert records("deliveries", "retry-now", delivery["id"]).code == 5

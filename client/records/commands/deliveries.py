@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ from records.client import Json
 from records.commands.base import Group, Run, at, how_many, pass_run, since_until
 from records.commands.jobs import watch as follow
 from records.commands.jobs import watch_option
-from records.errors import NotFound, problem
+from records.errors import problem
 
 _STATUSES = ["pending", "sending", "retrying", "succeeded", "failed", "cancelled"]
 _DELIVERIES = {
@@ -78,11 +77,10 @@ def groups(run: Run, /, **filters: Any) -> None:
 
 @deliveries.command("show")
 @click.argument("delivery_id")
-@click.option("--webhook", metavar="ID", help="Its webhook, if you know it.")
 @pass_run
-def show(run: Run, delivery_id: str, webhook: str | None) -> None:
+def show(run: Run, delivery_id: str) -> None:
     """Show a delivery with its payload and every attempt."""
-    run.out.item(_find(run, delivery_id, webhook))
+    run.out.item(_find(run, delivery_id))
 
 
 @deliveries.command("replay")
@@ -132,8 +130,8 @@ def replay(
 def retry_now(run: Run, delivery_id: str | None, webhook: str | None, rate: int | None) -> None:
     """Send now what waits for its next attempt: one delivery, or all of a webhook."""
     if delivery_id is not None:
-        found = _find(run, delivery_id, webhook)
-        path = at("/v1/webhooks/{}/deliveries/{}/retry-now", found["webhook_id"], delivery_id)
+        found = _find(run, delivery_id)
+        path = at("/v1/webhooks/{}/deliveries/{}/retry-now", found["webhook_id"], found["id"])
         run.out.item(run.client.create(path))
     elif webhook is not None:
         body = {} if rate is None else {"rate": rate}
@@ -142,14 +140,13 @@ def retry_now(run: Run, delivery_id: str | None, webhook: str | None, rate: int 
         raise click.UsageError("Name a delivery, or --webhook.")
 
 
-def _find(run: Run, delivery_id: str, webhook: str | None) -> Json:
-    """Return a delivery: of the webhook, or of the one among all that has it."""
-    if webhook is not None:
-        return run.client.get(at("/v1/webhooks/{}/deliveries/{}", webhook, delivery_id))
-    for each in run.client.rows("/v1/webhooks"):
-        with suppress(NotFound):
-            return run.client.get(at("/v1/webhooks/{}/deliveries/{}", each["id"], delivery_id))
-    detail = "No webhook has this delivery; if its webhook was deleted, add --webhook."
+def _find(run: Run, delivery_id: str) -> Json:
+    """Return a delivery; which webhook has it is found by the search."""
+    for hit in run.client.get("/v1/search", q=delivery_id)["data"]:
+        if hit["type"] == "delivery":
+            webhook = hit["url"].rpartition("/webhooks/")[2].partition("/")[0]
+            return run.client.get(at("/v1/webhooks/{}/deliveries/{}", webhook, hit["id"]))
+    detail = f"There is no delivery {delivery_id}."
     raise problem(404, {"title": "Not found", "detail": detail})
 
 

@@ -31,6 +31,7 @@ def findings() -> None:
 
 
 @findings.command("list")
+@click.option("--q", "q", metavar="WORDS", help='Words that must be there; "a phrase".')
 @click.option("--severity", type=SEVERITIES)
 @click.option("--rule")
 @click.option("--session", "session_id", metavar="ID")

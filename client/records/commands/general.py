@@ -18,14 +18,15 @@ def whoami(run: Run) -> None:
 
 @click.command(cls=Command)
 @click.argument("text", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
 @pass_run
-def search(run: Run, text: tuple[str, ...]) -> None:
-    """Find anything by an id or by words."""
-    found = run.client.get("/v1/search", q=" ".join(text))
+def search(run: Run, text: tuple[str, ...], limit: int) -> None:
+    """Find whatever an id names, or the newest records and findings with these words."""
+    found = run.client.get("/v1/search", q=" ".join(text), limit=limit)
     if run.out.json:
         run.out.document(found)
     else:
         run.out.rows(found["data"], _FOUND)
 
 
-COMMANDS: tuple[click.Command, ...] = (whoami,)
+COMMANDS: tuple[click.Command, ...] = (whoami, search)
