@@ -12,7 +12,7 @@ from app import ids
 from app.api.http.requests.fields import NOWHERE
 from app.clock import rfc3339
 from app.core.delivery import claims
-from app.core.delivery.history.hourly_stats import Step, percentile, span
+from app.core.delivery.history.hourly_stats import Step, percentiles, span
 from app.core.delivery.lanes import lane_hours, lanes
 from app.database import Database
 from app.errors import Invalid
@@ -219,7 +219,7 @@ def test_a_percentile_lies_between_the_bounds_of_its_bucket(
     counts: dict[str, int], percent: int, milliseconds: int | None
 ) -> None:
     histogram = [counts.get(name, 0) for name in lane_hours.LATENCY_MS]
-    assert percentile(histogram, percent) == milliseconds
+    assert percentiles(histogram, percent) == [milliseconds]
 
 
 def test_an_attempt_is_counted_in_the_first_bucket_that_holds_it(

@@ -75,7 +75,7 @@ def read_tenant(args: dict[str, Any]) -> Response:
     Of the last 24 hours unless asked otherwise. An attempt counts in the hour in which its outcome
     is recorded. Kept as long as the history of deliveries.
     """
-    with transaction() as session:
+    with transaction(snapshot=True) as session:
         return _answer(session, args)
 
 
@@ -88,7 +88,7 @@ def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
 
     As `GET /v1/stats`; a deleted webhook's is kept too.
     """
-    with transaction() as session:
+    with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
         return _answer(session, args, known)
 

@@ -4,9 +4,11 @@ Hours without traffic are in it. Percentiles are interpolated in a histogram of 
 """
 
 import enum
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -77,7 +79,8 @@ def _begin(moment: datetime, length: timedelta) -> datetime:
     return _EPOCH + (moment - _EPOCH) // length * length
 
 
-# `(SELECT …)` hides the values from the planner (docs/performance.md).
+# `(SELECT …)` hides the values from the planner (docs/performance.md), but for the times: it must
+# see how little of the table they ask for.
 _ROWS = """
 SELECT {at} AS at, {sums} FROM ({hours}) AS hours
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
@@ -92,9 +95,9 @@ _OF_ALL = f"""
 SELECT tenant_id, at, {", ".join(COLUMNS)} FROM tenant_hours
  UNION ALL
 SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
- WHERE at > coalesce((SELECT max(at) FROM tenant_hours
-                       WHERE tenant_id = (SELECT %(tenant)s::uuid)), '-infinity')
+ WHERE at >= %(unsummed)s AND at < %(until)s
 """
+_SUMMED = "SELECT max(at) FROM tenant_hours WHERE tenant_id = (SELECT %s::uuid)"
 _AT = {Step.HOUR: "at", Step.DAY: "date_trunc('day', at, 'UTC')"}
 _SUMS = ", ".join(f"sum({name}) AS {name}" for name in COLUMNS)
 
@@ -108,35 +111,45 @@ def rows(
     were recorded, those of tests and replays too: `succeeded` and `failed` those that ended their
     delivery, `retried` those that left it to be tried again.
     """
-    hours = _OF_ONE if webhook_id else _OF_ALL
-    query = _ROWS.format(at=_AT[span.step], sums=_SUMS, hours=hours)
     values = {"tenant": tenant_id, "webhook": webhook_id, "since": span.since, "until": span.until}
+    if webhook_id is None:
+        summed = cursor(session).execute(_SUMMED, (tenant_id,)).fetchone()
+        values["unsummed"] = max(span.since, _after(summed[0] if summed else None))
+    hours = _OF_ALL if webhook_id is None else _OF_ONE
+    query = _ROWS.format(at=_AT[span.step], sums=_SUMS, hours=hours)
     found = cursor(session, dict_row).execute(query, values).fetchall()
     by_start = {row["at"]: row for row in found}
     return [_row(start, by_start.get(start, _NOTHING)) for start in span.starts]
+
+
+def _after(hour: datetime | None) -> datetime:
+    return _EPOCH if hour is None else hour + LENGTHS[Step.HOUR]
 
 
 _NOTHING = dict.fromkeys(COLUMNS, 0)
 
 
 def _row(start: datetime, sums: dict[str, Any]) -> dict[str, Any]:
-    histogram = [sums[name] for name in LATENCY_MS]
-    return {
-        "at": rfc3339(start),
-        **{name: sums[name] for name in COUNTS},
-        "p50_ms": percentile(histogram, 50),
-        "p95_ms": percentile(histogram, 95),
-    }
+    p50, p95 = percentiles([sums[name] for name in LATENCY_MS], 50, 95)
+    counts = {name: sums[name] for name in COUNTS}
+    return {"at": rfc3339(start), **counts, "p50_ms": p50, "p95_ms": p95}
 
 
-def percentile(histogram: Sequence[int], percent: int) -> int | None:
-    """Return the milliseconds that `percent` of the attempts did not exceed, None without any.
+_BOUNDS = (0, *LATENCY_MS.values())
+
+
+def percentiles(histogram: Sequence[int], *wanted: int) -> list[int | None]:
+    """Return the milliseconds that so many percent of attempts did not exceed, None without any.
 
     Linear between the bounds of the bucket that holds it.
     """
-    wanted, below, lower = sum(histogram) * percent / 100, 0, 0
-    for count, upper in zip(histogram, LATENCY_MS.values(), strict=True):
-        if count and below + count >= wanted:
-            return round(lower + (upper - lower) * (wanted - below) / count)
-        below, lower = below + count, upper
-    return None
+    totals = list(accumulate(histogram, initial=0))
+    if not totals[-1]:
+        return [None] * len(wanted)
+    return [_quantile(totals, totals[-1] * percent / 100) for percent in wanted]
+
+
+def _quantile(totals: Sequence[int], rank: float) -> int:
+    place = bisect_left(totals, rank)
+    share = (rank - totals[place - 1]) / (totals[place] - totals[place - 1])
+    return round(_BOUNDS[place - 1] + share * (_BOUNDS[place] - _BOUNDS[place - 1]))
