@@ -1,14 +1,14 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check soak lint format bench now
+.PHONY: help up demo test check soak lint format bench now screenshots
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.data)
 	@exec $(BIN)/python -m app.dev.up --tied
@@ -44,6 +44,10 @@ bench: $(INSTALLED) ## measure this machine: every figure beside its bound (twen
 
 now: $(INSTALLED) ## run one entry of the timetable at once: make now NAME=sweep
 	@exec $(BIN)/python -m scheduler now "$(NAME)"
+
+screenshots: $(INSTALLED) ## picture each page of the console of a running `make demo`
+	@set -a; [ ! -f "$${DATA_DIR:-.data}/env" ] || . "$${DATA_DIR:-.data}/env"; \
+	exec $(BIN)/python -m tests.console.screenshots
 
 # Done again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml uv.lock

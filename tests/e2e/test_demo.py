@@ -69,6 +69,7 @@ def test_every_claim_is_met_and_a_second_run_stays_until_it_is_interrupted(tmp_p
     with demo(tmp_path, PORT=port) as second:
         until(lambda: "It stays up" in said(tmp_path) or second.poll() is not None, SECONDS)
         until(lambda: "curl -H" in said(tmp_path))
+        assert f"http://127.0.0.1:{port}/console\n    sign in with svc_" in said(tmp_path)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/docs", timeout=60) as page:
             assert page.status == 200
         second.send_signal(signal.SIGINT)

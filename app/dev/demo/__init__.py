@@ -2,5 +2,5 @@
 
 It uses the public HTTP API and nothing else of the service: what it shows, any caller can do.
 `scene` sets up `api`, `receivers` and `arrivals`; `session`, `records`, `webhooks`, `mail`,
-`anchors`, `proofs`, `packs` and `outsider` play; `telling` prints.
+`anchors`, `proofs`, `packs`, `outsider` and `left_to_do` play; `telling` prints.
 """

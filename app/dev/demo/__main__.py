@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from app.dev.data_dir import DataDir
-from app.dev.demo import anchors, arrivals, mail, proofs, records, session, webhooks
+from app.dev.demo import anchors, arrivals, left_to_do, mail, proofs, records, session, webhooks
 from app.dev.demo.api import Api
 from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
 from app.dev.demo.scene import Scene
@@ -40,6 +40,8 @@ _SETTINGS = {
 _LOOPBACK = "127.0.0.0/8,::1/128"
 
 _STAYS = """\
+The console: {base_url}/console
+  sign in with {key}
 The API's documentation: {base_url}/docs
 From another terminal:
   . {env}
@@ -168,12 +170,15 @@ def _tell(scene: Scene) -> None:
 
 def _stay(scene: Scene, stack: Stack, stop: StopRequest) -> None:
     """Leave everything running until a stop is requested."""
-    scene.telling.chapter("It stays up until Ctrl-C")
-    for line in _STAYS.splitlines():
-        scene.telling.say(line.format(base_url=scene.base_url, env=stack.env_file))
-    while not stop:
-        stack.require_alive()
-        time.sleep(_POLL_SECONDS)
+    with Receiver("billing", left_to_do.takes_nothing) as billing:
+        left_to_do.leave(scene, billing)
+        scene.telling.chapter("It stays up until Ctrl-C")
+        key = stack.values()["SERVICE_API_KEY"]
+        for line in _STAYS.splitlines():
+            scene.telling.say(line.format(base_url=scene.base_url, env=stack.env_file, key=key))
+        while not stop:
+            stack.require_alive()
+            time.sleep(_POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,15 @@ from app.dev.demo.api import Api
 from app.dev.demo.receivers import Receiver
 from app.dev.demo.scene import Scene, Webhook
 
-_DESCRIPTION = "Made by `make demo`."
+_MARK = ", made by `make demo`"
 
 
 def two_webhooks(scene: Scene) -> tuple[Webhook, Webhook]:
     """Make a webhook to each receiver, and try one; return them, the healthy receiver's first."""
     scene.telling.chapter("Two receivers, and a webhook to each")
     delete_left_over(scene.api)
-    security = _register(scene.api, scene.security)
-    ticketing = _register(scene.api, scene.ticketing)
+    security = register(scene.api, scene.security)
+    ticketing = register(scene.api, scene.ticketing)
     scene.telling.table(
         [
             (scene.security.name, scene.security.url, "takes everything"),
@@ -42,13 +42,14 @@ def switch_off(api: Api) -> None:
         api.patch(path, {"status": "disabled"})
 
 
-def _register(api: Api, receiver: Receiver) -> Webhook:
+def register(api: Api, receiver: Receiver) -> Webhook:
+    """Make a webhook to a receiver."""
     made = api.post(
         "/v1/webhooks",
         {
             "url": receiver.url,
             "event_types": ["finding.created", "session.completed"],
-            "description": _DESCRIPTION,
+            "description": receiver.name + _MARK,
         },
     )
     receiver.secret = made["secret"]
@@ -58,4 +59,8 @@ def _register(api: Api, receiver: Receiver) -> Webhook:
 def _of_demos(api: Api) -> list[str]:
     # A tenant has at most 100 webhooks: one page holds them all.
     listed = api.get("/v1/webhooks", limit=200)["data"]
-    return [f"/v1/webhooks/{each['id']}" for each in listed if each["description"] == _DESCRIPTION]
+    return [
+        f"/v1/webhooks/{each['id']}"
+        for each in listed
+        if (each["description"] or "").endswith(_MARK)
+    ]
