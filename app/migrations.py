@@ -7,11 +7,9 @@ outside any. A lock keeps a second release out. A killed run leaves the schema o
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -22,7 +20,6 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from app import clock
 from app.core import partitions
-from app.database import Database
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
@@ -83,28 +80,6 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
         partitions.keep(connection, history_days)
         _grant(connection, role)
     return line
-
-
-def is_current(database: Database) -> bool:
-    """Say whether the database has had every migration of this release (it may have had more).
-
-    One statement. Raises `Unavailable`.
-    """
-    try:
-        row = database.ask("SELECT version_num FROM alembic_version", ())
-    except psycopg.errors.UndefinedTable:
-        return False
-    return row is not None and row[0] not in _superseded()
-
-
-@cache
-def _superseded() -> frozenset[str]:
-    """Return the revisions that this release has migrations beyond."""
-    config = Config()
-    config.set_main_option("script_location", str(_FOLDER))
-    known = ScriptDirectory.from_config(config)
-    every = {script.revision for script in known.walk_revisions()}
-    return frozenset(every) - {known.get_current_head()}
 
 
 def _said(error: DBAPIError) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from app import clock, ids, migrations
 from app.core import partitions, tenants
 from app.core.audit import chain_identity
+from app.core.health import schema
 from app.core.keys import keyring
 from app.core.records import bundles
 from app.core.verification import daily_state
@@ -247,6 +248,12 @@ def test_findings_are_written_while_their_index_is_built(
     with engine.connect() as connection:
         assert connection.scalar(index) is True
     engine.dispose()
+
+
+def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
+    known = ScriptDirectory(str(ROOT / "migrations"))
+    every = {script.revision for script in known.walk_revisions()}
+    assert schema.superseded() == every - {known.get_current_head()}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import counters, migrations
+from app import counters
 from app.api.http.access.auth import probed, public
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
@@ -16,7 +16,7 @@ from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
-from app.core.health import gauges
+from app.core.health import gauges, schema
 from app.core.health.gauges import Gauges
 from app.core.verification import daily_state
 from app.database import database_now
@@ -136,7 +136,7 @@ def _unverified_since() -> float | None:
 
 def _database_state() -> str:
     try:
-        return "up" if migrations.is_current(services().database) else _MIGRATE
+        return "up" if schema.is_current(services().database) else _MIGRATE
     except Unavailable:
         return "away"
 

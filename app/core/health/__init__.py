@@ -1,1 +1,1 @@
-"""What operators watch: the `readiness` state behind `/readyz`, and `gauges` for `/metrics`."""
+"""What operators watch: `schema` and `readiness` behind `/readyz`, `gauges` for `/metrics`."""
