@@ -163,6 +163,7 @@ class Id(Strict):
     """
 
     def __init__(self, prefix: str, **options: Any) -> None:
+        options.setdefault("example", f"{prefix}_0192f0c1a2b37c4d8e5f60718293a4b5")
         super().__init__(**options)
         self.prefix = prefix
         self.json_schema = ids.json_schema(prefix)
@@ -187,6 +188,10 @@ class Time(Strict):
     """
 
     json_schema: Mapping[str, Any] = MappingProxyType({"type": "string", "format": "date-time"})
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("example", "2026-01-31T12:00:00.000000Z")
+        super().__init__(**options)
 
     _RFC3339 = re.compile(
         r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII

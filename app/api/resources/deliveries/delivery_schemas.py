@@ -30,15 +30,15 @@ class TimingsSchema(Schema):
 class AttemptSummarySchema(Schema):
     """One attempt."""
 
-    number = fields.Integer(*COUNT_LIMITS, required=True)
+    number = fields.Integer(*COUNT_LIMITS, required=True, example=2)
     at = fields.Time(required=True)
-    outcome = fields.Text(50, required=True)
+    outcome = fields.Text(50, required=True, example="refused")
     status = fields.Integer(
         0,
         999,
         required=True,
         allow_none=True,
-        metadata={"description": "The answer's HTTP status."},
+        metadata={"description": "The answer's HTTP status.", "example": 503},
     )
     error = fields.Text(10_000, required=True, allow_none=True)
     timings = fields.Object(TimingsSchema, required=True)
@@ -65,18 +65,21 @@ class DeliverySchema(Schema):
     webhook_id = fields.Id("whk", required=True)
     event_id = fields.Id("evt", required=True)
     event_type = fields.Choice(EventType, required=True)
-    kind = fields.Text(10, required=True, metadata={"description": "`event`, `replay` or `test`."})
+    kind = fields.Text(
+        10, required=True, description="`event`, `replay` or `test`.", example="event"
+    )
     sequence = fields.Integer(
         1,
         2**53 - 1,
         required=True,
         allow_none=True,
-        metadata={"description": "This webhook's number of the event; null: not numbered (yet)."},
+        description="This webhook's number of the event; null: not numbered (yet).",
+        example=4711,
     )
     status = fields.Choice(Status, required=True)
     replay_of = fields.Id("dlv", required=True, allow_none=True)
     job_id = fields.Id("job", required=True, allow_none=True)
-    attempt_count = fields.Integer(*COUNT_LIMITS, required=True)
+    attempt_count = fields.Integer(*COUNT_LIMITS, required=True, example=2)
     last_attempt = fields.Object(AttemptSummarySchema, required=True, allow_none=True)
     next_attempt_at = fields.Time(required=True, allow_none=True)
     created_at = fields.Time(required=True)

@@ -19,6 +19,7 @@ _OUTCOME: dict[str, Any] = {
     "`bad_url`, `worker_lost`.",
     "example": "timeout",
 }
+_GROUP_EXAMPLE = "grp_0192f0c1a2b37c4d8e5f60718293a4b51f0c92ab34d5e678"
 _STATUS_CODE: dict[str, Any] = {"description": "The last answer's HTTP status.", "example": 503}
 
 
@@ -37,7 +38,24 @@ class Statuses(fields.Items):
         return super()._deserialize(named, *arguments, **options)
 
 
-class FilterArgs(PageArgs):
+class CreatedArgs(Schema):
+    """Filters by what was sent, and when it was created."""
+
+    event_type = fields.Choice(EventType)
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
+
+
+class AttemptArgs(Schema):
+    """Filters by webhook, job and last attempt."""
+
+    webhook_id = fields.QueryId("whk")
+    job_id = fields.QueryId("job", description="The replays that a job has made.")
+    outcome = fields.Text(50, metadata=_OUTCOME)
+    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
+
+
+class FilterArgs(CreatedArgs, PageArgs):
     """Filters of every list of deliveries."""
 
     status = Statuses(
@@ -46,9 +64,6 @@ class FilterArgs(PageArgs):
         max_items=len(Status),
         metadata={"description": "Any of these: repeat it, or put commas between."},
     )
-    event_type = fields.Choice(EventType)
-    since = fields.Time(description="Created at this moment or later.")
-    until = fields.Time(description="Created before this moment.")
 
 
 class HistoryArgs(FilterArgs):
@@ -72,10 +87,11 @@ class GroupField(fields.Text):
 
 def group_field(**options: Any) -> GroupField:
     """Return a field that takes the name of a group."""
-    return GroupField(100, description="Of one `group` of `GET /v1/deliveries/groups`.", **options)
+    description = "Of one `group` of `GET /v1/deliveries/groups`."
+    return GroupField(100, description=description, example=_GROUP_EXAMPLE, **options)
 
 
-class GroupArgs(Schema):
+class GroupArgs(CreatedArgs, AttemptArgs):
     """Which failures to group; all filters that are given must hold."""
 
     status = Statuses(
@@ -84,28 +100,17 @@ class GroupArgs(Schema):
         max_items=len(Failing),
         metadata={"description": "Absent: both."},
     )
-    event_type = fields.Choice(EventType)
-    since = fields.Time(description="Created at this moment or later.")
-    until = fields.Time(description="Created before this moment.")
-    webhook_id = fields.QueryId("whk")
-    job_id = fields.QueryId("job")
-    outcome = fields.Text(50, metadata=_OUTCOME)
-    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
 
 
-class TenantHistoryArgs(FilterArgs):
+class TenantHistoryArgs(FilterArgs, AttemptArgs):
     """Which deliveries of a tenant to list; all filters that are given must hold."""
 
-    webhook_id = fields.QueryId("whk")
     event_id = fields.QueryId("evt")
     session_id = fields.QueryId(
         "ses", description="Of its completion, and of its findings (200 at most)."
     )
     record_id = fields.QueryId("rec", description="Of the findings about it (200 at most).")
     group = group_field()
-    job_id = fields.QueryId("job", description="The replays that a job has made.")
-    outcome = fields.Text(50, metadata=_OUTCOME)
-    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
 
 
 class ListedDeliverySchema(DeliverySchema):
@@ -134,12 +139,12 @@ class TenantHistoryPageSchema(AnswerSchema):
 class FailureGroupSchema(AnswerSchema):
     """Failures of one webhook that ended the same way."""
 
-    group = fields.Text(100, description="Names these failures.")
+    group = fields.Text(100, description="Names these failures.", example=_GROUP_EXAMPLE)
     webhook_id = fields.Id("whk")
     outcome = fields.Text(
         50, allow_none=True, description="null: recorded by an earlier release.", metadata=_OUTCOME
     )
-    status_code = fields.Integer(0, 999, allow_none=True)
+    status_code = fields.Integer(0, 999, allow_none=True, example=503)
     error = fields.Text(
         1000,
         min_length=0,
@@ -147,7 +152,7 @@ class FailureGroupSchema(AnswerSchema):
         description="Without numbers, ids and addresses.",
         example="could not connect within <n> s",
     )
-    count = fields.Integer(*COUNT_LIMITS)
+    count = fields.Integer(*COUNT_LIMITS, example=1250)
     first_at = fields.Time(description="The earliest last attempt.")
     last_at = fields.Time(description="The latest attempt.")
     example_id = fields.Id("dlv", description="The newest of them.")
@@ -158,6 +163,8 @@ class FailureGroupsSchema(AnswerSchema):
 
     data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
     window = fields.Integer(
-        *COUNT_LIMITS, description="How many failures are grouped at most, the newest."
+        *COUNT_LIMITS,
+        description="How many failures are grouped at most, the newest.",
+        example=failure_groups.WINDOW,
     )
     complete = fields.Boolean(description="Whether every failure is in these groups.")

@@ -58,14 +58,18 @@ class BulkReplaySchema(Schema):
     failed_since = fields.Time(metadata={"description": "Ended at this moment or later."})
     failed_until = fields.Time(metadata={"description": "Ended before this moment."})
     rate = fields.Integer(
-        1, FASTEST_REPLAY, metadata={"description": "At most this many a second; absent: no limit."}
+        1,
+        FASTEST_REPLAY,
+        description="At most this many a second; absent: no limit.",
+        example=50,
     )
     canary = fields.Integer(
         1,
         MOST_CANARY,
         metadata={
             "description": "Send so many first, at once; if one attempt of them fails, send no "
-            "more and end the job as `cancelled`."
+            "more and end the job as `cancelled`.",
+            "example": 10,
         },
     )
     stop_after_failures = fields.Integer(
@@ -73,7 +77,8 @@ class BulkReplaySchema(Schema):
         2**31 - 1,
         metadata={
             "description": "Once so many have failed at least once, send no more and end the job "
-            "as `cancelled`."
+            "as `cancelled`.",
+            "example": 20,
         },
     )
     as_of = fields.Time(
@@ -91,14 +96,17 @@ class RetryNowSchema(Schema):
     """At which pace deliveries come forward."""
 
     rate = fields.Integer(
-        1, FASTEST_REPLAY, metadata={"description": "At most this many a second; absent: all now."}
+        1,
+        FASTEST_REPLAY,
+        description="At most this many a second; absent: all now.",
+        example=50,
     )
 
 
 class MovedSchema(Schema):
     """How many deliveries have come forward."""
 
-    count = fields.Integer(*COUNT_LIMITS, required=True)
+    count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
 
 
 class LeftOutSchema(Schema):
@@ -120,7 +128,7 @@ class LeftOutSchema(Schema):
 class PreviewSchema(Schema):
     """What would be sent again."""
 
-    count = fields.Integer(*COUNT_LIMITS, required=True)
+    count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
     oldest = fields.Time(
         required=True, allow_none=True, metadata={"description": "Created first of these."}
     )
@@ -131,7 +139,8 @@ class PreviewSchema(Schema):
         allow_none=True,
         metadata={
             "description": "About how long it takes: at `rate`, or as quickly as the slowest "
-            "receiver has answered of late; null: unknown."
+            "receiver has answered of late; null: unknown.",
+            "example": 25,
         },
     )
     as_of = fields.Time(

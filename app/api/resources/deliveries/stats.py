@@ -43,7 +43,7 @@ def _latency(description: str) -> fields.Integer:
 class StatsRowSchema(AnswerSchema):
     """What one hour or day has seen."""
 
-    at = fields.Time(description="When it began.", example="2026-01-31T12:00:00.000000Z")
+    at = fields.Time(description="When it began.")
     accepted = fields.Integer(
         *COUNT_LIMITS,
         description="Events that were made, once they have their `sequence`: at the first attempt, "
