@@ -80,9 +80,12 @@ def test_a_key_signs_in_and_its_cookie_is_out_of_reach_for_others(
 
 @pytest.mark.parametrize("key", ["", "nonsense", "svc_" + "A" * 40])
 def test_a_key_that_is_not_good_gets_the_form_again_and_no_cookie(
-    visitor: Visitor, key: str
+    visitor: Visitor, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = visitor.sign_in(key, next=PAGE)
+    said = capsys.readouterr().out
+    assert ('"key_refused"' in said) == bool(key)
+    assert not key or key not in said
     assert answer.status_code == 401
     assert "Set-Cookie" not in answer.headers
     assert hidden(answer.text, "/console/sign-in")["next"] == PAGE

@@ -16,7 +16,7 @@ from app.console.frame import browser, forms, notices, rendering
 from app.core.callers import Role
 from app.core.keys.console_sessions import Token
 from app.core.verification import alerts
-from app.errors import ServiceError
+from app.errors import ServiceError, Unauthenticated
 
 _P = ParamSpec("_P")
 
@@ -62,7 +62,12 @@ def sign_in(key_text: str) -> Token:
     """
     rate_limit.count_sign_in()
     here = services()
-    found = here.keyring.authenticate(key_text, request_id())
+    try:
+        found = here.keyring.authenticate(key_text, request_id())
+    except Unauthenticated:
+        if key_text:
+            auth.log_refusal()
+        raise
     sign_out()
     token = Token.new(found.tenant_id)
     with here.database.transaction(found.tenant_id) as session:

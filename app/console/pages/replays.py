@@ -132,11 +132,14 @@ def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: 
 
 def _preview(typed: Input) -> Response:
     preview: dict[str, Any] | None = None
+    waits_at: str | None = None
     with transaction(snapshot=True) as session:
         names = webhook_names(known_webhooks(session))
         try:
             if not typed.errors:
-                preview = _previewed(session, typed.load(ReplayForm))
+                body = typed.load(ReplayForm)
+                waits_at = _webhook_of(body)
+                preview = _previewed(session, body)
         except Invalid as wrong:
             typed = typed.refused(wrong)
     return rendering.page(
@@ -144,10 +147,17 @@ def _preview(typed: Input) -> Response:
         200 if preview else 422,
         typed=typed,
         preview=preview,
+        waits_at=waits_at,
         names=names,
         which=[pair for pair in typed.kept_fields() if pair[0] not in (*_HOW, "as_of")],
         does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
     )
+
+
+def _webhook_of(body: dict[str, Any]) -> str | None:
+    """Return the one webhook whose deliveries are wanted; None for those of all."""
+    one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
+    return None if one is None else ids.text("whk", one)
 
 
 def _previewed(session: Session, body: dict[str, Any]) -> dict[str, Any]:

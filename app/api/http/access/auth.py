@@ -174,7 +174,7 @@ def key_holder() -> Caller | None:
     try:
         return services().keyring.authenticate(_presented_key(), request_id())
     except Unauthenticated:
-        _log_refusal()
+        log_refusal()
         return None
     except TenantSuspended:
         return None
@@ -188,7 +188,7 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     except Unauthenticated:
         if key_text:
             rate_limit.count_refusal()
-            _log_refusal()
+            log_refusal()
         else:
             rate_limit.count_address()
         raise
@@ -197,7 +197,7 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
         raise
 
 
-def _log_refusal() -> None:
+def log_refusal() -> None:
     """Log where a key that is not good came from, and never the key.
 
     What an address sends beyond its limit has a line in the access log alone (429).
