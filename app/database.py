@@ -213,8 +213,9 @@ class Database:
                 pooled.close()
 
     def close(self) -> None:
-        """Ring what is still to be rung and close every pooled connection."""
+        """Ring what is still to be rung and close every connection, or once it comes back."""
         self._wakeups.close()
+        closed_connections.close_at_checkin(self.engine)
         self.engine.dispose()
 
 

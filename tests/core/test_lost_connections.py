@@ -68,3 +68,13 @@ def test_a_connection_lost_half_way_is_replaced_and_no_error_of_the_pool_s_is_lo
     assert caplog.records == []
     with opened(tenant) as tx:
         assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_connection_that_comes_back_after_the_close_is_closed(
+    own_database: Database, opened: Opened, tenant: FreshTenant
+) -> None:
+    with opened(tenant) as tx:
+        connection = cursor(tx).connection
+        own_database.close()
+        assert not connection.closed
+    assert connection.closed

@@ -1,4 +1,4 @@
-"""Replaces pooled connections that the server has closed since their last use."""
+"""Pooled connections: replaced if the server has closed them, closed if their pool has gone."""
 
 import select
 
@@ -18,6 +18,18 @@ def replace_at_checkout(engine: Engine) -> None:
     """
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
+
+
+def close_at_checkin(engine: Engine) -> None:
+    """Close each connection that comes back from now on: nobody will take it from the pool again.
+
+    For an engine that is about to be disposed of, which closes only what nobody has taken out.
+    """
+    event.listen(engine, "checkin", _close)
+
+
+def _close(_connection: object, entry: ConnectionPoolEntry) -> None:
+    entry.close()
 
 
 def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
