@@ -48,6 +48,7 @@ class ShownStep:
     name: str
     kind: str
     started_at: datetime
+    ended_at: datetime
     took: str
     status: str
     inputs: Cut | None
@@ -83,6 +84,7 @@ def _step(step: Step) -> ShownStep:
         name=step["name"],
         kind=step["kind"],
         started_at=started_at,
+        ended_at=ended_at,
         took=_duration(ended_at - started_at),
         status=step["status"],
         inputs=_names(step.get("inputs", [])),

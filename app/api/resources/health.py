@@ -72,17 +72,29 @@ def readyz() -> Response:
     `database`, `redis`, `worker` and `scheduler` are asked anew each time. What the others say is
     at most 15 seconds old; each of them is `unknown`, with its age, if that cannot be renewed.
     """
-    database = _database_state()
-    ready = database == "up"
-    state = services().readiness
-    parts = {"database": database, **_others(), **(state.parts() if ready else state.unknown())}
-    missing = [name for name in _NEEDED if parts[name] != "up"]
+    parts, missing = states()
+    ready = parts["database"] == "up"
     body: dict[str, Any] = {
         "status": "ready" if ready else "unavailable",
         "degraded": missing,
         "parts": parts,
     }
     return answer(body, 200 if ready else 503, {} if ready else {"Retry-After": "2"})
+
+
+def states() -> tuple[dict[str, str], list[str]]:
+    """Return the state of each part, "up" or what is wrong with it, and the parts that are missed.
+
+    The database is none of the latter: without it there is no request to serve.
+    """
+    database = _database_state()
+    kept = services().readiness
+    parts = {
+        "database": database,
+        **_others(),
+        **(kept.parts() if database == "up" else kept.unknown()),
+    }
+    return parts, [name for name in _NEEDED if parts[name] != "up"]
 
 
 @blp.route("/metrics", methods=["GET"])

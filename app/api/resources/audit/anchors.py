@@ -123,14 +123,15 @@ def list_anchors(args: dict[str, Any]) -> Response:
             reader.represent,
             position=lambda anchor: anchor.seq,
             beside=lambda _: {
-                "anchoring": _anchoring(session, settings, standing, reader.covered())
+                "anchoring": anchoring(session, settings, standing, reader.covered())
             },
         )
 
 
-def _anchoring(
+def anchoring(
     session: Session, settings: Settings, standing: AnchoringState, covered: Covered
 ) -> dict[str, Any]:
+    """Return `AnchoringSchema`: how far the chain is anchored, and what fails."""
     others = anchoring_status.asked(
         timestamps=settings.tsa_url is not None, policy=settings.witness_policy
     )

@@ -1,5 +1,6 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
+from collections.abc import Mapping
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -116,7 +117,7 @@ def list_entries(args: dict[str, Any]) -> Response:
             lambda *where: view.rows(session, caller(), filters(args), *where),
             view.represent,
             position=lambda entry: entry.seq,
-            beside=lambda entries: {"key_names": _key_names(session, entries)},
+            beside=lambda entries: {"key_names": key_names(session, entries)},
         )
 
 
@@ -139,18 +140,27 @@ def verify(args: dict[str, Any]) -> Response:
     by a job: 202, with its `Location`. The job shows only that it ran: ask the same again within a
     minute of its end for what it found.
     """
+    found = verify_now(args)
+    return _accepted(found) if isinstance(found, Job) else answer(found)
+
+
+def verify_now(args: Mapping[str, Any]) -> dict[str, Any] | Job:
+    """Verify the caller's chain as `VerifyArgs` asks; return what was found, or the job that does.
+
+    Raises `AuditChainBroken`, `LogHalted`, and `Busy` where too many different jobs are open.
+    """
     asked = verification_jobs.asked(args)
     found = _verified(asked)
-    if found is None:
-        with transaction() as session:
-            keys, tenant_id = services().verifier.master_keys, caller().tenant_id
-            found = verification_jobs.answered(session, keys, tenant_id, asked)
-            if found is None:
-                return _accepted(verification_jobs.enqueue(session, tenant_id, asked))
-    return answer(found)
+    if found is not None:
+        return found
+    with transaction() as session:
+        master_keys, tenant_id = services().verifier.master_keys, caller().tenant_id
+        found = verification_jobs.answered(session, master_keys, tenant_id, asked)
+        return found or verification_jobs.enqueue(session, tenant_id, asked)
 
 
-def _key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]:
+def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the names of the keys that entries name as actor or target, by their ids."""
     named = [each[part] for each in entries for part in ("actor", "target")]
     wanted = {ids.parse("key", each["id"]) for each in named if each["type"] == "key"}
     return keys.names(session, caller().tenant_id, filter(None, wanted))

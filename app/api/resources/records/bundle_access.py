@@ -82,6 +82,11 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
     return decorate
 
 
+def admit(caller: Caller, record_id: str) -> None:
+    """Let the holder of a key have a record's bundle, where the route has asked for the key."""
+    g.admission = Admission(ids.parse("rec", record_id), caller.tenant_id, caller)
+
+
 def admission() -> Admission:
     """Return how this request was let in; only views behind `bundle_content` have one."""
     return cast(Admission, g.admission)

@@ -109,6 +109,11 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     made anew at the next request; the one before is answered until then, unless `Prefer: wait`
     asks for the better one. After expiry 410.
     """
+    return pack()
+
+
+def pack() -> Response:
+    """Answer the evidence pack of the admitted record, or how far it is; raises as the route."""
     try:
         return _asked()
     except pack_download.Damaged as damage:

@@ -1,6 +1,6 @@
 """A record's bundle in other people's formats, streamed: W3C PROV and OpenTelemetry."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import reduce
 from hashlib import sha256
@@ -63,10 +63,7 @@ def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _Vie
 @_export("/prov.json", "prov", public=True)
 def read_prov(args: dict[str, Any], record_id: str) -> Response:
     """Read the record as W3C PROV-JSON"""
-    base_url = services().settings.base_url
-    return _made_from_bundle(
-        lambda record, read: prov.write(read, sha256=record.bundle_sha256.hex(), base_url=base_url)
-    )
+    return export("prov.json")
 
 
 @_export("/otlp-logs.json", "otlp_logs", public=False)
@@ -76,7 +73,7 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
     OTLP/JSON, `LogsData`. Needs a key of the tenant or a share link, whatever
     `bundle_visibility` says.
     """
-    return _made_from_bundle(lambda _, read: otlp.write_logs(read, version=VERSION))
+    return export("otlp-logs.json")
 
 
 @_export("/otlp-traces.json", "otlp_traces", public=False)
@@ -86,18 +83,32 @@ def read_traces(args: dict[str, Any], record_id: str) -> Response:
     OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, whatever
     `bundle_visibility` says.
     """
-    return _made_from_bundle(lambda _, read: otlp.write_traces(read, version=VERSION))
+    return export("otlp-traces.json")
 
 
-def _made_from_bundle(write: Callable[[Record, Bundle], Iterator[bytes]]) -> Response:
-    """Answer what `write` makes of the bundle, or was made of it a moment ago.
+def _write_prov(record: Record, read: Bundle) -> Iterator[bytes]:
+    base_url = services().settings.base_url
+    return prov.write(read, sha256=record.bundle_sha256.hex(), base_url=base_url)
 
-    It depends on the bundle, this route, where the service is, and the code that writes it: so its
+
+_Write: TypeAlias = Callable[[Record, Bundle], Iterator[bytes]]
+FORMATS: Mapping[str, _Write] = {
+    "prov.json": _write_prov,
+    "otlp-logs.json": lambda _, read: otlp.write_logs(read, version=VERSION),
+    "otlp-traces.json": lambda _, read: otlp.write_traces(read, version=VERSION),
+}
+
+
+def export(name: str) -> Response:
+    """Answer the admitted record in one of `FORMATS`, or as it was written a moment ago.
+
+    It depends on the bundle, the format, where the service is, and the code that writes it: so its
     ETag is known without making anything.
     """
+    write = FORMATS[name]
     with admitted() as (session, record):
         contents.require_kept(session, record)
-    etag = _etag(record)
+    etag = _etag(record, name)
     if is_current(etag):
         return not_modified(etag)
     # Of a length that is not known nothing is said: an iterator has none.
@@ -112,7 +123,7 @@ def _fill(
     answered: Response,
     etag: str,
     record: Record,
-    write: Callable[[Record, Bundle], Iterator[bytes]],
+    write: _Write,
 ) -> None:
     """Give an answer its body. What is too large to be kept is written while it is sent."""
     renderings = services().renderings
@@ -134,6 +145,6 @@ def _fill(
             answered.call_on_close(held.pop_all().close)
 
 
-def _etag(record: Record) -> str:
-    of = (record.bundle_sha256.hex(), request.endpoint, _WRITERS, services().settings.base_url)
+def _etag(record: Record, name: str) -> str:
+    of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url)
     return sha256("\n".join(map(str, of)).encode()).hexdigest()

@@ -1,10 +1,11 @@
 """Records over HTTP: posted, found, read. Their bundles are in `bundles.py`."""
 
-from operator import itemgetter
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
@@ -86,17 +87,30 @@ def create(body: dict[str, Any]) -> Response:
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
     """Search records, or list them newest first."""
+    with transaction() as session:
+        return page(
+            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+        )
+
+
+FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
+
+
+def fetch(
+    session: Session, args: Mapping[str, Any], after: int | None, limit: int
+) -> list[FoundRecord]:
+    """Return records as `RecordArgs` asks for them, each as its GET answers it."""
     others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
     asked = Search(args.get("q"), args.get("label", ()), others)
-    with transaction() as session:
+    master_keys = services().settings.master_keys
+    rows = search.rows(session, caller(), master_keys, asked, after, limit)
+    shown = records.represent(session, [row.record for row in rows])
+    return list(zip(rows, shown, strict=True))
 
-        def found(after: int | None, limit: int) -> list[tuple[Found, dict[str, Any]]]:
-            master_keys = services().settings.master_keys
-            rows = search.rows(session, caller(), master_keys, asked, after, limit)
-            shown = records.represent(session, [row.record for row in rows])
-            return list(zip(rows, shown, strict=True))
 
-        return page(args, found, itemgetter(1), lambda row: row[0].place.number)
+def position(found: FoundRecord) -> int:
+    """Return where a found record stands in its list."""
+    return found[0].place.number
 
 
 @blp.route("/<record_id>", methods=["GET"])
