@@ -8,11 +8,18 @@ from app.api.http.access.auth import caller, public
 from app.console.frame import assets, failures, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
+    audit,
     deliveries,
     delivery,
+    findings,
+    jobs,
     keys,
+    mail,
+    overview,
     receivers,
+    records,
     replays,
+    settings,
     sign_in,
     webhooks,
 )
@@ -20,12 +27,19 @@ from app.core.callers import Role
 
 PAGES = (
     sign_in,
+    overview,
     deliveries,
     delivery,
     replays,
     webhooks,
     receivers,
+    records,
+    findings,
+    audit,
     keys,
+    jobs,
+    settings,
+    mail,
     assets,
 )
 

@@ -102,7 +102,7 @@ def test_a_pinned_key_mints_and_sees_within_its_pin(
     pin = pin_of(make_session(api()))
     pinned = Visitor(app)
     pinned.sign_in(mint("admin", pin=pin))
-    assert pinned.get("/console").headers["Location"] == PAGE
+    assert pinned.get("/console").headers["Location"] == "/console/records"
     assert api(minted(pinned, name="narrow")).get("/v1/keys/self").json["pin"] == pin
     assert "root" not in re.sub(r'class="[^"]*"', "", pinned.get(PAGE).text)
     root = api().get("/v1/keys/self").json["id"]

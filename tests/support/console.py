@@ -56,6 +56,7 @@ def paths(app: Flask, world: World) -> list[str]:
         rule.rule
         for rule in app.url_map.iter_rules()
         if rule.rule.startswith("/console/") and "GET" in (rule.methods or ())
+        if "/files/" not in rule.rule
         if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
     ]
     ids = world.ids()

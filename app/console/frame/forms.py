@@ -24,6 +24,7 @@ MEDIA_TYPE = "application/x-www-form-urlencoded"
 # A thousand deliveries may be chosen, and a page has some more fields.
 _MOST_FIELDS = 1_100
 _FORM_TOKEN, _FORM_KEY = "_token", "_key"
+_ITEM = re.compile(r"/[0-9]+$", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 # What a browser's control for a moment sends; the page says that it is UTC.
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
@@ -46,7 +47,10 @@ class Input:
 
     def refused(self, wrong: Invalid) -> "Input":
         """Return the same input with what is wrong with it."""
-        errors = {each.pointer[1:].replace("/", "."): each.detail for each in wrong.fields}
+        # An item of a field of several stands where the field does.
+        errors = {
+            _ITEM.sub("", each.pointer)[1:].replace("/", "."): each.detail for each in wrong.fields
+        }
         return Input(self.typed, errors or {"": wrong.detail})
 
     def load(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:

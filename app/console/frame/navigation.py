@@ -15,10 +15,16 @@ class Entry:
 
 
 ENTRIES = (
+    Entry("Overview", "console.overview.index"),
     Entry("Deliveries", "console.deliveries.index"),
     Entry("Replays", "console.replays.index"),
     Entry("Webhooks", "console.webhooks.index"),
+    Entry("Records", "console.records.index", whole_tenant=False),
+    Entry("Findings", "console.findings.index", whole_tenant=False),
+    Entry("Audit", "console.audit.index"),
     Entry("Keys", "console.keys.index", whole_tenant=False),
+    Entry("Jobs", "console.jobs.index"),
+    Entry("Settings", "console.settings.index"),
 )
 
 

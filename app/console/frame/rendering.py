@@ -1,6 +1,7 @@
 """Writing a page: the template with what every page has, its headers, and its ETag."""
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -93,10 +94,20 @@ def duration(milliseconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def pretty(value: object) -> str:
+    """Write JSON indented, with what cannot be seen by its number."""
+    return visible(json.dumps(value, ensure_ascii=False, indent=2))
+
+
 def add_filters(state: BlueprintSetupState) -> None:
     """Let the templates of the application that registers the console write values for people."""
     state.app.jinja_env.filters.update(
-        words=words, moments=moments, thousands=thousands, duration=duration, visible=visible
+        words=words,
+        moments=moments,
+        thousands=thousands,
+        duration=duration,
+        pretty=pretty,
+        visible=visible,
     )
 
 

@@ -1,1 +1,5 @@
-"""The pages: `sign_in`, `deliveries`, `delivery`, `replays`, `webhooks`, `receivers`, `keys`."""
+"""The pages, each with its views.
+
+`sign_in`, `overview`, `deliveries`, `delivery`, `replays`, `webhooks`, `receivers`, `records`,
+`findings`, `audit`, `keys`, `jobs`, `settings`, `mail`.
+"""

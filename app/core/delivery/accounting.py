@@ -76,6 +76,31 @@ def of(
     }
 
 
+# Of deleted webhooks nothing waits for a number.
+_ALL = """
+SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
+       coalesce(sum(events_succeeded), 0)::bigint AS succeeded,
+       coalesce(sum(events_failed), 0)::bigint AS failed,
+       coalesce(sum(events_cancelled), 0)::bigint AS cancelled,
+       coalesce(sum(events_open + unnumbered), 0)::bigint AS pending
+  FROM lanes AS l
+ CROSS JOIN LATERAL (
+    SELECT coalesce(sum(count_unnumbered(w.tenant_id, w.id)), 0) AS unnumbered FROM webhooks AS w
+     WHERE w.tenant_id = l.tenant_id AND w.id = l.webhook_id AND w.deleted_at IS NULL) AS live
+ WHERE l.tenant_id = %s
+"""
+
+
+def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
+    """Return the line of events summed over a tenant's webhooks, the deleted ones too.
+
+    It reads what triggers have counted, and no delivery that has its number.
+    """
+    found = cursor(session, dict_row).execute(_ALL, (tenant_id,)).fetchone()
+    assert found is not None  # noqa: S101  # totals are one row
+    return {**found, "balanced": _balanced(found)}
+
+
 def _figures(session: Session, tenant_id: UUID, webhook_id: UUID, *, exact: bool) -> dict[str, Any]:
     wanted = {
         "tenant": tenant_id,

@@ -4,7 +4,7 @@ This is computed, not stored. `expired_through` is moved forward before the days
 what was due stays expired.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -17,6 +17,19 @@ greatest(expired_through, clock_timestamp() - make_interval(days => bundle_reten
 """
 
 _DUE_BEFORE = f"SELECT {DUE_BEFORE} FROM tenants WHERE id = %s"
+MOST_COUNTED = 1000
+"""Of bundles that another retention would delete, so many are counted."""
+
+# What has expired lies before `expired_through`, and is not walked.
+_OLDER = """
+SELECT count(*) FROM (
+    SELECT FROM records AS r
+      JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
+     WHERE r.tenant_id = %(tenant)s AND r.created_at <= clock_timestamp() - %(age)s
+       AND r.created_at > coalesce((SELECT expired_through FROM tenants WHERE id = %(tenant)s),
+                                   '-infinity')
+     ORDER BY r.created_at, r.id LIMIT %(most)s + 1) AS found
+"""
 _ADVANCE = f"UPDATE tenants SET expired_through = {DUE_BEFORE} WHERE id = %s"
 
 
@@ -24,6 +37,13 @@ def due_before(tx: Tx, tenant_id: UUID) -> datetime | None:
     """Return the moment up to which, and with which, the tenant's bundles are due; None: none."""
     row = cursor(tx).execute(_DUE_BEFORE, (tenant_id,)).fetchone()
     return None if row is None else row[0]
+
+
+def count_older(tx: Tx, tenant_id: UUID, age: timedelta) -> int:
+    """Return how many bundles are of this age or older; of more than `MOST_COUNTED`, one more."""
+    wanted = {"tenant": tenant_id, "age": age, "most": MOST_COUNTED}
+    row = cursor(tx).execute(_OLDER, wanted).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def settle(session: Session, tenant_id: UUID) -> None:

@@ -1,0 +1,115 @@
+"""The audit chain: its entries, whether it holds, its anchors, and all of it as a file."""
+
+from typing import Any
+
+from flask import Blueprint, url_for
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.feeds import filters
+from app.api.http.paging import PageArgs, page_of
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.audit import audit_exports
+from app.api.resources.audit.anchors import anchoring
+from app.api.resources.audit.audit import AuditArgs, key_names, verify_now
+from app.api.resources.audit.verification_schemas import VerifyArgs
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core.anchoring import anchors
+from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import view
+from app.core.callers import Role
+from app.errors import AuditChainBroken, Invalid, LogHalted
+from app.models import Job
+
+blp = Blueprint("audit", __name__, url_prefix="/audit")
+
+
+@blp.get("")
+@signed_in(Role.READ, whole_tenant=True)
+def index() -> Response:
+    """List entries, newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
+    broken: AuditChainBroken | None = None
+    with transaction() as session:
+        try:
+            args = typed.load(AuditArgs)
+            found = page_of(
+                args,
+                lambda *where: view.rows(session, caller(), filters(args), *where),
+                view.represent,
+                lambda entry: entry.seq,
+            )
+            names = key_names(session, found["data"])
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+        except AuditChainBroken as error:
+            broken = error
+    return rendering.page(
+        "audit/list",
+        typed=typed,
+        found=found,
+        names=names,
+        broken=broken,
+        orders=[(view.Order.DESCENDING.value, "newest"), (view.Order.ASCENDING.value, "oldest")],
+        does=("audit list", "GET /v1/audit"),
+    )
+
+
+@blp.post("/verify")
+@signed_in(Role.READ, whole_tenant=True)
+def verify() -> Response:
+    """Verify the chain now, and say what was found."""
+    does = ("audit verify", "GET /v1/audit/verify")
+    try:
+        found = verify_now(forms.sent().load(VerifyArgs))
+    except (AuditChainBroken, LogHalted) as error:
+        return rendering.page("audit/verified", 409, broken=error, found=None, does=does)
+    if isinstance(found, Job):
+        said = "The chain is long, so a job verifies it. Verify again within a minute of its end."
+        return rendering.done(url_for("console.jobs.show", job_id=ids.text("job", found.id)), said)
+    return rendering.page("audit/verified", broken=None, found=found, does=does)
+
+
+@blp.post("/export")
+@signed_in(Role.READ, whole_tenant=True)
+def export() -> Response:
+    """Send the whole chain as NDJSON, which says from then on that it was taken."""
+    answered = audit_exports.answer()
+    answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'
+    return answered
+
+
+@blp.get("/anchors")
+@signed_in(Role.READ, whole_tenant=True)
+def anchor_list() -> Response:
+    """List the heads of the chain in the transparency log, each with what proves it."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    settings = services().settings
+    with transaction(snapshot=True) as session:
+        reader = AnchorReader(
+            session,
+            caller().tenant_id,
+            settings.witness_policy,
+            settings.master_keys,
+            settings.tsa_ca_file,
+        )
+        standing = anchors.standing(session, caller().tenant_id)
+        stands = anchoring(session, settings, standing, reader.covered())
+        try:
+            args = typed.load(PageArgs)
+            found = page_of(args, reader.rows, reader.represent, lambda anchor: anchor.seq)
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "audit/anchors",
+        typed=typed,
+        found=found,
+        stands=stands,
+        does=(None, "GET /v1/audit/anchors"),
+    )

@@ -1,0 +1,59 @@
+"""Findings: the feed with its filters in the URL, and one of them."""
+
+from typing import Any
+
+from flask import Blueprint
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.feeds import filters
+from app.api.http.paging import page_of
+from app.api.http.transactions import transaction
+from app.api.resources.findings import FindingArgs
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core import findings
+from app.core.callers import Role
+from app.core.findings import Severity
+from app.errors import Invalid
+
+blp = Blueprint("findings", __name__, url_prefix="/findings")
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """List findings, newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    try:
+        args = typed.load(FindingArgs)
+        with transaction() as session:
+            found = page_of(
+                args,
+                lambda *where: findings.rows(session, caller(), filters(args), *where),
+                findings.represent,
+            )
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "findings/list",
+        typed=typed,
+        found=found,
+        severities=[(each.value, each.value) for each in reversed(Severity)],
+        does=("findings list", "GET /v1/findings"),
+    )
+
+
+@blp.get("/<finding_id>")
+@signed_in(Role.READ)
+def show(finding_id: str) -> Response:
+    """Show one finding."""
+    with transaction() as session:
+        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+    return rendering.page(
+        "findings/one",
+        finding=findings.represent(found),
+        does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
+    )

@@ -1,0 +1,122 @@
+"""Durable jobs: what runs in the background, how far each is, and trying one again."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import page_of
+from app.api.http.transactions import transaction
+from app.api.resources.jobs import JobArgs, Status
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core.callers import Role
+from app.core.digests import schedule
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
+from app.core.packs import building
+from app.core.records import expiry
+from app.core.replay import bulk_replay
+from app.core.verification import jobs as verification
+from app.core.webhooks import receiver_check
+from app.errors import Invalid
+from app.models import Job
+
+blp = Blueprint("jobs", __name__, url_prefix="/jobs")
+
+# What a tenant's own jobs do, for people.
+KINDS = {
+    bulk_replay.KIND: "replay",
+    building.KIND: "evidence pack",
+    expiry.KIND: "expiry of bundles",
+    schedule.KIND: "digest",
+    verification.KIND: "verification of the audit chain",
+    receiver_check.KIND: "check of a receiver",
+}
+
+
+@blp.get("")
+@signed_in(Role.READ, whole_tenant=True)
+def index() -> Response:
+    """List jobs, newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    try:
+        args = typed.load(JobArgs)
+        with transaction() as session:
+            found = page_of(
+                args,
+                lambda before, limit: job_control.find(
+                    session,
+                    caller().tenant_id,
+                    before=before,
+                    limit=limit,
+                    kind=args.get("kind"),
+                    status=args.get("status"),
+                ),
+                job_control.represent,
+            )
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "jobs/list",
+        typed=typed,
+        found=found,
+        kinds=KINDS,
+        statuses=[(status.value, status.value) for status in Status],
+        does=("jobs list", "GET /v1/jobs"),
+    )
+
+
+@blp.get("/<job_id>")
+@signed_in(Role.READ, whole_tenant=True)
+def show(job_id: str) -> Response:
+    """Show one job."""
+    with transaction() as session:
+        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        job = job_control.represent(found)
+    return rendering.page(
+        "jobs/one",
+        job=job,
+        kinds=KINDS,
+        cancellable=job["kind"] in job_control.CANCELLABLE,
+        watched=job["finished_at"] is None,
+        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+    )
+
+
+@blp.post("/<job_id>/retry")
+@signed_in(Role.WRITE, whole_tenant=True)
+def retry(job_id: str) -> Response:
+    """Try a job again that has given up."""
+    return _move(job_control.retry, job_id, "The job goes on where it stopped.")
+
+
+@blp.post("/<job_id>/cancel")
+@signed_in(Role.WRITE, whole_tenant=True)
+def cancel(job_id: str) -> Response:
+    """Stop a job where it is."""
+    return _move(bulk_replay.cancel, job_id, "The job was stopped; what it has done stays done.")
+
+
+@blp.post("/<job_id>/resume")
+@signed_in(Role.WRITE, whole_tenant=True)
+def resume(job_id: str) -> Response:
+    """Go on with a job that was stopped."""
+    return _move(job_control.resume, job_id, "The job goes on where it stopped.")
+
+
+def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
+    with transaction() as session:
+        forms.once(
+            session,
+            lambda: job_control.represent(
+                verb(session, caller().tenant_id, ids.parse("job", job_id))
+            ),
+        )
+    return rendering.done(url_for(".show", job_id=job_id), said)

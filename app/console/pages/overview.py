@@ -1,0 +1,140 @@
+"""Where to begin: what needs somebody now, the traffic, the books, and the service's parts."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
+from werkzeug.wrappers import Response
+
+from app.api.http.access.auth import caller
+from app.api.http.transactions import transaction
+from app.api.resources import health
+from app.api.resources.deliveries.stats import StatsArgs
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.console.pages.deliveries import known_webhooks
+from app.core.callers import Role
+from app.core.delivery import accounting
+from app.core.delivery.history import failure_groups, hourly_stats
+from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.jobs import control as job_control
+from app.core.verification import alerts
+from app.database import database_now
+from app.errors import Invalid
+
+blp = Blueprint("overview", __name__)
+
+_MOST_DEAD = 100
+_PARTS = {
+    "redis": "Redis is away: deliveries start some seconds late.",
+    "worker": "No worker runs: what is accepted waits to be sent.",
+    "scheduler": "No scheduler runs: retries and jobs wait longer.",
+    "master_keys": "MASTER_KEYS lacks a key that something is sealed under: {}.",
+    "log": "The transparency log signs nothing: {}.",
+    "anchoring": "Anchoring fails: {}.",
+    "audit": "Verification of the audit chains: {}.",
+}
+
+
+class Need(NamedTuple):
+    """What somebody should look at: a sentence, and the page where to do something about it."""
+
+    text: str
+    label: str
+    place: str
+    grave: bool = False
+
+
+@blp.get("/overview")
+@signed_in(Role.READ, whole_tenant=True)
+def index() -> Response:
+    """Show how things stand."""
+    typed = forms.query()
+    parts, missing = health.states()
+    with transaction(snapshot=True) as session:
+        try:
+            args = typed.load(StatsArgs)
+        except Invalid as wrong:
+            typed, args = typed.refused(wrong), StatsArgs().load({})
+        needs = list(_needs(session, {name: parts[name] for name in missing}))
+        traffic = _traffic(session, args)
+        books = accounting.of_all(session, caller().tenant_id)
+    return rendering.page(
+        "overview/index",
+        typed=typed,
+        needs=needs,
+        parts=parts,
+        missing=missing,
+        traffic=traffic,
+        step=args["step"],
+        books=books,
+        does=(f"webhooks stats --step {args['step']}", f"GET /v1/stats?step={args['step']}"),
+    )
+
+
+def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
+    """Yield what needs somebody, the gravest first."""
+    if alerts.count_open(session):
+        yield Need(
+            "The audit chain is broken: an entry is not what was written.",
+            "See where",
+            url_for("console.audit.index"),
+            grave=True,
+        )
+    yield from _failures(session)
+    for webhook in known_webhooks(session).values():
+        trouble = _trouble(webhook)
+        if trouble:
+            name = webhook["description"] or webhook["url"]
+            place = url_for("console.webhooks.show", webhook_id=webhook["id"])
+            yield Need(f"{name} {trouble}", "Look at it", place)
+    dead = len(
+        job_control.find(
+            session, caller().tenant_id, before=None, limit=_MOST_DEAD + 1, status="dead"
+        )
+    )
+    if dead:
+        count = f"{_MOST_DEAD}+" if dead > _MOST_DEAD else str(dead)
+        said = f"{count} job{'s have' if dead > 1 else ' has'} given up."
+        yield Need(said, "Look at them", url_for("console.jobs.index", status="dead"))
+    for part, state in missing.items():
+        known = not state.startswith("unknown")
+        said = _PARTS[part].format(state) if known else f"How the {part} is doing is not known."
+        yield Need(said.replace("_", " "), "See all parts", "#parts")
+
+
+def _failures(session: Session) -> Iterator[Need]:
+    """Yield how much has failed for good and was not replayed since."""
+    failed = Filters(status=frozenset((Status.FAILED,)))
+    found = failure_groups.find(session, caller().tenant_id, failed)
+    count = sum(group.count for group, _ in found.groups)
+    if count:
+        more = "" if found.complete else "+"
+        causes = len(found.groups)
+        said = f"{count:,}{more} event{'s' if count > 1 else ''} failed for good and "
+        said += f"{'were' if count > 1 else 'was'} not replayed, of "
+        said += "one cause." if causes == 1 else f"{causes} causes."
+        place = url_for("console.deliveries.groups", status="failed")
+        yield Need(said, "See the causes", place, grave=True)
+
+
+def _trouble(webhook: dict[str, Any]) -> str | None:
+    """Say what keeps a webhook from being sent to; None for nothing."""
+    lane = webhook["health"]
+    if webhook["status"] == "disabled":
+        return f"is disabled and is sent nothing ({webhook['disabled_reason']})."
+    if webhook["held"]:
+        return "is held: what is accepted waits until it is released."
+    if lane["paused_until"]:
+        return f"is paused after {lane['consecutive_failures']:,} failures in a row."
+    if lane["failing_since"]:
+        return f"has been failing since {rendering.words(lane['failing_since'])}."
+    return None
+
+
+def _traffic(session: Session, args: dict[str, Any]) -> list[dict[str, Any]]:
+    span = hourly_stats.span(
+        database_now(session), args.get("since"), args.get("until"), args["step"]
+    )
+    return hourly_stats.rows(session, caller().tenant_id, span)

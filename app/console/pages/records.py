@@ -1,0 +1,165 @@
+"""Records: search, one of them with its steps and what proves it, its files and its links."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import page_of
+from app.api.http.requests import large_bodies
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.pages.shared_view import ShownBundle, ShownStep, shown
+from app.api.resources.records import bundle_access, bundles, evidence_packs, exports
+from app.api.resources.records.records import RecordArgs, fetch, position
+from app.api.resources.records.share_links import NewShareLinkSchema
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core.callers import Role
+from app.core.records import bundles as bundle_store
+from app.core.records import records, share_links
+from app.database import database_now
+from app.errors import Invalid
+from app.evidence import bundle
+from app.models import Record
+
+blp = Blueprint("records", __name__, url_prefix="/records")
+
+_MOST_LINKS = 200
+_LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """Search records, or list them newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    try:
+        args = typed.load(RecordArgs)
+        with transaction() as session:
+            found = page_of(
+                args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+            )
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "records/list", typed=typed, found=found, does=("records list", "GET /v1/records")
+    )
+
+
+@blp.get("/<record_id>")
+@signed_in(Role.READ)
+def show(record_id: str) -> Response:
+    """Show one record."""
+    return _page(record_id)
+
+
+@blp.get("/<record_id>/files/<name>")
+@signed_in(Role.READ)
+def download(record_id: str, name: str) -> Response:
+    """Send one of the record's files, as the API does."""
+    bundle_access.admit(caller(), record_id)
+    if name == "evidence.zip":
+        answered = evidence_packs.pack()
+        if answered.status_code == 202:
+            said = "The evidence pack is being made: ask for it again in a moment."
+            return rendering.done(url_for(".show", record_id=record_id), said)
+        return answered
+    if name == "bundle.json":
+        answered = bundles.exact_bytes()
+    elif name in exports.FORMATS:
+        answered = exports.export(name)
+    else:
+        raise NotFound
+    answered.headers["Content-Disposition"] = f'attachment; filename="{record_id}-{name}"'
+    return answered
+
+
+@blp.post("/<record_id>/share-links")
+@signed_in(Role.ADMIN)
+def share(record_id: str) -> Response:
+    """Make a share link, and show its address: on this page, and on no other."""
+    wanted = forms.sent().load(NewShareLinkSchema)
+    lifetime = timedelta(seconds=wanted["expires_in_seconds"])
+    base_url = services().settings.base_url
+    with transaction() as session:
+        made = forms.once(
+            session,
+            lambda: share_links.mint(
+                session, caller(), ids.parse("rec", record_id), lifetime, base_url
+            ),
+        )
+    return _page(record_id, made)
+
+
+@blp.post("/<record_id>/share-links/<share_link_id>/revoke")
+@signed_in(Role.ADMIN)
+def revoke(record_id: str, share_link_id: str) -> Response:
+    """Revoke a share link."""
+
+    def end() -> dict[str, Any]:
+        share_links.revoke(
+            session, caller(), ids.parse("rec", record_id), ids.parse("shr", share_link_id)
+        )
+        return {}
+
+    with transaction() as session:
+        forms.once(session, end)
+    place = url_for(".show", record_id=record_id, _anchor="share-links")
+    return rendering.done(place, "The link opens nothing any more.")
+
+
+def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
+    with transaction() as session:
+        found = records.find(session, caller(), ids.parse("rec", record_id))
+        (record,) = records.represent(session, [found])
+        links = _links(session, found)
+    with large_bodies.room_for(found.bundle_size, caller().tenant_id):
+        inside = None if record["bundle"]["expired"] else _inside(found)
+    return rendering.page(
+        "records/one",
+        record=record,
+        inside=inside,
+        bars=_waterfall(inside.steps) if inside else [],
+        links=links,
+        link=link,
+        lifetimes=_LIFETIMES,
+        does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
+    )
+
+
+def _links(session: Session, record: Record) -> list[dict[str, Any]]:
+    now: datetime = database_now(session)
+    rows = share_links.rows(session, caller(), record.id, None, _MOST_LINKS)
+    return [share_links.represent(row, now) for row in rows]
+
+
+def _inside(record: Record) -> ShownBundle | None:
+    """Return what is to be shown of the bundle; None once it has expired."""
+    with transaction() as session:
+        raw = bundle_store.read(
+            session, services().settings.master_keys, record.tenant_id, record.id
+        )
+    return None if raw is None else shown(bundle.read(raw))
+
+
+def _waterfall(steps: list[ShownStep]) -> list[tuple[ShownStep, float, float]]:
+    """Return each step with where its bar begins and how long it is, in thousandths of all."""
+    if not steps:
+        return []
+    first = min(step.started_at for step in steps)
+    whole = max(max(step.ended_at for step in steps) - first, timedelta(microseconds=1))
+    return [
+        (step, 1000 * ((step.started_at - first) / whole), 1000 * _length(step) / whole)
+        for step in steps
+    ]
+
+
+def _length(step: ShownStep) -> timedelta:
+    return step.ended_at - step.started_at

@@ -1,0 +1,196 @@
+"""What operators look after in the console: overview, audit chain, jobs, settings and mail."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core.audit import view
+from app.core.delivery import accounting
+from app.core.jobs import job_queue, leases, steps
+from app.core.records import retention
+from app.core.verification import alerts
+from app.database import Database
+from tests.support.api import Api, FreshTenant
+from tests.support.console import Visitor, hidden
+from tests.support.expiring import Expirer
+from tests.support.making import make_record, make_session
+from tests.support.sending import Worker, make_findings, make_webhook
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+AUDIT, JOBS, SETTINGS = "/console/audit", "/console/jobs", "/console/settings"
+
+
+def text_of(page: str) -> str:
+    """Return what a page says, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def enqueue(database: Database, tenant: FreshTenant, *, fail: bool) -> str:
+    """Make a job that waits, or that has given up."""
+    with database.transaction(tenant.id) as session:
+        job = job_queue.enqueue(session, tenant.id, kind="evidence_pack", args={"<b>": "\u202e"})
+    if fail:
+        with database.transaction(tenant.id) as session:
+            claimed = leases.claim(session, tenant.id, job.id)
+            assert claimed is not None
+            assert steps.fail(session, claimed, "<script>alert(1)</script>", for_good=True)
+    return ids.text("job", job.id)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_the_overview_says_what_needs_somebody_and_counts_the_traffic(
+    admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    began = text_of(admin.get("/console/overview").text)
+    assert "not replayed" not in began
+    webhook, held = (make_webhook(api(), description=name) for name in ("<i>one", "two"))
+    make_findings(api(), 2)
+    Worker(database, tenant).send(webhook, 500)
+    assert api().patch(f"/v1/webhooks/{held['id']}", {"held": True}).status_code == 200
+    enqueue(database, tenant, fail=True)
+    with database.transaction(tenant.id) as session:
+        alerts.tell(session, tenant.id, view.broken(1, "hash", "a", "b"))
+        books = accounting.of_all(session, tenant.id)
+        each = [
+            accounting.of(session, tenant.id, ids.parse("whk", made["id"]) or tenant.id)
+            for made in (webhook, held)
+        ]
+    assert books == {
+        **{name: sum(one[name] for one in each) for name in books if name != "balanced"},
+        "balanced": True,
+    }
+    page = admin.get("/console/overview").text
+    said = text_of(page)
+    for sentence in (
+        "The audit chain is broken",
+        "2 events failed for good and were not replayed, of one cause.",
+        "two is held: what is accepted waits until it is released.",
+        "1 job has given up.",
+        "0 tried again, 2 failed",
+    ):
+        assert sentence in said, sentence
+    assert page.index("The audit chain is broken") < page.index("1 job has given up.")
+    assert "<i>" not in page
+    assert "/console/jobs?status=dead" in page
+    assert "by the day" in text_of(admin.get("/console/overview?step=day").text)
+    assert "/since" not in admin.get("/console/overview?since=x").text
+
+
+def test_the_audit_chain_is_listed_filtered_verified_and_taken(admin: Visitor, api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    listed = admin.get(f"{AUDIT}?action=webhook.create").text
+    assert webhook["id"] in listed
+    assert ">root<" in listed
+    assert "key.mint" not in listed
+    assert "No entry fits" in admin.get(f"{AUDIT}?action=nothing").text
+    assert admin.get(f"{AUDIT}?since=yesterday").status_code == 200
+    newest = admin.get(f"{AUDIT}?limit=1").text
+    (older,) = re.findall(r'rel="next" href="([^"]+)"', newest)
+    assert webhook["id"] not in admin.get(older.replace("&amp;", "&")).text
+    verified = admin.post(f"{AUDIT}/verify", admin.form(AUDIT, f"{AUDIT}/verify"))
+    head = api().get("/v1/audit/verify").json["head"]
+    assert f"{head['seq']} {head['hash']}" in verified.text
+    taken = admin.post(f"{AUDIT}/export", admin.form(AUDIT, f"{AUDIT}/export"))
+    lines = [json.loads(line) for line in taken.text.splitlines()]
+    assert lines[-2]["action"] == "audit.export"
+    assert lines[-1]["type"] == "trailer"
+    assert "attachment" in taken.headers["Content-Disposition"]
+    assert "No head of the chain" in admin.get(f"{AUDIT}/anchors").text
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_broken_chain_says_so_where_it_is_verified_and_on_every_page(
+    admin: Visitor, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    form = admin.form(AUDIT, f"{AUDIT}/verify")
+    with admin_engine.begin() as connection:
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        connection.execute(
+            text("UPDATE audit_entries SET hash = :hash WHERE tenant_id = :t AND seq = 2"),
+            {"hash": b"\0" * 32, "t": tenant.id},
+        )
+    broken = admin.post(f"{AUDIT}/verify", form)
+    assert broken.status_code == 409
+    assert "The chain does not hold." in broken.text
+    assert "Entry 2" in broken.text
+    assert 'role="alert"' in admin.get("/console/keys").text
+
+
+def test_jobs_are_listed_filtered_and_tried_again(
+    admin: Visitor, database: Database, tenant: FreshTenant, app: Flask, mint: Mint
+) -> None:
+    dead, waiting = (enqueue(database, tenant, fail=fail) for fail in (True, False))
+    listed = admin.get(f"{JOBS}?status=dead").text
+    assert dead in listed
+    assert waiting not in listed
+    assert "No job fits" in admin.get(f"{JOBS}?kind=digest").text
+    assert "e-status" in admin.get(f"{JOBS}?status=nonsense").text
+    place = f"{JOBS}/{dead}"
+    shown = admin.get(place).text
+    assert "<script>alert" not in shown
+    assert "\\u202e" in shown
+    reader = Visitor(app)
+    reader.sign_in(mint("read"))
+    assert f"{place}/retry" not in reader.get(place).text
+    assert admin.post(f"{place}/retry", admin.form(place, f"{place}/retry")).status_code == 303
+    assert "queued" in admin.get(place).text
+    assert f"{JOBS}/{waiting}/cancel" not in admin.get(f"{JOBS}/{waiting}").text
+
+
+def test_settings_say_what_they_delete_before_they_are_saved(
+    admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    session = make_session(api())["id"]
+    old = make_record(api(), session)
+    make_record(api(), session)
+    Expirer(database, admin_engine, tenant).age(old, days=3)
+    typed = {
+        **admin.form(SETTINGS),
+        "bundle_retention_days": "2",
+        "notification_email": "a@b.example",
+    }
+    asked = admin.post(SETTINGS, typed)
+    assert "This deletes 1 bundle within minutes" in asked.text
+    assert "mailed to a@b.example" in asked.text
+    assert api().get("/v1/tenant/settings").json["bundle_retention_days"] is None
+    sure = hidden(asked.text, SETTINGS)
+    assert "not the tenant&#39;s name" in admin.post(SETTINGS, {**sure, "_name": "x"}).text.replace(
+        "tenant's", "tenant&#39;s"
+    )
+    with database.transaction(tenant.id) as tx:
+        name = tx.execute(text("SELECT name FROM tenants")).scalar_one()
+        assert retention.count_older(tx, tenant.id, timedelta(days=4)) == 0
+    assert admin.post(SETTINGS, {**sure, "_name": name}).status_code == 303
+    kept = api().get("/v1/tenant/settings").json
+    assert (kept["bundle_retention_days"], kept["notification_email"]) == (2, "a@b.example")
+    # What was said was said of other settings: it is said again.
+    assert (
+        admin.post(SETTINGS, {**sure, "_name": name, "bundle_retention_days": "1"}).status_code
+        == 200
+    )
+    cleared = admin.post(SETTINGS, {**admin.form(SETTINGS), "bundle_retention_days": ""})
+    assert "kept for ever" in cleared.text
+    assert "No more mail is sent" not in cleared.text
+    assert admin.post(SETTINGS, hidden(cleared.text, SETTINGS)).status_code == 303
+    assert api().get("/v1/tenant/settings").json["bundle_retention_days"] is None
+    assert "No mail was sent yet" in admin.get("/console/mail").text
+
+
+@pytest.mark.parametrize(
+    "fields", [{"bundle_retention_days": "0"}, {"notification_email": "no address"}]
+)
+def test_settings_that_are_wrong_come_back_with_their_input(
+    admin: Visitor, fields: dict[str, str]
+) -> None:
+    answer = admin.post(SETTINGS, {**admin.form(SETTINGS), **fields})
+    assert answer.status_code == 422
+    (name,) = fields
+    assert f'id="e-{name}"' in answer.text
+    assert f'value="{fields[name]}"' in answer.text

@@ -1,0 +1,129 @@
+"""Records and findings in the console: found, shown without harm, taken as files, and shared."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from tests.support.api import Api
+from tests.support.console import Visitor
+from tests.support.making import make_finding, make_record, make_session, pin_of
+
+ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
+PAGE = "/console/records"
+HOSTILE = "<script>alert(1)</script>\u202e"
+STEP = {
+    "name": HOSTILE,
+    "kind": "tool",
+    "started_at": "2026-01-31T12:00:00Z",
+    "ended_at": "2026-01-31T12:00:02Z",
+    "status": "error",
+    "inputs": {HOSTILE: HOSTILE},
+    "events": [{"name": HOSTILE, "at": "2026-01-31T12:00:01Z"}],
+}
+
+
+@pytest.fixture
+def record(api: ApiOf) -> dict[str, Any]:
+    """Return a record whose author wishes its readers ill."""
+    return make_record(
+        api(),
+        make_session(api(), principal=HOSTILE)["id"],
+        title=HOSTILE,
+        kind=HOSTILE,
+        content={HOSTILE: HOSTILE},
+        labels={"case": HOSTILE},
+        steps=[STEP, {**STEP, "ended_at": STEP["started_at"]}],
+    )
+
+
+def test_what_strangers_have_written_does_nothing(
+    admin: Visitor, api: ApiOf, record: dict[str, Any]
+) -> None:
+    found = make_finding(
+        api(),
+        record["session_id"],
+        record_id=record["id"],
+        title=HOSTILE,
+        rule=HOSTILE,
+        detail=HOSTILE,
+        data={HOSTILE: [HOSTILE]},
+    )
+    for path in (
+        PAGE,
+        f"{PAGE}/{record['id']}",
+        "/console/findings",
+        f"/console/findings/{found['id']}",
+        f"/console/findings?rule={HOSTILE}&record_id={record['id']}",
+    ):
+        answer = admin.get(path)
+        assert answer.status_code == 200
+        assert "&lt;script&gt;alert(1)" in answer.text
+        assert "<script>alert" not in answer.text
+        assert "\u202e" not in re.sub(r'(value|href)="[^"]*"', "", answer.text), path
+    assert "took 2.0 s" in admin.get(f"{PAGE}/{record['id']}").text
+
+
+def test_records_and_findings_are_found_by_what_the_url_says(admin: Visitor, api: ApiOf) -> None:
+    session = make_session(api())["id"]
+    wanted = make_record(api(), session, title="Refunded the zebra", labels={"case": "4711"})
+    other = make_record(api(), session, title="Refunded nobody")
+    for query in ("q=zebra", "label=case:4711"):
+        page = admin.get(f"{PAGE}?{query}").text
+        assert wanted["id"] in page
+        assert other["id"] not in page
+        assert 'class="chips"' in page
+    assert "No record fits" in admin.get(f"{PAGE}?kind=nothing").text
+    assert "e-label" in admin.get(f"{PAGE}?label=4711").text
+    (older,) = re.findall(r'rel="next" href="([^"]+)"', admin.get(f"{PAGE}?limit=1").text)
+    assert wanted["id"] in admin.get(older.replace("&amp;", "&")).text
+    finding = make_finding(api(), session, severity="low")
+    assert finding["id"] in admin.get("/console/findings?severity=low").text
+    assert finding["id"] not in admin.get("/console/findings?severity=high").text
+    assert "e-severity" in admin.get("/console/findings?severity=grave").text
+
+
+def test_a_record_is_taken_as_the_files_that_the_api_answers(
+    admin: Visitor, api: ApiOf, record: dict[str, Any]
+) -> None:
+    for name, path in (("bundle.json", "bundle"), ("prov.json",) * 2, ("otlp-logs.json",) * 2):
+        taken = admin.get(f"{PAGE}/{record['id']}/files/{name}")
+        assert taken.data == api().get(f"/v1/records/{record['id']}/{path}").data
+        assert taken.headers["Content-Disposition"].startswith("attachment")
+    assert admin.get(f"{PAGE}/{record['id']}/files/passwd").status_code == 404
+
+
+def test_a_share_link_is_shown_once_and_revoked(
+    admin: Visitor, app: Flask, mint: Mint, record: dict[str, Any]
+) -> None:
+    page = f"{PAGE}/{record['id']}"
+    links = f"{page}/share-links"
+    fields = {**admin.form(page, links), "expires_in_seconds": "3600"}
+    first, again = (admin.post(links, fields).text for _ in range(2))
+    (url,) = re.findall(r'<pre id="link"[^>]*>[^<]*(/s/[^<]+)</pre>', first)
+    assert url in again
+    assert url not in admin.get(page).text
+    assert Visitor(app).get(url).status_code == 200
+    (revoke,) = re.findall(rf'action="({links}/[^"]+/revoke)"', admin.get(page).text)
+    reader = Visitor(app)
+    reader.sign_in(mint("read"))
+    assert links not in reader.get(page).text
+    assert admin.post(revoke, admin.form(page, revoke)).status_code == 303
+    assert Visitor(app).get(url).status_code == 404
+    assert "revoked" in admin.get(page).text
+
+
+def test_a_pinned_key_finds_only_its_own(app: Flask, mint: Mint, api: ApiOf) -> None:
+    own, foreign = (make_session(api()) for _ in range(2))
+    records = [make_record(api(), each["id"]) for each in (own, foreign)]
+    findings = [make_finding(api(), each["id"]) for each in (own, foreign)]
+    pinned = Visitor(app)
+    pinned.sign_in(mint("read", pin=pin_of(own)))
+    for page, rows in ((PAGE, records), ("/console/findings", findings)):
+        assert rows[0]["id"] in pinned.get(page).text
+        assert rows[1]["id"] not in pinned.get(page).text
+        assert pinned.get(f"{page}/{rows[1]['id']}").status_code == 404
+    assert pinned.get(f"{PAGE}/{records[1]['id']}/files/bundle.json").status_code == 404
