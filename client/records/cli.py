@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from typing import Any
 
 import click
 
@@ -57,6 +58,13 @@ class Records(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Find a group by its plural, or by its singular."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; that nobody reads on is no failure, which click would make of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return _nobody_reads()
 
 
 @click.group("records", cls=Records)
@@ -113,12 +121,8 @@ def run(arguments: list[str]) -> int:
     """Run one command; return its exit code."""
     try:
         root.main(arguments, prog_name="records", standalone_mode=False, obj=Run())
-    except click.exceptions.Exit as asked:
-        return asked.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _nobody_reads()
     except (No, click.ClickException, RecordsError, sqlite3.Error, OSError) as error:
         said, code = _told(error)
         Run().out.note(f"records: {' '.join(said.split())}")

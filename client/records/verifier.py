@@ -1,6 +1,6 @@
 """Verifying evidence with the `verify.py` of this package, never with that of a pack.
 
-The program runs alone, without this package, its environment and the network.
+The program runs in a process of its own, isolated (`-I -S`), and opens no connection.
 """
 
 from __future__ import annotations

@@ -20,11 +20,18 @@ import pytest
 
 from tests.client.conftest import Command
 from tests.support.api import ApiOf
-from tests.support.faults import LONG_ENOUGH
+from tests.support.faults import LONG_ENOUGH, until
 from tests.support.making import make_agent, make_finding, make_session
 from tests.support.receivers import Receiver
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+# Ctrl-C is a signal to those whose terminal it is.
+_OWN_TERMINAL = """
+import fcntl, runpy, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+runpy.run_module("records", run_name="__main__", alter_sys=True)
+"""
 
 
 class Terminal:
@@ -34,16 +41,20 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "records", *arguments],
+            [sys.executable, "-c", _OWN_TERMINAL, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             env={**os.environ, "TERM": "xterm", **environ},
-            # Ctrl-C is a signal to those whose terminal this is.
-            preexec_fn=_own_terminal,  # noqa: PLW1509  # nothing else runs in this child
+            start_new_session=True,
         )
         os.close(slave)
-        self.shown = ""
+        self._read_so_far = b""
+
+    @property
+    def shown(self) -> str:
+        """All that was shown until now."""
+        return self._read_so_far.decode("utf-8", "replace")
 
     def until(self, words: str) -> None:
         """Read what is shown until these words are."""
@@ -70,13 +81,8 @@ class Terminal:
         except OSError:
             # As Linux says that the other side is closed.
             return False
-        self.shown += read.decode()
+        self._read_so_far += read
         return bool(read)
-
-
-def _own_terminal() -> None:
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @contextmanager
@@ -187,15 +193,12 @@ def test_a_push_that_is_interrupted_goes_on_where_it_was(
 
 
 def test_ctrl_c_while_a_service_does_not_answer_ends_at_once(
-    records: Command, session: dict[str, Any], tmp_path: Path
+    records: Command,
 ) -> None:
-    (tmp_path / "file").write_text("x")
     with Receiver(lambda _: None) as silent:
         url = silent.url("")
         with on_terminal("--patience", "600", "whoami", SERVICE_BASE_URL=url) as terminal:
-            give_up_at = time.monotonic() + LONG_ENOUGH
-            while len(silent.requests) < 2:
-                assert time.monotonic() < give_up_at
+            until(lambda: len(silent.requests) > 1)
             terminal.type("\x03")
             assert terminal.end() == 130
 

@@ -133,6 +133,24 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_sa
     assert "\trefund.above-limit\tNo second person\t" in done.stdout.splitlines()[-1]
 
 
+def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop: Laptop) -> None:
+    file = laptop.home / "refund.json"
+    file.write_text("{}")
+    push = ["record", "push", "--session", caller.session(), str(file)]
+    record = laptop.run(*push).stdout.split()[-1]
+    keys, others, pack = (str(laptop.home / name) for name in ("keys", "others", "pack.zip"))
+    published = caller.get("/.well-known/jwks.json")
+    Path(keys).write_text(json.dumps(published))
+    for each in published["keys"]:
+        each["x"] = each["x"][::-1]
+    Path(others).write_text(json.dumps(published))
+    evidence = ["evidence", record, "-o", pack, "--verify", "--key"]
+
+    assert laptop.json(*evidence, keys)["valid"] is True
+    refused = laptop.run(*evidence, others)
+    assert (refused.returncode, "INVALID" in refused.stdout) == (1, True), refused
+
+
 def test_files_pushed_while_service_and_client_are_killed_are_there_once(
     service: House, caller: Caller, laptop: Laptop
 ) -> None:

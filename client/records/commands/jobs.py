@@ -56,7 +56,8 @@ def watch(run: Run, job_id: str, failed: Callable[[Json], bool] = lambda _: Fals
 
 
 def _print(run: Run, job: Json, progress: Json) -> None:
-    numbers = [f"{name} {plain(value)}" for name, value in progress.items()]
+    told = {name: value for name, value in progress.items() if not isinstance(value, (dict, list))}
+    numbers = [f"{name} {plain(value)}" for name, value in told.items()]
     run.out.line(job, "\t".join([job["id"], job["status"], *numbers]))
 
 
