@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from app.core.delivery.history.subject_events import MOST_SUBJECTS
+from app.core.delivery.history.tenant_history import MOST_READ
 from app.database import Database
 from tests.support.api import Api, FreshTenant
 from tests.support.making import NOBODY, finding_of, make_record, make_session, pointers
@@ -211,6 +212,27 @@ def test_a_session_with_too_many_findings_is_refused(
     assert len(listed(api(), f"session_id={session['id']}&limit=200")) == 200
     api().post("/v1/findings", findings[0])
     assert pointers(api().get(f"{PATH}?session_id={session['id']}")) == ["/session_id"]
+
+
+def test_where_many_are_open_a_page_ends_early_and_the_next_goes_on(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    session = make_session(api())
+    api().post("/v1/findings", finding_of(session["id"]))
+    worker.claim(webhook)
+    worker.run("UPDATE deliveries SET next_attempt_at = 'infinity' WHERE status = 'sending'")
+    batch = {"findings": [finding_of(session["id"])] * 1000}
+    for _ in range(MOST_READ // 1000):
+        assert api().post("/v1/findings/batch", batch).status_code == 201
+
+    assert len(listed(api(), "status=pending&limit=200")) == 200
+    first = api().get(f"{PATH}?status=sending,failed").json
+    assert first["data"] == []
+    rest = api().get(f"{PATH}?status=sending,failed&cursor={first['next_cursor']}").json
+    assert [row["status"] for row in rest["data"]] == ["sending"]
+    assert rest["next_cursor"] is None
+    assert ids(listed(api(), f"status=sending&webhook_id={webhook['id']}")) == ids(rest["data"])
 
 
 def test_a_job_s_deliveries_are_the_replays_that_it_made(

@@ -37,7 +37,9 @@ _OF_THE_PAGE = ("limit", "cursor")
 def list_deliveries(args: dict[str, Any]) -> Response:
     """List the deliveries of all webhooks, newest first
 
-    All filters that are given must hold. `status` takes several values.
+    All filters that are given must hold. `status` takes several values. While over 10,000 are
+    open, a page by an open status may hold fewer than `limit`, or none, with more to follow: go on
+    while there is a `next_cursor`.
     """
     filters = tenant_filters(args)
     with transaction(snapshot=True) as session:

@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
+from app.core import feeds
 from app.core.delivery.history import delivery_filters, delivery_history, subject_events
 from app.core.delivery.history.delivery_filters import (
     FAILING,
@@ -28,8 +29,9 @@ from app.core.delivery.history.delivery_history import (
 )
 from app.database import cursor
 
-# So many open rows are sorted for a page in some ten milliseconds; of more, the newest are walked.
-_SORTED_AT_MOST = 10_000
+# So many open rows are sorted for a page in some ten milliseconds. Where more are open a page walks
+# along so many rows, open or not, and may end early.
+MOST_READ = 10_000
 # What a delivery whose last attempt failed may be.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
 
@@ -59,10 +61,14 @@ _OPEN_ROWS = """
   WHERE tenant_id = (SELECT %(tenant)s::uuid) AND finished_at IS NULL OFFSET 0)
 """
 _FEW_ARE_OPEN = f"""
-SELECT count(*) <= {_SORTED_AT_MOST} FROM (
+SELECT count(*) <= {MOST_READ} FROM (
     SELECT FROM deliveries
-     WHERE tenant_id = (SELECT %s::uuid) AND finished_at IS NULL LIMIT {_SORTED_AT_MOST} + 1
+     WHERE tenant_id = (SELECT %s::uuid) AND finished_at IS NULL LIMIT {MOST_READ} + 1
 ) AS found
+"""
+_WALK_ENDS = """
+SELECT d.id FROM deliveries AS d WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
+ ORDER BY d.id DESC OFFSET {most} LIMIT 1
 """
 
 
@@ -73,45 +79,62 @@ def page(
     *,
     before: UUID | None,
     limit: int,
-) -> list[Listed]:
+) -> feeds.Page[Listed]:
     """Return up to `limit` deliveries of a tenant, newest first, older than `before`.
 
-    Raises `Invalid` for a session or record with too many findings.
+    Of open ones there may be fewer, with more to follow. Raises `Invalid` for a session or record
+    with too many findings.
     """
     conditions, values = delivery_filters.other_conditions(filters)
+    values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
     if before is not None:
         conditions.append("d.id < %(before)s")
-    events = _events(session, tenant_id, filters)
-    if events is None:
-        parts = _rows(session, tenant_id, filters, conditions, values)
-    else:
+    events, walk_ends = _events(session, tenant_id, filters), None
+    if events is not None:
         parts = _event_rows(events, filters, conditions, values)
-    found = cursor(session, class_row(Row)).execute(
-        _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE),
-        {
-            "webhook": None,
-            **values,
-            "tenant": tenant_id,
-            "before": before,
-            "limit": limit,
-        },
-    )
-    return delivery_history.listed(session, tenant_id, found.fetchall())
+    else:
+        statuses = _statuses(filters)
+        wide = statuses and statuses & OPEN and not (filters.webhook_id or filters.job_id)
+        few = bool(wide) and _few_are_open(session, tenant_id)
+        if wide and not few and filters.group is None:
+            walk_ends = _end_walk(session, conditions, values)
+        parts = _rows(statuses, conditions, values, sort=few)
+    query = _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE)
+    found = cursor(session, class_row(Row)).execute(query, values).fetchall()
+    listed = delivery_history.listed(session, tenant_id, found)
+    return feeds.Page(listed, walk_ends if len(found) < limit else None)
+
+
+def _statuses(filters: TenantFilters) -> frozenset[Status] | None:
+    """Return the statuses that a page may have: none says any, None that no row fits."""
+    if filters.group is None:
+        return filters.status or _implied(filters)
+    return (filters.status or FAILING) & FAILING or None
+
+
+def _end_walk(session: Session, conditions: list[str], values: dict[str, object]) -> UUID | None:
+    """Let a page end where it has read enough rows; return there, or None if it reads all."""
+    bounds = [each for each in conditions if each.startswith("d.id ")]
+    query = _WALK_ENDS.format(conditions=" AND ".join(bounds) or "true", most=MOST_READ - 1)
+    row = cursor(session).execute(query, values).fetchone()
+    if row is None:
+        return None
+    conditions.append("d.id >= %(walk_ends)s")
+    values["walk_ends"] = row[0]
+    ended: UUID = row[0]
+    return ended
 
 
 def _rows(
-    session: Session,
-    tenant_id: UUID,
-    filters: TenantFilters,
+    statuses: frozenset[Status] | None,
     conditions: list[str],
     values: dict[str, object],
+    *,
+    sort: bool,
 ) -> list[str]:
     """Return the selections whose newest rows are the page: one for each status, or one for all."""
-    statuses = filters.status or _implied(filters)
-    if filters.group is not None:
-        statuses = (filters.status or FAILING) & FAILING
-        if not statuses:
-            return []
+    if statuses is None:
+        return []
     if not statuses:
         return [_select("deliveries", conditions)]
     parts = [
@@ -120,9 +143,7 @@ def _rows(
     ]
     if statuses & OPEN:
         values["open"] = sorted(statuses & OPEN)
-        narrow = filters.webhook_id or filters.job_id
-        few = not narrow and _few_are_open(session, tenant_id)
-        parts.append(_select(_OPEN_ROWS if few else "deliveries", [IS_OPEN, *conditions]))
+        parts.append(_select(_OPEN_ROWS if sort else "deliveries", [IS_OPEN, *conditions]))
     return parts
 
 
