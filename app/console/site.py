@@ -19,6 +19,7 @@ from app.console.pages import (
     receivers,
     records,
     replays,
+    search,
     settings,
     sign_in,
     webhooks,
@@ -40,6 +41,7 @@ PAGES = (
     jobs,
     settings,
     mail,
+    search,
     assets,
 )
 

@@ -10,6 +10,7 @@ from flask import Flask
 from tests.support.api import Api
 from tests.support.console import Visitor
 from tests.support.making import make_finding, make_record, make_session, pin_of
+from tests.support.matrix import World
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
@@ -80,7 +81,10 @@ def test_records_and_findings_are_found_by_what_the_url_says(admin: Visitor, api
     assert "e-label" in admin.get(f"{PAGE}?label=4711").text
     (older,) = re.findall(r'rel="next" href="([^"]+)"', admin.get(f"{PAGE}?limit=1").text)
     assert wanted["id"] in admin.get(older.replace("&amp;", "&")).text
-    finding = make_finding(api(), session, severity="low")
+    finding = make_finding(api(), session, severity="low", title="A giraffe was seen")
+    assert finding["id"] in admin.get("/console/findings?q=giraffe").text
+    assert finding["id"] not in admin.get("/console/findings?q=zebra").text
+    assert "e-q" in admin.get("/console/findings?q=--").text
     assert finding["id"] in admin.get("/console/findings?severity=low").text
     assert finding["id"] not in admin.get("/console/findings?severity=high").text
     assert "e-severity" in admin.get("/console/findings?severity=grave").text
@@ -127,3 +131,25 @@ def test_a_pinned_key_finds_only_its_own(app: Flask, mint: Mint, api: ApiOf) -> 
         assert rows[1]["id"] not in pinned.get(page).text
         assert pinned.get(f"{page}/{rows[1]['id']}").status_code == 404
     assert pinned.get(f"{PAGE}/{records[1]['id']}/files/bundle.json").status_code == 404
+
+
+def test_any_id_leads_to_its_page_and_words_to_what_has_them(admin: Visitor, api: ApiOf) -> None:
+    world = World(api())
+    for name, given in world.ids().items():
+        led = admin.get(f"/console/search?q={given}")
+        assert led.status_code == 303, name
+        page = admin.get(led.headers["Location"])
+        assert page.status_code == 200, name
+        assert name == "share_link_id" or given in led.headers["Location"]
+        bare = admin.get(f"/console/search?q={given.partition('_')[2]}")
+        assert bare.headers["Location"] == led.headers["Location"]
+    session = make_session(api())["id"]
+    found = [
+        make_record(api(), session, title="An okapi"),
+        make_finding(api(), session, title="okapi"),
+    ]
+    listed = admin.get("/console/search?q=okapi").text
+    assert all(each["id"] in listed for each in found)
+    assert "Nothing that this key" in admin.get(f"/console/search?q={'0' * 32}").text
+    assert "e-q" in admin.get("/console/search?q=--").text
+    assert admin.get("/console/search").status_code == 200

@@ -151,12 +151,13 @@ def list_findings(args: dict[str, Any]) -> Response:
     while there is a `next_cursor`.
     """
     with transaction() as session:
-        return page(args, lambda *where: _found(session, args, *where), findings.represent)
+        return page(args, lambda *where: fetch(session, args, *where), findings.represent)
 
 
-def _found(
+def fetch(
     session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
 ) -> Sequence[Finding]:
+    """Return findings as `FindingArgs` asks for them."""
     others = {name: value for name, value in filters(args).items() if name != "q"}
     if "q" not in args:
         return findings.rows(session, caller(), others, before, limit)

@@ -7,10 +7,9 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.feeds import filters
 from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
-from app.api.resources.findings import FindingArgs
+from app.api.resources.findings import FindingArgs, fetch
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import findings
@@ -32,7 +31,7 @@ def index() -> Response:
         with transaction() as session:
             found = page_of(
                 args,
-                lambda *where: findings.rows(session, caller(), filters(args), *where),
+                lambda *where: fetch(session, args, *where),
                 findings.represent,
             )
     except Invalid as wrong:

@@ -1,0 +1,80 @@
+"""The box on every page: any id leads to its page, words to the records and findings with them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, redirect, url_for
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.search import SearchArgs
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core import lookup
+from app.core.callers import Role
+from app.core.lookup import Hit, Type
+from app.errors import Invalid
+
+blp = Blueprint("search", __name__, url_prefix="/search")
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """Lead to the one thing that was found, or list what was."""
+    typed = forms.query()
+    settings = services().settings
+    found: list[dict[str, Any]] = []
+    try:
+        if typed.value("q").strip():
+            args = typed.load(SearchArgs)
+            with transaction() as session:
+                hits = lookup.find(
+                    session, caller(), settings.master_keys, args["q"], args["limit"]
+                )
+            found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    if len(found) == 1:
+        return redirect(found[0]["place"], 303)
+    return rendering.page(
+        "search/index", typed=typed, found=found, does=(None, "GET /v1/search?q=")
+    )
+
+
+_PLACES: dict[Type, tuple[str, str, str]] = {
+    Type.RECORD: ("records.show", "record_id", "rec"),
+    Type.FINDING: ("findings.show", "finding_id", "fnd"),
+    Type.SESSION: ("records.index", "session_id", "ses"),
+    Type.AGENT: ("records.index", "agent_id", "agt"),
+    Type.EVENT: ("deliveries.index", "event_id", "evt"),
+    Type.WEBHOOK: ("webhooks.show", "webhook_id", "whk"),
+    Type.JOB: ("jobs.show", "job_id", "job"),
+    Type.DIGEST: ("findings.index", "digest_id", "dig"),
+    Type.KEY: ("keys.show", "key_id", "key"),
+}
+# These stand on the page of something else, or below it.
+_WITHIN: dict[Type, Callable[[Hit], str]] = {
+    Type.DELIVERY: lambda hit: url_for(
+        "console.delivery.show",
+        webhook_id=ids.text("whk", hit.parent or hit.id),
+        delivery_id=ids.text("dlv", hit.id),
+    ),
+    Type.SHARE_LINK: lambda hit: url_for(
+        "console.records.show",
+        record_id=ids.text("rec", hit.parent or hit.id),
+        _anchor="share-links",
+    ),
+}
+
+
+def _place(hit: Hit) -> str:
+    """Return the page of the console that shows it."""
+    if hit.type in _WITHIN:
+        return _WITHIN[hit.type](hit)
+    endpoint, name, prefix = _PLACES[hit.type]
+    named: dict[str, Any] = {name: ids.text(prefix, hit.id)}
+    return url_for(f"console.{endpoint}", **named)
