@@ -118,6 +118,17 @@ def test_a_webhook_is_held_and_released_and_every_tab_sees_it(
     expect(page.locator(".lead .status")).to_have_text("idle")
 
 
+def test_a_test_event_is_seen_to_arrive(
+    page: Page, worker: Worker, webhook: dict[str, Any]
+) -> None:
+    page.goto(f"/console/webhooks/{webhook['id']}")
+    page.get_by_role("button", name="Send a test event").click()
+    expect(page.locator(".lead")).to_contain_text("It waits for its first attempt")
+    worker.send(webhook)
+    expect(page.locator(".lead")).to_contain_text("It arrived by one attempt")
+    expect(page.get_by_role("region", name="Attempt 1")).to_contain_text("HTTP 200")
+
+
 def test_a_revoked_key_ends_its_session_on_the_open_page(
     open_browser: Open, api: ApiOf, mint: Callable[..., str]
 ) -> None:
