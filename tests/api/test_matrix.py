@@ -23,6 +23,8 @@ from tests.support.secrets import MASTER_KEYS
 PUBLIC = {
     "/": 302,
     "/.well-known/jwks.json": 200,
+    "/client/": 200,
+    "/client/<name>": 404,
     "/docs": 200,
     "/docs/<name>": 404,
     "/docs/start.js": 200,
