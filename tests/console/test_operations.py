@@ -121,6 +121,12 @@ def test_a_broken_chain_says_so_where_it_is_verified_and_on_every_page(
     assert "The chain does not hold." in broken.text
     assert "Entry 2" in broken.text
     assert 'role="alert"' in admin.get("/console/keys").text
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE tenants SET chain_seal = :seal WHERE id = :t"),
+            {"seal": b"", "t": tenant.id},
+        )
+    assert "The chain does not hold." in admin.get(f"{AUDIT}/anchors").text
 
 
 def test_jobs_are_listed_filtered_and_tried_again(

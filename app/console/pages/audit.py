@@ -3,6 +3,7 @@
 from typing import Any
 
 from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -90,26 +91,32 @@ def anchor_list() -> Response:
     """List the heads of the chain in the transparency log, each with what proves it."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
-    settings = services().settings
+    stands: dict[str, Any] | None = None
+    broken: AuditChainBroken | LogHalted | None = None
     with transaction(snapshot=True) as session:
-        reader = AnchorReader(
-            session,
-            caller().tenant_id,
-            settings.witness_policy,
-            settings.master_keys,
-            settings.tsa_ca_file,
-        )
-        standing = anchors.standing(session, caller().tenant_id)
-        stands = anchoring(session, settings, standing, reader.covered())
         try:
+            reader, stands = _anchored(session)
             args = typed.load(PageArgs)
             found = page_of(args, reader.rows, reader.represent, lambda anchor: anchor.seq)
         except Invalid as wrong:
             typed = typed.refused(wrong)
+        except (AuditChainBroken, LogHalted) as error:
+            broken = error
     return rendering.page(
         "audit/anchors",
         typed=typed,
         found=found,
         stands=stands,
+        broken=broken,
         does=(None, "GET /v1/audit/anchors"),
     )
+
+
+def _anchored(session: Session) -> tuple[AnchorReader, dict[str, Any]]:
+    """Return a reader of the caller's anchors, and how far the chain is anchored."""
+    settings, tenant_id = services().settings, caller().tenant_id
+    reader = AnchorReader(
+        session, tenant_id, settings.witness_policy, settings.master_keys, settings.tsa_ca_file
+    )
+    standing = anchors.standing(session, tenant_id)
+    return reader, anchoring(session, settings, standing, reader.covered())
