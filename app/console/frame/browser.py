@@ -55,8 +55,9 @@ def is_from_here() -> bool:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")
-    origin = urlsplit(request.headers.get("Origin", "")).netloc
-    return origin in (request.host, urlsplit(services().settings.base_url).netloc)
+    scheme, _, host = request.headers.get("Origin", "").partition("://")
+    ours = (request.host, urlsplit(services().settings.base_url).netloc)
+    return scheme in ("http", "https") and host in ours
 
 
 def is_ours(path: str) -> bool:

@@ -79,7 +79,9 @@ class Input:
     def kept_fields(self) -> list[tuple[str, str]]:
         """Return the fields that the sender has filled in, and no empty one."""
         return [
-            (name, text) for name, text in self.typed.items(multi=True) if name[0] != "_" and text
+            (name, text)
+            for name, text in self.typed.items(multi=True)
+            if text and name and not name.startswith("_")
         ]
 
     def kept(self) -> str:
@@ -88,20 +90,25 @@ class Input:
 
 
 def read(text: str) -> Input:
-    """Return the input that a text of the form's media type holds."""
-    pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    """Return the input that a text of the form's media type holds; raises `Invalid`."""
+    try:
+        pairs = parse_qsl(
+            text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise _no_form() from None
     return Input(MultiDict(pairs))
 
 
 def sent() -> Input:
     """Return the form that this request sends; raises `Invalid`."""
     raw = parsing.body()
+    if request.mimetype != MEDIA_TYPE:
+        raise _no_form()
     try:
-        if request.mimetype != MEDIA_TYPE:
-            raise ValueError(request.mimetype)
         return read(raw.decode("utf-8"))
-    except ValueError:
-        raise Invalid(detail=f"Send a form as {MEDIA_TYPE}, with 1,100 fields at most.") from None
+    except UnicodeDecodeError:
+        raise _no_form() from None
 
 
 def query() -> Input:
@@ -136,13 +143,22 @@ def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _no_form() -> Invalid:
+    return Invalid(detail=f"Send a form as {MEDIA_TYPE}, with 1,100 fields at most.")
+
+
 def _put(schema: marshmallow.Schema, data: dict[str, Any], name: str, texts: list[str]) -> None:
     """Put one field's texts into `data` as the JSON that its schema reads."""
     outer, _, inner = name.partition(".")
     field = schema.fields.get(outer)
     if isinstance(field, fields.Object) and inner:
-        if texts:
-            _put(field.schema, data.setdefault(outer, {}), inner, texts)
+        members = data.setdefault(outer, {}) if texts else None
+        if isinstance(members, dict):
+            _put(field.schema, members, inner, texts)
+        elif texts:
+            raise Invalid(FieldError(f"/{outer}", "Send the members of this field alone."))
+    elif name in data:
+        raise Invalid(FieldError(f"/{name}", "Send the members of this field alone."))
     elif texts:
         data[name] = _json(field, texts)
     elif field is not None and field.allow_none:

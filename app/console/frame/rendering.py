@@ -3,12 +3,13 @@
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlencode
 
-from flask import Response, g, redirect, render_template, request
+from flask import Response, g, redirect, render_template, request, url_for
 from flask.sansio.blueprints import BlueprintSetupState
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -66,6 +67,12 @@ def done(location: str, message: str) -> AnyResponse:
     return answered
 
 
+def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
+    """Return the address of a page with a query, whose names `url_for` could take for its own."""
+    asked = urlencode(query, doseq=True)
+    return f"{url_for(endpoint, **inside)}{'?' if asked else ''}{asked}"
+
+
 def words(moment: str | datetime | None) -> str:
     """Write a moment for people who have no script: `31 Jan 2026, 12:00:00 UTC`."""
     if moment is None:
@@ -102,6 +109,7 @@ def pretty(value: object) -> str:
 def add_filters(state: BlueprintSetupState) -> None:
     """Let the templates of the application that registers the console write values for people."""
     state.app.jinja_env.filters.update(
+        address=address,
         words=words,
         moments=moments,
         thousands=thousands,

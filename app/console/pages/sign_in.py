@@ -30,6 +30,7 @@ def sign_in() -> Response:
     sent = forms.sent()
     place, kept, has_form = sent.value("next"), sent.value("kept"), bool(sent.value("form"))
     place = place if browser.is_ours(place) else browser.HOME
+    fields = forms.read(kept).kept_fields() if has_form else []
     try:
         token = access.sign_in(sent.value("key").strip())
     except (Unauthenticated, TenantSuspended) as refusal:
@@ -43,7 +44,7 @@ def sign_in() -> Response:
     answered: Response = redirect(place, 303)
     if has_form:
         g.form_token = token.form_token
-        answered = rendering.page("kept", path=place, kept=forms.read(kept).kept_fields())
+        answered = rendering.page("kept", path=place, kept=fields)
     browser.keep_token(answered, token)
     return answered
 

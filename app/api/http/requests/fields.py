@@ -116,7 +116,9 @@ class QueryInteger(Integer):
     _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
     def _read(self, value: Any) -> int | None:
-        return int(value) if self._CANONICAL.fullmatch(value) else None
+        # One that is given twice comes as a list.
+        written = isinstance(value, str) and self._CANONICAL.fullmatch(value)
+        return int(value) if written else None
 
 
 class Boolean(Strict):

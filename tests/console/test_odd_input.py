@@ -1,0 +1,77 @@
+"""Queries, forms and origins that no browser sends: refused, and never an error of ours."""
+
+from collections.abc import Callable
+
+import pytest
+from flask import Flask
+
+from tests.support.api import Api, FreshTenant
+from tests.support.console import BASE, HERE, Visitor, paths
+from tests.support.matrix import World
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "_anchor=x",
+        "_method=x",
+        "_scheme=x",
+        "endpoint=x",
+        "limit=1&limit=2",
+        "=x",
+        "q=%FF",
+        "%00=x",
+    ],
+)
+def test_no_query_breaks_a_page(
+    admin: Visitor, app: Flask, api: Callable[..., Api], query: str
+) -> None:
+    for path in paths(app, World(api())):
+        assert admin.get(f"{path}?{query}").status_code < 500, path
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["=x", "_token={0}&_key=k&name=n&role=read&pin=x&pin.agent_id=y", "x=1&x=2", "_token=%FF"],
+)
+def test_no_form_breaks_a_page(admin: Visitor, form: str) -> None:
+    token = admin.form("/console/keys", "/console/sign-out")["_token"]
+    answer = admin.client.post(
+        "/console/keys",
+        base_url=BASE,
+        headers=HERE,
+        data=form.format(token),
+        content_type=FORM,
+    )
+    assert answer.status_code in (409, 422)
+
+
+@pytest.mark.parametrize("kept", ["=x", "a=%FF", "&".join(["a=1"] * 1_101)])
+def test_a_kept_form_that_is_none_signs_nobody_in(
+    visitor: Visitor, tenant: FreshTenant, kept: str
+) -> None:
+    answer = visitor.sign_in(tenant.root_key, form="1", kept=kept)
+    assert answer.status_code == (200 if kept == "=x" else 422)
+    assert ("Set-Cookie" in answer.headers) == (kept == "=x")
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (BASE, 401),
+        ("https://evil.test", 403),
+        ("null", 403),
+        ("http://[", 403),
+        ("x://records.test", 403),
+        ("", 403),
+    ],
+)
+def test_without_fetch_metadata_the_origin_says_whose_form_it_is(
+    visitor: Visitor, origin: str, status: int
+) -> None:
+    answer = visitor.client.post(
+        "/console/sign-in", base_url=BASE, data={"key": "x"}, headers={"Origin": origin}
+    )
+    assert answer.status_code == status
