@@ -69,8 +69,8 @@ SELECT webhook_id, failure, outcome, status_code, count, first_at, last_at, exam
 _MORE = "SELECT count(*) > %(window)s FROM ({rows}) AS d"
 
 
-def find(session: Session, tenant_id: UUID, filters: Filters) -> Groups:
-    """Return the groups of the newest failures that pass the filters."""
+def find(session: Session, tenant_id: UUID, filters: Filters, *, window: int = WINDOW) -> Groups:
+    """Return the groups of the `window` newest failures that pass the filters."""
     statuses = delivery_filters.FAILING & (filters.status or delivery_filters.FAILING)
     conditions, values = delivery_filters.other_conditions(filters)
     conditions += ["d.kind <> 'test'"]
@@ -80,7 +80,7 @@ def find(session: Session, tenant_id: UUID, filters: Filters) -> Groups:
     )
     if not rows:
         return Groups([], complete=True)
-    values |= {"tenant": tenant_id, "window": WINDOW}
+    values |= {"tenant": tenant_id, "window": window}
     query = _GROUPS.format(rows=rows, latest=delivery_filters.LATEST, most=MOST_GROUPS)
     found = cursor(session, class_row(Found)).execute(query, values).fetchall()
     more = cursor(session).execute(_MORE.format(rows=rows), values).fetchone()
