@@ -83,13 +83,13 @@ class Output:
         comma = ""
         click.echo('{"data": [', nl=False)
         for row in rows:
-            click.echo(comma + json.dumps(row, ensure_ascii=False), nl=False)
+            click.echo(comma + _json(row), nl=False)
             comma = ", "
         click.echo(f'], "next_cursor": {json.dumps(cursor())}}}')
 
     def line(self, value: Any, text: str) -> None:
         """Print one line of a stream: JSON if asked for, else the text; at once."""
-        click.echo(json.dumps(value, ensure_ascii=False) if self.json else text)
+        click.echo(_json(value) if self.json else text)
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
@@ -124,13 +124,18 @@ def plain(value: Any) -> str:
         return _escaped(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return _escaped(",".join(value))
-    return _escaped(json.dumps(value, ensure_ascii=False))
+    return _json(value)
 
 
 def _shown(value: Any) -> str:
     """Write a value for a person: a time to the second, nothing as `-`."""
     text = plain(value)
     return _TIME.sub(r"\1 \2", text) if text else "-"
+
+
+def _json(value: Any) -> str:
+    """Write JSON on one line, which means the same and steers no terminal."""
+    return _escaped(json.dumps(value, ensure_ascii=False))
 
 
 def _escaped(text: str) -> str:

@@ -123,6 +123,19 @@ def test_a_list_is_a_table_as_wide_as_the_terminal_and_coloured(
     )
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_no_title_steers_the_terminal(
+    records: Command, api: ApiOf, session: dict[str, Any], arguments: tuple[str, ...]
+) -> None:
+    title = "\x9b31m\u202e"
+    make_finding(api(), session["id"], title=title)
+    listed = shown("findings", "list", *arguments, NO_COLOR="1")
+    assert "\\u009b31m\\u202e" in listed
+    assert not {"\x9b", "\u202e"} & set(listed)
+    if arguments:
+        assert json.loads(listed)["data"][0]["title"] == title
+
+
 def records_json(api: ApiOf) -> str:
     listed = api().get("/v1/agents").json
     rows = ", ".join(json.dumps(row, ensure_ascii=False) for row in listed["data"])
