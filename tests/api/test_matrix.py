@@ -15,6 +15,7 @@ from flask.testing import FlaskClient
 from app.core import tenants
 from app.core.log.sequencer import Sequencer
 from app.database import Database
+from app.settings import Settings
 from tests.support.api import Answer, Api, FreshTenant
 from tests.support.matrix import PREFIXES, ROWS, Row, World
 from tests.support.secrets import MASTER_KEYS
@@ -69,9 +70,11 @@ def send(caller: Api, row: Row, world: World, **changed: str) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def world(app: Flask, database: Database) -> World:
+def world(app: Flask, database: Database, settings: Settings) -> World:
     """Return a world for requests that leave it as it is: they read, or are refused."""
-    return new_world(app, database)
+    made = new_world(app, database)
+    Sequencer(database, settings.master_keys, settings.log_origin, None).run()
+    return made
 
 
 @pytest.fixture(scope="module")

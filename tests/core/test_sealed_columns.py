@@ -24,6 +24,7 @@ PLAIN = {
     "checkpoints.note": "published",
     "checkpoints.root": "published",
     "checkpoints.unpublished_note": "to be published",
+    "console_sessions.digest": "a hash",
     "delivery_attempts.response_body": "what a receiver answered",
     "events.decisions": "numbers",
     "events.payload": "what receivers are sent",
