@@ -25,7 +25,7 @@ _MEASURED = 200
 _NARROWEST = 8
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z")
 _HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 _GOOD = frozenset({"succeeded", "intact", "enabled", "open", "valid", "integrated", "active"})
 _BAD = frozenset({"failed", "dead", "disabled", "critical", "high", "invalid", "revoked"})

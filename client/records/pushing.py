@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -66,11 +67,16 @@ def body(path: str, raw: bytes, content: Content | None) -> bytes:
     fields = {
         "session_id": content.session_id,
         "kind": content.kind,
-        "title": content.title or Path(path).name,
+        "title": content.title or _name(path),
         **({"labels": dict(content.labels)} if content.labels else {}),
     }
     start = json.dumps(fields, ensure_ascii=False).encode()[:-1]
     return start + b', "content": ' + _as_json(raw) + b"}"
+
+
+def _name(path: str) -> str:
+    """Return a file's name as text; bytes of it that are no UTF-8 are written by number."""
+    return os.fsencode(Path(path).name).decode("utf-8", "backslashreplace")
 
 
 def _json(raw: bytes) -> Any:
@@ -133,6 +139,8 @@ class Pusher:
     def _known(self, path: str, content: Content | None) -> Pushed | tuple[str, bytes]:
         """Return what became of a file before, or its key and what is to be posted."""
         try:
+            if Path(path).is_fifo():
+                raise Unreadable(f"{path}: this is a pipe; push it as standard input, `-`.")
             sent = body(path, Path(path).read_bytes(), content)
         except OSError as error:
             return Pushed(path, error=Unreadable(f"{path}: {error.strerror}."))

@@ -1,6 +1,7 @@
 """Pushing files: each becomes one record, however often and wherever it was broken off."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,26 @@ def test_a_file_whose_answer_never_came_is_pushed_once(
 
     found = sorted(content["number"] for content in contents(api, session))
     assert found == [0, 1, 2]
+
+
+def test_no_name_and_no_pipe_breaks_a_push(
+    records: Command, api: ApiOf, session: str, tmp_path: Path
+) -> None:
+    names = [str(tmp_path / name) for name in ("\udcff", "\x1b[31m")]
+    for name in names:
+        Path(name).write_bytes(os.fsencode(name))
+    os.mkfifo(tmp_path / "pipe")
+
+    ran = records("record", "push", "--session", session, *names, str(tmp_path / "pipe"))
+
+    assert ran.code == 2
+    assert "pipe: this is a pipe" in ran.err
+    assert "\x1b" not in ran.out
+    assert sorted(line.partition("\t")[0] for line in ran.out.splitlines()) == sorted(
+        f"{tmp_path}/{name}" for name in ("\\udcff", "\\u001b[31m")
+    )
+    titles = {row["title"] for row in api().get("/v1/records").json["data"]}
+    assert {"\\xff"} <= titles
 
 
 def test_standard_input_is_one_record_each_time(records: Command, api: ApiOf, session: str) -> None:

@@ -11,6 +11,7 @@ import click
 from records.commands.base import Group, Run, at, how_many, pass_run, since_until
 from records.errors import RecordsError
 from records.journal import Journal
+from records.output import plain
 from records.pushing import Content, Pushed, Pusher, Stopped, body
 
 _RECORDS = {
@@ -120,7 +121,7 @@ class _Tally:
             self._again += pushed.again
             if self._advance is None:
                 line = {"path": pushed.path, "id": pushed.record_id, "again": pushed.again}
-                self._run.out.line(line, f"{pushed.path}\t{pushed.record_id}")
+                self._run.out.line(line, f"{plain(pushed.path)}\t{pushed.record_id}")
         if self._advance is not None:
             self._advance(1)
 
