@@ -6,6 +6,7 @@ Tests of a module are apart by tenant, as customers are; those that need an empt
 """
 
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,6 +41,9 @@ from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 
 # What imports and collection make stays: the collector went through all of it 30 times.
 gc.disable()
+
+# What a shell starts in the background ignores Ctrl-C, and so would every process of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long examples take says more of what else the machine does than of the code.
 hypothesis_settings.register_profile(

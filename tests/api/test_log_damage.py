@@ -43,7 +43,8 @@ DAMAGES = {
         f"UPDATE checkpoints SET root = sha256('other') WHERE size = {SIZE}"
     ],
     "the note of the newest checkpoint": [
-        "UPDATE checkpoints SET note = set_byte(note, length(note) - 9, 65) WHERE size = 600"
+        """UPDATE checkpoints SET note = set_byte(note, length(note) - 9,
+           CASE get_byte(note, length(note) - 9) WHEN 65 THEN 66 ELSE 65 END) WHERE size = 600"""
     ],
     "a leaf is lost, row and bundle": [
         "DELETE FROM log_leaves WHERE leaf_index = 300",

@@ -185,7 +185,10 @@ def test_from_the_newest_anchor_on_nobody_looks_at_stamps_and_says_so(stamped: P
     "attack",
     [
         "UPDATE checkpoint_timestamps SET gen_time = gen_time - interval '1 year'",
-        "UPDATE checkpoint_timestamps SET response = set_byte(response, 300, 0)",
+        (
+            "UPDATE checkpoint_timestamps SET"
+            " response = set_byte(response, 300, get_byte(response, 300) # 1)"
+        ),
         "UPDATE checkpoint_timestamps SET response = ''",
         "UPDATE checkpoint_timestamps SET tsa_chain = 'no PEM'",
         "UPDATE checkpoint_timestamps SET size = 1",

@@ -240,7 +240,10 @@ def look_over(world: World, *, repair: bool = False) -> rebuild.Report:
     [
         (f"{FLIP} WHERE level = 0 AND number = 0", "tile/0/000"),
         (
-            "UPDATE log_tiles SET data = set_byte(data, 9, 0) WHERE level = -1 AND number = 1",
+            (
+                "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1)"
+                " WHERE level = -1 AND number = 1"
+            ),
             "tile/entries/001",
         ),
         ("DELETE FROM log_tiles WHERE level = 1", "tile/1/000"),

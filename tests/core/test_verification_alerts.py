@@ -92,7 +92,9 @@ def test_a_head_that_a_caller_invented_is_refused_and_told_to_nobody(place: Plac
 
 
 def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place: Place) -> None:
-    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 0) WHERE level = -1")
+    place.owner(
+        "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
+    )
     with pytest.raises(LogDamaged), structlog.testing.capture_logs() as lines:
         place.verify()
     assert [line["event"] for line in lines] == ["log_not_verified"]
