@@ -1,5 +1,6 @@
 """The client against a whole service: installed from it, pushing through restarts, listening."""
 
+import base64
 import json
 import signal
 import site
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from app.dev.stack import ROOT
@@ -142,7 +144,8 @@ def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop
     published = caller.get("/.well-known/jwks.json")
     Path(keys).write_text(json.dumps(published))
     for each in published["keys"]:
-        each["x"] = each["x"][::-1]
+        another = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+        each["x"] = base64.urlsafe_b64encode(another).decode().rstrip("=")
     Path(others).write_text(json.dumps(published))
     evidence = ["evidence", record, "-o", pack, "--verify", "--key"]
 
