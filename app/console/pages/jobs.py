@@ -94,24 +94,28 @@ def show(job_id: str) -> Response:
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
     """Try a job again that has given up."""
-    return _move(job_control.retry, job_id, "The job goes on where it stopped.")
+    return move(job_control.retry, job_id, "The job goes on where it stopped.")
 
 
 @blp.post("/<job_id>/cancel")
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
     """Stop a job where it is."""
-    return _move(bulk_replay.cancel, job_id, "The job was stopped; what it has done stays done.")
+    return move(bulk_replay.cancel, job_id, "The job was stopped; what it has done stays done.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
     """Go on with a job that was stopped."""
-    return _move(job_control.resume, job_id, "The job goes on where it stopped.")
+    return move(job_control.resume, job_id, "The job goes on where it stopped.")
 
 
-def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
+def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
+    """Cancel, resume or retry a job once, then lead to its page, which says so.
+
+    It is the page of the blueprint that got the form: that of jobs, or that of replays.
+    """
     with transaction() as session:
         forms.once(
             session,

@@ -1,8 +1,6 @@
 """Replays: which deliveries and how, with a preview of what runs; then the progress of each."""
 
-from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
@@ -19,6 +17,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.console.pages.deliveries import known_webhooks, webhook_names
+from app.console.pages.jobs import move
 from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
@@ -102,32 +101,21 @@ def show(job_id: str) -> Response:
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
     """Stop a replay; what is not sent yet stays unsent."""
-    return _move(bulk_replay.cancel, job_id, "The replay was stopped: nothing more is sent.")
+    return move(bulk_replay.cancel, job_id, "The replay was stopped: nothing more is sent.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
     """Go on with a replay that was stopped."""
-    return _move(job_control.resume, job_id, "The replay goes on where it stopped.")
+    return move(job_control.resume, job_id, "The replay goes on where it stopped.")
 
 
 @blp.post("/<job_id>/retry")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
     """Try a replay again that died."""
-    return _move(job_control.retry, job_id, "The replay goes on where it stopped.")
-
-
-def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
-    with transaction() as session:
-        forms.once(
-            session,
-            lambda: job_control.represent(
-                verb(session, caller().tenant_id, ids.parse("job", job_id))
-            ),
-        )
-    return rendering.done(url_for(".show", job_id=job_id), said)
+    return move(job_control.retry, job_id, "The replay goes on where it stopped.")
 
 
 def _preview(typed: Input) -> Response:
