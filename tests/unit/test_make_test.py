@@ -48,6 +48,34 @@ def test_the_second_pass_runs_beside_one_that_fails_and_the_last_line_says_what_
     )
 
 
+FAILS_AT_FIRST = """
+import pathlib
+
+def test_that_passes_when_it_runs_again():
+    before = pathlib.Path("before").exists()
+    pathlib.Path("before").touch()
+    assert before
+"""
+
+
+def test_in_ci_a_test_that_failed_runs_once_more_and_is_named_if_it_passes(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "test_it.py").write_text(FAILS_AT_FIRST)
+    assert run(PASSES[:1], 7, project, again=True) == 0
+    last = capfd.readouterr().out.splitlines()[-1]
+    name = "test_it.py::test_that_passes_when_it_runs_again"
+    assert last == f"make test: passed, but UNSTEADY, a fault to mend: {name}"
+
+
+def test_in_ci_a_test_that_fails_again_fails_the_run(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "test_it.py").write_text(FAILS_AT_FIRST + ONE_FAILS)
+    assert run(PASSES[:1], 7, project, again=True) == 1
+    assert capfd.readouterr().out.splitlines()[-1].startswith("make test: 2 failed: ")
+
+
 def test_a_pass_that_could_not_begin_is_named_with_its_exit_code(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
