@@ -4,7 +4,6 @@ import codecs
 import ipaddress
 import re
 import ssl
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -22,6 +21,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 MIB = 1024 * 1024
 
 
@@ -71,14 +71,12 @@ def head_url(text: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")
     if parts.scheme == "s3" and parts.netloc and parts.path.strip("/"):
-        if find_spec("obstore") is None:
-            raise ValueError("s3: needs the package obstore: install the extra `s3`")
-    elif parts.scheme == "file" and not parts.netloc and parts.path[-1:] not in ("", "/"):
+        return text
+    if parts.scheme == "file" and not parts.netloc and parts.path[-1:] not in ("", "/"):
         if not Path(unquote(parts.path)).parent.is_dir():
             raise ValueError(f"no folder {Path(unquote(parts.path)).parent}")
-    else:
-        raise ValueError("use file:///folder/file or s3://bucket/key")
-    return text
+        return text
+    raise ValueError("use file:///folder/file or s3://bucket/key")
 
 
 def operator_url(text: str) -> str:
@@ -90,23 +88,47 @@ def operator_url(text: str) -> str:
     return text
 
 
-def certificates(path: str) -> tuple[Certificate, ...]:
-    """Read the root certificates in a PEM file."""
-    return timestamps.read_certificates(_text_in(path))
+def certificates(text: str) -> tuple[Certificate, ...]:
+    """Read root certificates: PEM, or the path of a file of it."""
+    return timestamps.read_certificates(_text_or_file(text))
 
 
-def policy(path: str) -> Policy:
-    """Read the C2SP tlog-policy in a file, whose URLs can be called."""
-    policy = Policy.parse(_text_in(path))
+def policy(text: str) -> Policy:
+    """Read a C2SP tlog-policy, or the path of a file of it; its URLs can be called."""
+    policy = Policy.parse(_text_or_file(text))
     for witness in policy.witnesses:
         if witness.url is not None:
             operator_url(witness.url)
     return policy
 
 
+def authorities(text: str) -> str:
+    """Read authorities for TLS, PEM or the path of a file of it; return their PEM alone."""
+    found = "\n".join(_CERTIFICATES.findall(_text_or_file(text).decode("ascii", "replace")))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("it holds no certificate in PEM that can be read") from None
+    return found
+
+
+def _text_or_file(text: str) -> bytes:
+    r"""Return what a setting says itself, or the file it names: bare newlines, UTF-8.
+
+    It is a path unless it has a line break or begins as PEM does. Files of variables that know no
+    line break in a value write it as `\n`.
+    """
+    if not text.startswith("-----BEGIN ") and "\n" not in text:
+        return _text_in(text)
+    text = text.replace("\r\n", "\n")
+    return (text if "\n" in text else text.replace("\\n", "\n")).encode() + b"\n"
+
+
 def _text_in(path: str) -> bytes:
-    """Read a text with bare newlines in UTF-8, also where Windows saved it with others."""
-    data = Path(existing_file(path)).read_bytes()
+    """Read a file of text, also where Windows saved it in its own encodings."""
+    if not Path(path).is_file():
+        raise ValueError(f"no file {path}")
+    data = Path(path).read_bytes()
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             data = data.decode(encoding).encode()
@@ -134,22 +156,6 @@ def proxy_header(text: str) -> str:
         if text.lower() == name.lower():
             return name
     raise ValueError(f"use {X_FORWARDED_FOR} or {FORWARDED}")
-
-
-def existing_file(text: str) -> str:
-    """Read the path of a file that is there."""
-    if not Path(text).is_file():
-        raise ValueError(f"no file {text}")
-    return text
-
-
-def ca_file(path: str) -> str:
-    """Read the path of a PEM file of authorities, which TLS can load."""
-    try:
-        ssl.create_default_context(cafile=existing_file(path))
-    except ssl.SSLError:
-        raise ValueError(f"{path} holds no certificate in PEM that can be read") from None
-    return path
 
 
 def mail_folder(text: str) -> Path:

@@ -72,7 +72,7 @@ class Settings:
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
     )
-    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", values.ca_file, None)
+    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", values.authorities, None)
     tsa_url: str | None = _setting("TSA_URL", values.operator_url, None)
     tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
     witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
@@ -160,10 +160,9 @@ def kept_settings(data_dir: Path) -> dict[str, str]:
     for name in ("secrets", "env"):
         file = data_dir / name
         if file.is_file():
-            for line in file.read_text("utf-8").splitlines():
-                for word in shlex.split(line, comments=True):
-                    variable, _, value = word.partition("=")
-                    kept[variable] = value
+            for word in shlex.split(file.read_text("utf-8"), comments=True):
+                variable, _, value = word.partition("=")
+                kept[variable] = value
     return kept
 
 

@@ -61,7 +61,7 @@ class Runtime:
             first_wait=settings.first_wait,
             prepare_threshold=settings.database_prepare_threshold,
         )
-        outbound = Outbound(settings.webhook_allowed_networks, ca_file=settings.webhook_ca_file)
+        outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
         authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, bell, settings, tally)
         flusher.start()

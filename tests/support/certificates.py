@@ -70,7 +70,7 @@ def issue(
 
 
 class ServerAuthority:
-    """An authority for TLS servers: `ca_file` holds its root.
+    """An authority for TLS servers: `ca_file` holds its root, `pem`.
 
     `asked_for` lists the server names (SNI) that clients of its servers asked for.
     """
@@ -86,7 +86,8 @@ class ServerAuthority:
         ]
         self._root = issue("Test root", self._key, None, of_root)
         self.ca_file = str(folder / "root.pem")
-        Path(self.ca_file).write_bytes(self._root.public_bytes(Encoding.PEM))
+        self.pem = self._root.public_bytes(Encoding.PEM).decode()
+        Path(self.ca_file).write_text(self.pem)
 
     def server(self, *names: str, expired: bool = False, trusted: bool = True) -> ssl.SSLContext:
         """Return a server's context with a certificate for `names`, some of them addresses.

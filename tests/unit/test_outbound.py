@@ -126,7 +126,7 @@ def test_an_empty_and_a_large_body_arrive(outbound: Outbound) -> None:
 
 
 def test_the_timings_say_what_happened(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
+    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
         first = post(client, receiver.url(host="hooks.example.com")).timings
         second = post(client, receiver.url(host="hooks.example.com")).timings
@@ -211,7 +211,7 @@ def test_every_connection_is_opened_by_the_dialer(
     monkeypatch.setattr(socket, "create_connection", gone_round)
     monkeypatch.setattr(socket, "getaddrinfo", gone_round)
     names = Names([HERE])
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=names)
+    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=names)
     tls = authority.server("hooks.example.com") if scheme == "https" else None
     with Receiver(tls=tls) as receiver:
         assert post(client, receiver.url(host="hooks.example.com")).succeeded
@@ -282,7 +282,7 @@ def test_no_cookie_is_kept(outbound: Outbound) -> None:
 def test_a_certificate_for_the_name_is_accepted_and_the_name_is_asked_for(
     authority: ServerAuthority,
 ) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
+    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
         assert post(client, receiver.url(host="hooks.example.com")).succeeded
     client.close()
@@ -291,7 +291,7 @@ def test_a_certificate_for_the_name_is_accepted_and_the_name_is_asked_for(
 
 
 def test_an_address_needs_a_certificate_for_the_address(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file)
+    client = Outbound(LOOPBACK, authorities=authority.pem)
     with Receiver(tls=authority.server("127.0.0.1")) as receiver:
         assert post(client, receiver.url()).succeeded
     with Receiver(tls=authority.server("localhost")) as receiver:
@@ -310,7 +310,7 @@ def test_an_address_needs_a_certificate_for_the_address(authority: ServerAuthori
 def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
     authority: ServerAuthority, name: str, expired: bool, trusted: bool, why: str
 ) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
+    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     tls = authority.server(name, expired=expired, trusted=trusted)
     with Receiver(tls=tls) as receiver:
         answer = post(client, receiver.url(host="hooks.example.com"))
@@ -320,13 +320,13 @@ def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
     assert receiver.requests == []
 
 
-def test_a_ca_file_replaces_the_public_authorities(
+def test_own_authorities_replace_the_public_authorities(
     authority: ServerAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "public").mkdir()
     public = ServerAuthority(tmp_path / "public")
     monkeypatch.setattr("app.lib.outbound.deadline_sockets.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
-    pinned = Outbound(LOOPBACK, ca_file=authority.ca_file, lookup=Names([HERE]))
+    pinned = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     usual = Outbound(LOOPBACK, lookup=Names([HERE]))
     for client, trusted, refused in ((pinned, authority, public), (usual, public, authority)):
         with Receiver(tls=trusted.server("hooks.example.com")) as receiver:
@@ -351,7 +351,7 @@ def test_the_environment_cannot_add_roots(
 
 
 def test_a_server_without_tls_is_a_tls_failure(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file)
+    client = Outbound(LOOPBACK, authorities=authority.pem)
     for words in (OK, b"", b"SSH-2.0-x\r\n", os.urandom(1000)):
 
         def speak(connection: socket.socket, words: bytes = words) -> None:
@@ -431,7 +431,7 @@ def test_a_handshake_that_never_ends_ends_at_the_deadline(outbound: Outbound) ->
 
 
 def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file)
+    client = Outbound(LOOPBACK, authorities=authority.pem)
     tls = authority.server("127.0.0.1")
     with Listener(drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"), tls=tls) as listener:
         answer = post(client, listener.url(), seconds=0.4)
@@ -443,7 +443,7 @@ def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: ServerAutho
 def test_a_receiver_that_never_reads_is_left_at_the_deadline(
     authority: ServerAuthority, scheme: str
 ) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file)
+    client = Outbound(LOOPBACK, authorities=authority.pem)
     over = threading.Event()
     tls = authority.server("127.0.0.1") if scheme == "https" else None
 
@@ -808,7 +808,7 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced_silently(outbound: O
 def test_a_kept_connection_that_dies_without_a_byte_is_tried_once_anew(
     authority: ServerAuthority, scheme: str
 ) -> None:
-    client = Outbound(LOOPBACK, ca_file=authority.ca_file)
+    client = Outbound(LOOPBACK, authorities=authority.pem)
     tls = authority.server("127.0.0.1") if scheme == "https" else None
     answers = iter([OK, OK, None, OK, None, None])
     with Receiver(lambda _: next(answers), tls=tls) as receiver:

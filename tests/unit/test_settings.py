@@ -103,6 +103,43 @@ def test_files_of_anchoring_are_read_as_windows_saves_them(tmp_path: Path, encod
     assert len(found.tsa_ca_file) == 1
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_what_is_in_a_file_may_be_given_as_text(tmp_path: Path, line_break: str) -> None:
+    root = authority().chain.decode()
+    texts = {
+        "TSA_CA_FILE": root,
+        "WEBHOOK_CA_FILE": f"# Autorité de test\n{root}",
+        "WITNESS_POLICY": f"witness a {packs.witness_key(9)}\nquorum a\n",
+    }
+    paths = {}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.replace("\n", line_break), newline="")
+        paths[name] = str(tmp_path / name)
+        texts[name] = text.replace("\n", line_break)
+    url = "https://tsa.example.com/"
+    by_text, by_path = read(TSA_URL=url, **texts), read(TSA_URL=url, **paths)
+    for found in (by_text, by_path):
+        assert len(found.tsa_ca_file) == 1
+        assert found.webhook_ca_file == root.strip()
+        assert found.witness_policy is not None
+        assert found.witness_policy.quorum == "a"
+
+
+def test_a_certificate_in_one_line_has_its_line_breaks_spelt_out() -> None:
+    root = authority().chain.decode()
+    one_line = root.replace("\n", "\\n")
+    assert read(WEBHOOK_CA_FILE=one_line).webhook_ca_file == root.strip()
+
+
+@pytest.mark.parametrize("name", ["TSA_CA_FILE", "WEBHOOK_CA_FILE", "WITNESS_POLICY"])
+def test_a_text_that_cannot_be_read_is_refused_without_being_shown(name: str) -> None:
+    for text in ("-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----", "a\nhunter2"):
+        with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:
+            read(**{name: text})
+        assert "\n" not in str(refusal.value)
+        assert "hunter2" not in str(refusal.value)
+
+
 def test_utf_16_without_a_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "policy").write_bytes("quorum none\n".encode("utf-16-le"))
     with pytest.raises(SettingError, match=r"^WITNESS_POLICY is wrong: .*UTF-16"):
@@ -168,11 +205,14 @@ def test_no_secret_is_shown_by_printing_the_settings() -> None:
 
 def test_the_kept_files_of_a_stack_are_read(tmp_path: Path) -> None:
     (tmp_path / "env").write_text("BASE_URL=http://127.0.0.1:8000\nREDIS_URL='redis://:a b@x'\n")
+    with (tmp_path / "env").open("a") as env:
+        env.write("WITNESS_POLICY='log x\nquorum none'\n")
     (tmp_path / "secrets").write_text("MASTER_KEYS=abc\n")
     assert kept_settings(tmp_path) == {
         "MASTER_KEYS": "abc",
         "BASE_URL": "http://127.0.0.1:8000",
         "REDIS_URL": "redis://:a b@x",
+        "WITNESS_POLICY": "log x\nquorum none",
     }
     assert kept_settings(tmp_path / "nowhere") == {}
 

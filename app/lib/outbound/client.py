@@ -82,15 +82,16 @@ class Outbound:
         self,
         allowed_networks: Collection[Network] = (),
         *,
-        ca_file: str | None = None,
+        authorities: str | None = None,
         lookup: Lookup = system_lookup,
     ) -> None:
         """Make a client.
 
-        `allowed_networks` may be sent to although they are not public, also by `http://`. `ca_file`
-        names roots (PEM) to trust in place of the public ones. `lookup` resolves a name, blocking.
+        `allowed_networks` may be sent to although they are not public, also by `http://`.
+        `authorities` are roots (PEM) to trust in place of the public ones. `lookup` resolves a
+        name, blocking.
         """
-        self._adapter = Adapter(Dialer(Resolver(lookup), allowed_networks), ca_file)
+        self._adapter = Adapter(Dialer(Resolver(lookup), allowed_networks), authorities)
         self._watchdog = Watchdog()
 
         @functools.lru_cache(_TARGETS_REMEMBERED)

@@ -192,14 +192,14 @@ def connect_attempt(address: Address, port: int, seconds: float) -> AttemptSocke
     return sock
 
 
-def attempt_tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the roots in `ca_file` (PEM) alone, or those of `requests`."""
-    return _attempt_tls_context(ca_file or DEFAULT_CA_BUNDLE_PATH)
+def attempt_tls_context(authorities: str | None) -> ssl.SSLContext:
+    """Return a context that trusts these roots (PEM) alone, or those of `requests`."""
+    return _attempt_tls_context(None if authorities else DEFAULT_CA_BUNDLE_PATH, authorities)
 
 
 # Loading the roots takes tens of milliseconds, so clients of the same roots share a context.
 @functools.lru_cache(maxsize=4)
-def _attempt_tls_context(ca_file: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file)
+def _attempt_tls_context(ca_file: str | None, pem: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file, cadata=pem)
     context.sslsocket_class = _AttemptTLSSocket
     return context

@@ -140,10 +140,10 @@ class Adapter(HTTPAdapter):
     looks answer at once. Idle connections are kept by receiver; the least recently used go first.
     """
 
-    def __init__(self, dialer: Dialer, ca_file: str | None) -> None:
+    def __init__(self, dialer: Dialer, authorities: str | None) -> None:
         # With a total of False every error is raised as it is.
         super().__init__(max_retries=Retry(total=False))
-        tls = attempt_tls_context(ca_file)
+        tls = attempt_tls_context(authorities)
 
         @functools.lru_cache(MAX_RECEIVERS)
         def pool(scheme: str, host: str, port: int) -> HTTPConnectionPool:

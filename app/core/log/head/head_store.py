@@ -37,7 +37,7 @@ def opened(url: str | None) -> HeadStore | None:
         return None
     parts = urlsplit(url)
     if parts.scheme == "s3":
-        # An extra of the installation: who keeps heads in files does without.
+        # Its library takes memory, and heads in files do without.
         from app.core.log.head.s3_head import S3Head  # noqa: PLC0415
 
         return S3Head(parts.netloc, parts.path.strip("/"))
