@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check soak lint format bench now screenshots
+.PHONY: help up demo test test-deploy check soak lint format bench now screenshots
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -19,6 +19,9 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an order
 	@$(BIN)/python -m tests.support.chromium
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
+
+test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)
+	@exec $(BIN)/python -m tests.deploy
 
 check: lint ## lint, and run the unit tests: under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -q tests/unit

@@ -26,6 +26,7 @@ from app.settings import Settings, WebLimits
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
 from tests.e2e.stack import PLAIN, RunningStack, running
+from tests.support.documents import block
 from tests.support.faults import until
 from tests.support.ports import own_port
 
@@ -41,13 +42,6 @@ BODY = '{"data":{"title":"Grüße"},"type":"finding.created"}'.encode()
 
 def text(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
-
-
-def block(page: str, language: str, containing: str) -> str:
-    """Return the one block of code in this language that contains these words."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
-    (found,) = [each for each in blocks if containing in each]
-    return str(found)
 
 
 def code(page: Path) -> str:

@@ -114,7 +114,7 @@ class House:
 
     def processes(self, line: str) -> list[int]:
         """Return the processes of a line of the Procfile, its leader first."""
-        children = _children()
+        children = children_by_parent()
         found = [
             child
             for keeper in children.get(self._up, [])
@@ -191,7 +191,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _children() -> dict[int, list[int]]:
+def children_by_parent() -> dict[int, list[int]]:
     """Return the living processes by their parents."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

@@ -20,10 +20,10 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 from app.dev.stack import ROOT
 from tests.e2e.misfortune import House
 from tests.e2e.stack import PLAIN, Caller
+from tests.support.documents import block
 from tests.support.faults import until
 from tests.support.ports import own_port
 from tests.support.receivers import Receiver, http_answer
-from tests.test_readme import block
 
 pytestmark = pytest.mark.stacks
 

@@ -94,6 +94,13 @@ class ServerAuthority:
 
         `trusted=False` lets the certificate sign itself.
         """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_file(*names, expired=expired, trusted=trusted))
+        context.sni_callback = self._note_name
+        return context
+
+    def server_file(self, *names: str, expired: bool = False, trusted: bool = True) -> Path:
+        """Write such a certificate and its key into a file of their own."""
         key = private_key()
         now = datetime.now(UTC)
         extensions: list[Extension] = [
@@ -114,10 +121,7 @@ class ServerAuthority:
             certificate.public_bytes(Encoding.PEM)
             + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        context.sni_callback = self._note_name
-        return context
+        return file
 
     def _note_name(
         self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext

@@ -1,0 +1,135 @@
+"""What an operator and an auditor do on a deployment, and what must hold of the database's role."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import errors
+from standardwebhooks.webhooks import Webhook as StandardWebhook
+
+from tests.deploy.site import Site
+from tests.e2e import books
+from tests.e2e.books import Closed
+from tests.e2e.stack import PLAIN, Caller, Hook
+from tests.e2e.traffic import Neighbour, Traffic
+from tests.support.documents import block
+from tests.support.faults import until
+from tests.support.receivers import Receiver
+
+_POWERS = (
+    "SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = %s"
+)
+
+
+def an_event_arrives_signed(site: Site) -> None:
+    """Have a finding posted at one `web` delivered, and read what became of it at the other."""
+    with Receiver() as receiver:
+        caller = site.caller(1)
+        hook = caller.webhook(receiver)
+        (finding,) = caller.findings(caller.session(), 1)
+        until(lambda: receiver.requests)
+        arrived = receiver.requests[0]
+        StandardWebhook(hook.secret).verify(arrived.body, dict(arrived.headers))
+        assert finding["id"] in arrived.body.decode()
+        other = site.caller(2)
+        told = Hook(other, hook.id, hook.secret).settled()
+        assert (told["accepted"], told["succeeded"], told["balanced"]) == (1, 1, True), told
+        caller.delete(hook.path)
+
+
+def a_record_is_proven(site: Site) -> None:
+    """Have a record proven by the log, opened by a link, and its pack verified as README says."""
+    caller = site.caller(2)
+    new = {"session_id": caller.session(), "kind": "refund", "title": "A refund", "content": {}}
+    record = caller.post("/v1/records", new)["id"]
+    until(lambda: caller.ask("GET", f"/v1/records/{record}/log-proof").status_code == 200)
+    url = caller.post(f"/v1/records/{record}/share-links", {})["url"]
+    token = url.rpartition("/")[2]
+    anyone = Caller(site.base_urls[0], "")
+    packed = f"/v1/records/{record}/evidence.zip?share_token={token}"
+    until(lambda: caller.ask("GET", packed).status_code == 200)
+    assert anyone.ask("GET", f"/v1/records/{record}").status_code == 401
+    folder = site.folder / "auditor"
+    folder.mkdir()
+    known = {"BASE_URL": site.base_urls[0], "record": record, "TOKEN": token}
+    said = _in_a_shell(block("README.md", "sh", "verify.py pack.zip"), folder, known)
+    assert said.endswith("\nVALID\n"), said
+    audit = caller.get("/v1/audit/verify")
+    assert audit["status"] == "intact", audit
+
+
+def _in_a_shell(script: str, folder: Path, known: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", script.replace("python3", sys.executable)],
+        cwd=folder,
+        env={**PLAIN, **known},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def the_role_is_bound(site: Site) -> None:
+    """Show that the service's role has no power, and sees no row without a tenant."""
+    with closing(psycopg.connect(site.servers.admin_url(site.database))) as connection:
+        assert connection.execute(_POWERS, (site.role,)).fetchone() == (False,) * 4
+        assert connection.execute("SELECT count(*) FROM findings").fetchone() != (0,)
+    url = site.servers.database_url(site.role, site.database)
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        assert connection.execute("SELECT count(*) FROM findings").fetchone() == (0,)
+        if not site.variant.two_roles:
+            return
+        for forbidden in (b"CREATE TABLE mine (id int)", b"UPDATE audit_entries SET body = body"):
+            try:
+                connection.execute(forbidden)
+            except errors.InsufficientPrivilege:
+                continue
+            raise AssertionError(f"{site.role} may {forbidden.decode()}")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant whose findings go to a prompt receiver, a slow one, and one that fails at times."""
+
+    site: Site
+    caller: Caller
+    session_id: str
+    lanes: list[tuple[Hook, Neighbour]]
+
+    def traffic(self, number: int, per_second: float = 20) -> Traffic:
+        """Return traffic by way of one `web`, to be started."""
+        return Traffic(
+            self.site.base_urls[number - 1],
+            self.caller.key,
+            self.session_id,
+            posters=1,
+            per_second=per_second,
+        )
+
+    def close_books(self, *traffic: Traffic) -> Closed:
+        """Wait until all that was posted has arrived and every figure agrees."""
+        accepted = [finding for each in traffic for finding in each.accepted]
+        admin_url = self.site.servers.admin_url(self.site.database)
+        return books.close(self.caller, admin_url, self.lanes, accepted)
+
+
+@contextmanager
+def tenant(site: Site, slow_seconds: float = 0.05) -> Iterator[Tenant]:
+    """Make the root tenant's webhooks, and remove them in the end."""
+    with ExitStack() as everything:
+        caller = site.caller(1)
+        neighbours = [
+            Neighbour("the prompt"),
+            Neighbour("the leisurely", delay=slow_seconds),
+            Neighbour("the moody", fails_every=9),
+        ]
+        for neighbour in neighbours:
+            everything.callback(neighbour.close)
+        lanes = [(caller.webhook(neighbour), neighbour) for neighbour in neighbours]
+        yield Tenant(site, caller, caller.session(), lanes)

@@ -1,0 +1,17 @@
+"""The blocks of code in README and docs, which tests run as they are written."""
+
+import re
+
+from app.dev.stack import ROOT
+
+
+def block(page: str, language: str, containing: str) -> str:
+    """Return the one block of a page in this language that contains these words."""
+    text = (ROOT / page).read_text("utf-8")
+    (found,) = [each for each in blocks(text, language) if containing in each]
+    return found
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the blocks of Markdown in this language, in their order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
