@@ -5,6 +5,8 @@ import multiprocessing
 import signal
 from typing import TYPE_CHECKING
 
+from app.lib import parent_death
+
 if TYPE_CHECKING:
     from app.lib.gateway.gateway import Gateway
 
@@ -14,6 +16,7 @@ def create_app() -> "Gateway":
 
     While a worker starts, a request to stop ends it at once: it serves nobody yet.
     """
+    parent_death.end_with_parent()
     if multiprocessing.parent_process() is not None:
         _end_when_told()
     # What imports make stays: to look through it for garbage would take a quarter of the start.

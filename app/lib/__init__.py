@@ -3,5 +3,5 @@
 `gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`
 and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send,
 with a `breaker`; `database/` is around the driver; `metric_registry` counts; a `repeater` works in
-the background.
+the background; `parent_death` ends processes without a leader.
 """

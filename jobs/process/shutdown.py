@@ -5,6 +5,7 @@ so a worker gets two. To Dramatiq the second means "kill". Here only the first c
 kills.
 """
 
+import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,8 +53,13 @@ def _once(
         if _Stop.begun:
             return
         _Stop.begun = True
-        # Dramatiq's handler exits if it was called before, while this process was starting.
+        # Dramatiq's handler logs, and may have interrupted the main thread writing a line; Python
+        # refuses a reentrant write with a traceback. `Shutting down...` follows anyway.
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        # It exits if it was called before, while this process was starting.
         with suppress(SystemExit):
             handler(number, frame)
+        logging.disable(disabled)
 
     return stop
