@@ -88,7 +88,8 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
 def represent(row: Finding) -> dict[str, Any]:
     """Return a finding as its GET answers it, and as `finding.created` carries it.
 
-    `add_findings` (app/sql) writes the same: tests/core/test_add_findings.py compares them.
+    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
+    them.
     """
     return {
         "agent_id": ids.text("agt", row.agent_id),

@@ -1,7 +1,7 @@
 """The current text of each function of the database, one file each.
 
-Migrations put them into the database; tests/core/test_sql_functions.py compares the files with a
-migrated one.
+Migrations put them into the database; tests/core/database/test_sql_functions.py compares the files
+with a migrated one.
 """
 
 from pathlib import Path

@@ -13,7 +13,7 @@
 -- body                    the findings stored, as a JSON array
 --
 -- `body`, and `data` of each event, are what `findings.represent` answers, as canonical JSON (RFC
--- 8785); tests/core/test_add_findings.py compares them. The tenant's digest series is read after
+-- 8785); tests/core/delivery/test_add_findings.py compares them. The tenant's digest series is read after
 -- the statements that may wait for a lock, so an address set meanwhile counts.
 CREATE OR REPLACE FUNCTION add_findings(
     tenant uuid, key_used uuid, pin_agent uuid, pin_person text, first_wait interval,

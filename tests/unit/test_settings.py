@@ -9,8 +9,8 @@ from app.ledger.notes import COSIGNATURE, VerifierKey
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
-from tests.unit import packs
-from tests.unit.authorities import authority
+from tests.unit.verify import packs
+from tests.unit.verify.authorities import authority
 
 NEEDED = {
     "DATABASE_URL": "postgresql://me:secret@db/records",

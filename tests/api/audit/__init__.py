@@ -1,0 +1,1 @@
+"""The audit chain and the transparency log over HTTP."""

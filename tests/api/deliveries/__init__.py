@@ -1,0 +1,1 @@
+"""The history of deliveries, replays, and the jobs behind them."""

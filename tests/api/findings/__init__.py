@@ -1,0 +1,1 @@
+"""Findings, their search and their digest."""

@@ -1,0 +1,1 @@
+"""Records, bundles, evidence packs and share links."""

@@ -1,0 +1,1 @@
+"""Webhooks, their secrets, event types and figures."""

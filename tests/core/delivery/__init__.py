@@ -1,0 +1,1 @@
+"""Findings become rows, rows are claimed and finished."""

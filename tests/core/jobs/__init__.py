@@ -1,0 +1,1 @@
+"""Durable jobs: claims, pace, loss and retention."""

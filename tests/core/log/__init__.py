@@ -1,0 +1,1 @@
+"""The transparency log, its anchors and witnesses."""

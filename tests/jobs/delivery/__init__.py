@@ -1,0 +1,1 @@
+"""The worker sends: lanes, the flusher, the sweep."""

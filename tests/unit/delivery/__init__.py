@@ -1,0 +1,1 @@
+"""Retries, lanes, signatures and outbound requests."""

@@ -1,0 +1,1 @@
+"""A record as a bundle, PROV-JSON and OTLP."""

@@ -1,0 +1,276 @@
+"""OTLP/JSON by two readers of other people, and by hand where they are too lenient."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto_json.logs.v1.logs import LogsData
+from opentelemetry.proto_json.trace.v1.trace import TracesData
+
+from app.evidence import bundle as bundles
+from app.evidence import otlp
+from app.evidence.bundle import Bundle
+from app.evidence.otlp_values import MAX_LEVELS, any_value
+from tests.unit.evidence import records
+from tests.unit.evidence.records import RECORD, VERSION, golden, made_of, step
+
+
+def traces(bundle: Bundle) -> Any:
+    return json.loads(b"".join(otlp.write_traces(bundle, version=VERSION)))
+
+
+def logs(bundle: Bundle) -> Any:
+    return json.loads(b"".join(otlp.write_logs(bundle, version=VERSION)))
+
+
+def spans(bundle: Bundle) -> list[Any]:
+    (resource,) = traces(bundle)["resourceSpans"]
+    (scope,) = resource["scopeSpans"]
+    found: list[Any] = scope["spans"]
+    return found
+
+
+def log_records(bundle: Bundle) -> list[Any]:
+    (resource,) = logs(bundle)["resourceLogs"]
+    (scope,) = resource["scopeLogs"]
+    found: list[Any] = scope.get("logRecords", [])
+    return found
+
+
+def attributes(message: Any) -> dict[str, Any]:
+    names = [each.get("key", "") for each in message["attributes"]]
+    assert len(set(names)) == len(names), "an attribute stands there twice"
+    return {each.get("key", ""): each.get("value", {}) for each in message["attributes"]}
+
+
+def for_protobuf(value: Any) -> Any:
+    """Write ids as protobuf's own JSON has them: base64, where OTLP has hex."""
+    if isinstance(value, list):
+        return [for_protobuf(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: base64.b64encode(bytes.fromhex(item)).decode()
+        if name in ("traceId", "spanId", "parentSpanId")
+        else for_protobuf(item)
+        for name, item in value.items()
+    }
+
+
+def test_a_record_s_bytes_never_change() -> None:
+    bundle = bundles.read(golden("bundle.json"))
+    written = b"".join(otlp.write_traces(bundle, version=VERSION))
+    assert written == golden("otlp-traces.json")
+    assert b"".join(otlp.write_logs(bundle, version=VERSION)) == golden("otlp-logs.json")
+
+
+@given(records.bundles)
+@settings(max_examples=40)
+def test_two_readers_know_every_field_and_give_every_document_back(bundle: Bundle) -> None:
+    of_traces, of_logs = traces(bundle), logs(bundle)
+    assert TracesData.from_dict(of_traces).to_dict() == of_traces
+    assert LogsData.from_dict(of_logs).to_dict() == of_logs
+    for message, made in (
+        (trace_pb2.TracesData(), for_protobuf(of_traces)),
+        (logs_pb2.LogsData(), for_protobuf(of_logs)),
+    ):
+        json_format.ParseDict(made, message)
+        back = json_format.MessageToDict(message, use_integers_for_enums=True)
+        assert back == made
+        # In the wire form, too: nesting has a limit there.
+        assert type(message).FromString(message.SerializeToString()) == message
+
+
+@given(records.bundles)
+@settings(max_examples=40)
+def test_every_step_is_a_span_below_the_record_and_every_event_stands_in_both(
+    bundle: Bundle,
+) -> None:
+    root, *below = spans(bundle)
+    record, steps = bundle["record"], bundle["steps"]
+    trace = hashlib.sha256(record["session_id"].encode()).digest()[:16].hex()
+    expected = [
+        hashlib.sha256(f"{record['id']}:{index}".encode()).digest()[:8].hex()
+        for index in range(-1, len(steps))
+    ]
+    assert [each["spanId"] for each in (root, *below)] == expected
+    assert {each["traceId"] for each in (root, *below)} == {trace}
+    assert "parentSpanId" not in root
+    assert {each["parentSpanId"] for each in below} <= {root["spanId"]}
+    assert [len(each.get("events", [])) for each in below] == [
+        len(each["events"]) for each in steps
+    ]
+    for each in (root, *below):
+        attributes(each)
+
+    of_spans = [(span["spanId"], event) for span in below for event in span.get("events", [])]
+    of_logs = []
+    for each in log_records(bundle):
+        assert each.pop("traceId") == trace
+        each.pop("observedTimeUnixNano", None)
+        if "eventName" in each:
+            each["name"] = each.pop("eventName")
+        of_logs.append((each.pop("spanId"), each))
+    assert of_logs == of_spans
+
+
+def test_the_resource_is_the_service() -> None:
+    for made, name in ((traces(made_of()), "resourceSpans"), (logs(made_of()), "resourceLogs")):
+        (resource,) = made[name]
+        assert attributes(resource["resource"]) == {
+            "service.name": {"stringValue": "record-service"},
+            "service.version": {"stringValue": VERSION},
+        }
+
+
+def test_a_record_without_events_has_no_log_records_and_says_nothing_empty() -> None:
+    (resource,) = logs(made_of(step("a")))["resourceLogs"]
+    assert resource["scopeLogs"] == [{"scope": {"name": "record-service", "version": VERSION}}]
+
+
+def test_the_record_lasts_from_the_first_start_to_the_last_end() -> None:
+    root, *_ = spans(
+        made_of(
+            step("a", ended_at="2026-01-31T12:00:09.000000001Z"),
+            step("b", started_at="2026-01-31T11:00:00+00:30"),
+        )
+    )
+    assert root["startTimeUnixNano"] == "1769855400000000000"
+    assert root["endTimeUnixNano"] == "1769860809000000001"
+
+
+def test_a_record_without_steps_is_a_moment() -> None:
+    (told,) = spans(made_of())
+    assert told["startTimeUnixNano"] == told["endTimeUnixNano"] == "1769860804000000000"
+    (untold,) = spans(made_of(occurred_at=None))
+    assert untold["startTimeUnixNano"] == untold["endTimeUnixNano"] == "1769860805123456000"
+
+
+@pytest.mark.parametrize("at", ["1969-12-31T23:59:59Z", "2554-07-21T23:34:33.709551616Z"])
+def test_a_moment_that_otlp_cannot_say_is_unknown(at: str) -> None:
+    _, span = spans(made_of(step("a", started_at=at)))
+    assert "startTimeUnixNano" not in span
+
+
+def test_the_last_moment_that_otlp_can_say_is_said() -> None:
+    _, span = spans(made_of(step("a", started_at="2554-07-21T23:34:33.709551615Z")))
+    assert span["startTimeUnixNano"] == str(2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("unset", None), ("ok", {"code": 1}), ("error", {"code": 2})]
+)
+def test_a_step_s_status_is_a_number_or_absent(status: str, expected: Any) -> None:
+    _, span = spans(made_of(step("a", status=status)))
+    assert span.get("status") == expected
+    assert attributes(span).get("error.type") == (
+        {"stringValue": "_OTHER"} if status == "error" else None
+    )
+
+
+def test_an_error_that_the_step_names_is_not_renamed() -> None:
+    _, span = spans(made_of(step("a", status="error", attributes={"error.type": "timeout"})))
+    assert attributes(span)["error.type"] == {"stringValue": "timeout"}
+
+
+def test_the_record_is_an_agent_at_work_for_somebody() -> None:
+    (root,) = spans(made_of())
+    assert (root["name"], root["kind"]) == ("invoke_agent", 1)
+    told = attributes(root)
+    assert told["gen_ai.agent.id"] == {"stringValue": RECORD["agent_id"]}
+    assert told["gen_ai.conversation.id"] == {"stringValue": RECORD["session_id"]}
+    assert told["enduser.id"] == {"stringValue": "dana@example.com"}
+    assert told["record.labels"] == {
+        "kvlistValue": {"values": [{"key": "team", "value": {"stringValue": "customer-care"}}]}
+    }
+
+
+def test_a_tool_call_has_the_names_of_the_conventions() -> None:
+    _, span = spans(made_of(step("refund", inputs={"amount": 5}, outputs=["receipt"])))
+    told = attributes(span)
+    assert (span["name"], span["kind"]) == ("execute_tool refund", 1)
+    assert told["gen_ai.operation.name"] == {"stringValue": "execute_tool"}
+    assert told["gen_ai.tool.name"] == {"stringValue": "refund"}
+    assert told["gen_ai.tool.call.arguments"] == {
+        "kvlistValue": {"values": [{"key": "amount", "value": {"intValue": "5"}}]}
+    }
+    assert "record.step.inputs" not in told
+    assert told["record.step.outputs"] == {"arrayValue": {"values": [{"stringValue": "receipt"}]}}
+
+
+def test_a_model_call_is_named_for_its_model_if_it_is_told() -> None:
+    model = {"gen_ai.request.model": "m-4"}
+    _, told, untold = spans(
+        made_of(step("a", kind="chat", attributes=model), step("b", kind="chat"))
+    )
+    assert (told["name"], told["kind"]) == ("chat m-4", 3)
+    assert (untold["name"], untold["kind"]) == ("chat b", 3)
+
+
+def test_a_step_of_an_unknown_kind_keeps_its_own_name() -> None:
+    _, span = spans(made_of(step("look it up", kind="human review", inputs={"a": None})))
+    told = attributes(span)
+    assert (span["name"], span["kind"]) == ("look it up", 1)
+    assert not any(name.startswith("gen_ai.") for name in told)
+    assert told["record.step.inputs"] == {"kvlistValue": {"values": [{"key": "a"}]}}
+
+
+def test_what_a_step_says_of_itself_is_kept_but_for_its_place_in_the_record() -> None:
+    said = {"gen_ai.operation.name": "plan", "gen_ai.tool.name": "x", "record.step.index": 7}
+    _, span = spans(made_of(step("a", attributes=said)))
+    told = attributes(span)
+    assert span["name"] == "plan a"
+    assert told["gen_ai.tool.name"] == {"stringValue": "x"}
+    assert told["record.step.index"] == {"intValue": "0"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, {}),
+        ("", {"stringValue": ""}),
+        (False, {"boolValue": False}),
+        (0, {"intValue": "0"}),
+        (2**53 - 1, {"intValue": "9007199254740991"}),
+        (0.5, {"doubleValue": 0.5}),
+        (1e300, {"doubleValue": 1e300}),
+        ([], {"arrayValue": {}}),
+        ({}, {"kvlistValue": {}}),
+        (
+            [None, [1]],
+            {"arrayValue": {"values": [{}, {"arrayValue": {"values": [{"intValue": "1"}]}}]}},
+        ),
+        ({"": None}, {"kvlistValue": {"values": [{}]}}),
+        ({"a": False}, {"kvlistValue": {"values": [{"key": "a", "value": {"boolValue": False}}]}}),
+    ],
+)
+def test_every_json_value_has_its_any_value(value: Any, expected: Any) -> None:
+    assert any_value(value) == expected
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_what_is_nested_too_deep_for_protobuf_is_text(wrap: Any) -> None:
+    deepest: Any = 1
+    for _ in range(MAX_LEVELS):
+        deepest = wrap(deepest)
+    assert "stringValue" not in json.dumps(any_value(deepest))
+    for _ in range(120 - MAX_LEVELS):
+        deepest = wrap(deepest)
+    happened = [{"name": "e", "at": RECORD["created_at"], "attributes": {"deep": deepest}}]
+    bundle = made_of(step("a", events=happened))
+    message = trace_pb2.TracesData()
+    json_format.ParseDict(for_protobuf(traces(bundle)), message)
+    assert type(message).FromString(message.SerializeToString()) == message
+    inside: Any = any_value(deepest)
+    for _ in range(MAX_LEVELS):
+        (inside,) = next(iter(inside.values()))["values"]
+        inside = inside.get("value", inside)
+    for _ in range(MAX_LEVELS):
+        deepest = next(iter(deepest.values())) if isinstance(deepest, dict) else deepest[0]
+    assert json.loads(inside["stringValue"]) == deepest

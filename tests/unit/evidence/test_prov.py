@@ -1,0 +1,271 @@
+"""PROV-JSON by the reference library, by the format's own schema, and by what PROV demands."""
+
+import json
+import re
+import warnings
+from collections import Counter
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prov.model import ProvDocument
+
+from app.evidence import prov
+from app.evidence.bundle import Bundle, read
+from app.evidence.prov_terms import local_name
+from app.evidence.times import unix_nanoseconds
+from tests.unit.evidence import records
+from tests.unit.evidence.records import BASE_URL, RECORD, SHA256, golden, made_of, step
+
+STEP = "https://records.example/v1/records/rec_019412d0a1b27c3d8e4f5a6b7c8d9e0f/bundle#/steps/"
+
+
+def document(bundle: Bundle) -> Any:
+    def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(members)) == len(members), "a name twice in one object"
+        return dict(members)
+
+    return json.loads(written(bundle), object_pairs_hook=once)
+
+
+def written(bundle: Bundle) -> bytes:
+    return b"".join(prov.write(bundle, sha256=SHA256, base_url=BASE_URL))
+
+
+def loaded(raw: bytes | str) -> ProvDocument:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return ProvDocument.deserialize(content=raw, format="json")
+
+
+@cache
+def schema() -> jsonschema_rs.Draft4Validator:
+    text = files("prov").joinpath("tests/schemas/prov-json.schema.json").read_text()
+    return jsonschema_rs.Draft4Validator(json.loads(text), validate_formats=False)
+
+
+def with_moments(value: Any, name: str = "") -> Any:
+    """Replace each time by its moment: the reference writes `Z` as `+00:00`."""
+    if isinstance(value, dict):
+        if value.get("type") == "xsd:dateTime":
+            return {**value, "$": datetime.fromisoformat(value["$"])}
+        return {key: with_moments(item, key) for key, item in value.items()}
+    if name in ("prov:time", "prov:startTime", "prov:endTime"):
+        return datetime.fromisoformat(value)
+    return value
+
+
+def test_a_record_s_bytes_never_change() -> None:
+    assert written(read(golden("bundle.json"))) == golden("prov.json")
+
+
+@given(records.bundles)
+@settings(max_examples=40)
+def test_every_record_passes_the_schema_and_comes_back_from_the_reference_as_it_was(
+    bundle: Bundle,
+) -> None:
+    schema().validate(document(bundle))
+    first = loaded(written(bundle))
+    again = first.serialize(format="json")
+    assert again is not None
+    assert with_moments(json.loads(again)) == with_moments(document(bundle))
+    assert loaded(again) == first
+
+
+@given(records.bundles)
+@settings(max_examples=40)
+def test_every_record_keeps_the_constraints_of_prov(bundle: Bundle) -> None:
+    made = document(bundle)
+    whatever_is = made["agent"] | made["activity"] | made["entity"]
+    relations = [each for name in RELATIONS for each in made.get(name, {}).values()]
+    for relation in relations:
+        for role, value in relation.items():
+            assert role == "prov:time" or value in whatever_is
+
+    generated = {each["prov:entity"]: each for each in made["wasGeneratedBy"].values()}
+    assert len(generated) == len(made["wasGeneratedBy"]), "an entity was generated twice"
+    uses = made.get("used", {}).values()
+    for use in uses:
+        if use["prov:entity"] in generated and "prov:time" in use:
+            begun = unix_nanoseconds(generated[use["prov:entity"]]["prov:time"])
+            assert begun <= unix_nanoseconds(use["prov:time"])
+    pairs = Counter((each["prov:activity"], each["prov:entity"]) for each in uses)
+    assert all(times == 1 for times in pairs.values())
+    for place, activity in enumerate(made["activity"].values(), -1):
+        if place >= 0:
+            assert activity["prov:startTime"] == bundle["steps"][place]["started_at"]
+            assert activity["prov:endTime"] == bundle["steps"][place]["ended_at"]
+
+
+RELATIONS = [
+    "actedOnBehalfOf",
+    "wasAssociatedWith",
+    "wasInformedBy",
+    "used",
+    "wasGeneratedBy",
+    "alternateOf",
+]
+
+# The grammar's PN_LOCAL for what we let through: https://www.w3.org/TR/prov-n/#grammar-notation
+FIRST = r"(?:[A-Za-z0-9_~]|%[0-9A-F]{2})"
+INNER = r"(?:[A-Za-z0-9_~.-]|%[0-9A-F]{2})"
+LAST = r"(?:[A-Za-z0-9_~-]|%[0-9A-F]{2})"
+LEGAL = re.compile(f"{FIRST}(?:{INNER}*{LAST})?")
+
+
+@given(st.text(records.characters) | st.text(".-a%/", max_size=6))
+@settings(max_examples=200)
+def test_any_text_makes_a_legal_local_name_that_gives_it_back(text: str) -> None:
+    name = local_name(text)
+    assert unquote(name, errors="strict") == text
+    # Nothing at all is a legal local part, too (production QUALIFIED_NAME).
+    assert LEGAL.fullmatch(name) or not text
+
+
+def test_agent_and_principal_are_named_as_what_they_are() -> None:
+    made = document(made_of())
+    agent, principal = f"agent:{RECORD['agent_id']}", "principal:dana%40example.com"
+    session = f"session:{RECORD['session_id']}"
+    assert made["agent"] == {
+        agent: {"prov:type": {"$": "prov:SoftwareAgent", "type": "xsd:QName"}},
+        principal: {"prov:label": "dana@example.com"},
+    }
+    (delegation,) = made["actedOnBehalfOf"].values()
+    assert delegation == {
+        "prov:delegate": agent,
+        "prov:responsible": principal,
+        "prov:activity": session,
+    }
+    assert list(made["wasAssociatedWith"].values()) == [
+        {"prov:activity": session, "prov:agent": agent}
+    ]
+
+
+def test_the_bundle_is_an_entity_with_its_hash_and_its_own_url() -> None:
+    made = document(made_of())
+    entity = made["entity"]["record:bundle"]
+    assert entity["rs:sha256"] == SHA256
+    assert entity["label:team"] == "customer-care"
+    assert made["prefix"]["record"] == f"{BASE_URL}/v1/records/{RECORD['id']}/"
+    assert list(made["wasGeneratedBy"].values()) == [
+        {
+            "prov:entity": "record:bundle",
+            "prov:activity": f"session:{RECORD['session_id']}",
+            "prov:time": RECORD["created_at"],
+        }
+    ]
+
+
+def test_steps_are_activities_that_point_into_the_bundle_each_informed_by_the_one_before() -> None:
+    made = document(made_of(step("a"), step("b"), step("c")))
+    assert made["prefix"]["step"] == STEP
+    assert [
+        (each["prov:informed"], each["prov:informant"]) for each in made["wasInformedBy"].values()
+    ] == [
+        ("step:0", f"session:{RECORD['session_id']}"),
+        ("step:1", "step:0"),
+        ("step:2", "step:1"),
+    ]
+
+
+def flow(made: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    pairs = [
+        {(each["prov:activity"], each["prov:entity"]) for each in made.get(name, {}).values()}
+        for name in ("used", "wasGeneratedBy")
+    ]
+    return pairs[0], {pair for pair in pairs[1] if pair[1] != "record:bundle"}
+
+
+def test_what_one_step_makes_and_another_uses_is_one_entity() -> None:
+    made = document(made_of(step("a", outputs=["draft"]), step("b", inputs=["draft"])))
+    assert flow(made) == ({("step:1", "data:draft")}, {("step:0", "data:draft")})
+    assert "alternateOf" not in made
+
+
+def test_what_is_made_anew_under_an_old_name_is_another_entity() -> None:
+    made = document(
+        made_of(
+            step("a", inputs=["draft"], outputs=["draft"]),
+            step("b", inputs=["draft"], outputs=["draft"]),
+        )
+    )
+    assert flow(made) == (
+        {("step:0", "data:draft"), ("step:1", "data:draft/2")},
+        {("step:0", "data:draft/2"), ("step:1", "data:draft/3")},
+    )
+    assert list(made["alternateOf"].values()) == [
+        {"prov:alternate1": "data:draft/2", "prov:alternate2": "data:draft"},
+        {"prov:alternate1": "data:draft/3", "prov:alternate2": "data:draft/2"},
+    ]
+
+
+def test_a_name_that_looks_like_a_second_version_is_none() -> None:
+    made = document(made_of(step("a", inputs=["draft/2"], outputs=["draft", "draft/2"])))
+    assert made["entity"].keys() == {
+        "record:bundle",
+        "data:draft%2F2",
+        "data:draft",
+        "data:draft%2F2/2",
+    }
+
+
+def test_a_value_that_changed_on_the_way_is_another_entity() -> None:
+    made = document(
+        made_of(
+            step("a", outputs={"limit": 1}),
+            step("b", inputs={"limit": 1}),
+            step("c", inputs={"limit": True}),
+            step("d", inputs=["limit"]),
+        )
+    )
+    assert made["entity"]["data:limit"]["prov:value"] == {"$": "1", "type": "xsd:integer"}
+    assert made["entity"]["data:limit/2"]["prov:value"] is True
+    assert flow(made) == (
+        {("step:1", "data:limit"), ("step:2", "data:limit/2"), ("step:3", "data:limit/2")},
+        {("step:0", "data:limit")},
+    )
+
+
+def test_a_value_told_later_belongs_to_what_was_only_named() -> None:
+    made = document(made_of(step("a", outputs=["x"]), step("b", inputs={"x": [1, {"b": None}]})))
+    assert made["entity"]["data:x"]["prov:value"] == {"$": '[1,{"b":null}]', "type": "rdf:JSON"}
+    assert "data:x/2" not in made["entity"]
+
+
+def test_nothing_is_said_to_be_used_before_it_was_made() -> None:
+    early = "2026-01-31T11:59:59.000000Z"
+    made = document(
+        made_of(
+            step("a", outputs=["x"]),
+            step("b", inputs=["x"], started_at=early),
+            step("c", inputs=["x"], started_at="2026-01-31T15:30:01+03:30"),
+        )
+    )
+    one, other = made["used"].values()
+    assert "prov:time" not in one
+    assert other["prov:time"] == "2026-01-31T15:30:01+03:30"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", ""),
+        (False, False),
+        (0, {"$": "0", "type": "xsd:integer"}),
+        (-(2**53 - 1), {"$": "-9007199254740991", "type": "xsd:integer"}),
+        (0.1, {"$": "0.1", "type": "xsd:double"}),
+        (1e300, {"$": "1e+300", "type": "xsd:double"}),
+        (None, {"$": "null", "type": "rdf:JSON"}),
+        ([], {"$": "[]", "type": "rdf:JSON"}),
+        ({"b": 1, "a": 2}, {"$": '{"a":2,"b":1}', "type": "rdf:JSON"}),
+    ],
+)
+def test_attributes_keep_their_types(value: Any, expected: Any) -> None:
+    made = document(made_of(step("a", attributes={"gen_ai.x y": value})))
+    assert made["activity"]["step:0"]["attribute:gen_ai.x%20y"] == expected

@@ -1,0 +1,1 @@
+"""The gateway, limits and fields."""

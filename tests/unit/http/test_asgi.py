@@ -1,0 +1,82 @@
+"""What the web processes do before the application sees a request: start, stop, know a caller."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.dev import procfile
+from app.settings import Settings
+from app.web import caller
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.ports import own_port
+from tests.support.secrets import MASTER_KEYS_SETTING
+
+ROOT = Path(__file__).resolve().parents[3]
+
+NEEDED = {
+    "DATABASE_URL": "postgresql://records.test/records",
+    "MASTER_KEYS": MASTER_KEYS_SETTING,
+    "BASE_URL": "https://records.test",
+}
+SETTINGS = Settings.from_environ({**NEEDED, "TRUSTED_PROXIES": "10.0.0.0/8"})
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "expected"),
+    [
+        ("203.0.113.5", [], "203.0.113.5"),
+        ("203.0.113.5", [(b"x-forwarded-for", b"198.51.100.7")], "203.0.113.5"),
+        ("10.0.0.1", [(b"x-forwarded-for", b"198.51.100.7, 203.0.113.9")], "203.0.113.9"),
+        (
+            "10.0.0.1",
+            [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-for", b"10.0.0.2")],
+            "203.0.113.9",
+        ),
+        ("10.0.0.1", [(b"x_forwarded_for", b"203.0.113.9")], "10.0.0.1"),
+        ("203.0.113.5", [(b"x-api-key", b"svc_a")], b"svc_a"),
+        ("203.0.113.5", [(b"x_api_key", b"svc_a")], "203.0.113.5"),
+    ],
+    ids=[
+        "the peer",
+        "a field of nobody's",
+        "behind a proxy",
+        "a line of each of two proxies",
+        "an underscore",
+        "a key",
+        "a key with underscores",
+    ],
+)
+def test_a_caller_is_a_key_or_an_address(
+    peer: str, headers: list[tuple[bytes, bytes]], expected: object
+) -> None:
+    assert caller(SETTINGS, {"client": (peer, 4711), "headers": headers}) == expected
+
+
+def test_workers_that_are_told_to_stop_while_they_start_end_at_once() -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**NEEDED, "PATH": path, "HOST": "127.0.0.1", "PORT": str(own_port())}
+    with subprocess.Popen(
+        ["/bin/sh", "-c", procfile.read(ROOT / "Procfile")["web"]],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as web:
+        assert web.stdout is not None
+        until(lambda: _importing(web.pid) == 2)
+        web.terminate()
+        said, _ = web.communicate(timeout=LONG_ENOUGH)
+    assert "Killing worker" not in said
+    assert web.returncode == 0
+
+
+def _importing(master: int) -> int:
+    """Count the workers that import the application, by a library of it that is mapped.
+
+    Before, in the moment of its fork, Python drops a worker's signal, and granian kills it later.
+    """
+    children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+    return sum("/psycopg" in Path(f"/proc/{child}/maps").read_text() for child in children)

@@ -1,0 +1,1 @@
+"""The hash chain, the Merkle tree, tiles and notes."""

@@ -1,0 +1,141 @@
+"""C2SP tlog-proof and tlog-policy: read as they are written, and no other way."""
+
+import pytest
+
+from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Unverified, VerifierKey
+from app.ledger.policy import Policy
+from app.ledger.tlog_proof import TlogProof
+from tests.unit.verify import packs
+from tests.unit.verify.policies import LOG, NESTED, NO_POLICIES, X1, X2
+
+PROOF = packs.evidence(witnesses=[9]).proof
+
+
+@pytest.mark.parametrize("extra", [None, b"anything"])
+def test_a_proof_survives_a_round_trip(extra: bytes | None) -> None:
+    proof = TlogProof(PROOF.index, PROOF.path, PROOF.checkpoint, extra)
+    assert TlogProof.parse(bytes(proof)) == proof
+    assert bytes(TlogProof.parse(bytes(proof))) == bytes(proof)
+
+
+def test_a_tree_of_one_leaf_has_a_proof_without_hashes() -> None:
+    proof = packs.evidence(others=0, index=0).proof
+    assert bytes(proof).startswith(b"c2sp.org/tlog-proof@v1\nindex 0\n\nlog.example/records\n1\n")
+    assert TlogProof.parse(bytes(proof)) == proof
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"@v1", b"@v2"),
+        (b"index 3", b"index 03"),
+        (b"index 3", b"index -3"),
+        (b"index 3", b"index 9999999999999999999"),
+        (b"index 3", b"Index 3"),
+        (b"index 3\n", b""),
+        (b"index 3", b"extra \nindex 3"),
+        (b"index 3", b"extra *\nindex 3"),
+        (b"index 3\n", b"index 3\r\n"),
+        (b"index 3\n", b"index 3\nAAAA\n"),
+        (b"\n\nlog", b"\nlog"),
+        (b"=\n\nlog", b"\n\nlog"),
+        ("— log".encode(), b"- log"),
+    ],
+)
+def test_another_spelling_of_a_proof_is_refused(old: bytes, new: bytes) -> None:
+    data = bytes(PROOF)
+    assert old in data
+    with pytest.raises(Malformed):
+        TlogProof.parse(data.replace(old, new, 1))
+
+
+def test_a_proof_of_nothing_is_refused() -> None:
+    for data in (b"", b"\n\n", b"c2sp.org/tlog-proof@v1\n\n", b"c2sp.org/tlog-proof@v1\n"):
+        with pytest.raises(Malformed):
+            TlogProof.parse(data)
+
+
+def parsed(text: str) -> Policy:
+    return Policy.parse(text.encode())
+
+
+def test_a_policy_is_read_with_its_urls_and_groups() -> None:
+    policy = parsed(NESTED)
+    assert [(str(each.key), each.url) for each in policy.logs] == [(LOG, "https://log.example/")]
+    assert [(each.name, each.url) for each in policy.witnesses] == [
+        ("X1", "https://w1.example/submit"),
+        ("X2", None),
+        ("X3", None),
+        ("Y1", None),
+    ]
+    assert [(each.name, each.threshold) for each in policy.groups] == [("X", 2), ("all-of-them", 2)]
+
+
+@pytest.mark.parametrize(
+    ("by", "met"),
+    [([], False), ([1, 2], False), ([1, 4], False), ([1, 3, 4], True), ([1, 2, 3, 4], True)],
+)
+def test_the_quorum_counts_each_group(by: list[int], met: bool) -> None:
+    policy = parsed(NESTED)
+    note = Note.parse(packs.evidence().checkpoint)
+    # A witness twice, and one that nobody asked, count for nothing.
+    lines = [packs.cosign(number, note.text, 5 + again) for number in by for again in (0, 1)]
+    note = note.with_signatures([*lines, packs.cosign(77, note.text)])
+    found = policy.cosignatures(note)
+    assert sorted(each.key.name for each in found) == [f"witness.example/w{each}" for each in by]
+    assert policy.is_met_by(each.key for each in found) is met
+
+
+def test_a_wrong_line_by_a_known_witness_spoils_the_note() -> None:
+    note = Note.parse(packs.evidence().checkpoint)
+    note = note.with_signatures([packs.cosign(1, "another text\n")])
+    with pytest.raises(Unverified):
+        parsed(NESTED).cosignatures(note)
+
+
+def test_none_is_a_quorum_that_asks_for_nothing() -> None:
+    assert parsed("quorum none\n").is_met_by([])
+    assert parsed(f"witness any-name {X1}\nquorum any-name\n").is_met_by([packs.witness_key(1)])
+
+
+def test_a_cosignature_by_another_algorithm_is_kept_and_not_checked() -> None:
+    other = VerifierKey("w", bytes(4), 0x06, bytes(1312))
+    policy = parsed(f"witness w {other}\nquorum w\n")
+    assert not policy.witnesses[0].key.checkable
+    assert policy.cosignatures(Note.parse(packs.evidence().checkpoint)) == []
+
+
+@pytest.mark.parametrize("text", NO_POLICIES)
+def test_what_is_no_policy_is_refused(text: str) -> None:
+    with pytest.raises(Malformed):
+        parsed(text)
+
+
+def test_a_policy_has_its_limits() -> None:
+    keys = [
+        VerifierKey.ed25519("w", bytes([number // 256, number % 256]) + bytes(30), COSIGNATURE)
+        for number in range(257)
+    ]
+    lines = [f"witness w{number} {key}\n" for number, key in enumerate(keys)]
+    assert len(parsed("".join(lines[:256]) + "quorum none\n").witnesses) == 256
+    with pytest.raises(Malformed):
+        parsed("".join(lines) + "quorum none\n")
+    with pytest.raises(Malformed):
+        parsed("#" * 262_144 + "\nquorum none\n")
+
+
+def test_a_name_is_octets() -> None:
+    kelvin, letter = "\u212a".encode(), b"K"
+    first, second = f" {X1}\n".encode(), f" {X2}\n".encode()
+    odd = b"\xff\xfe"
+    data = b"witness " + kelvin + first + b"witness " + letter + second + b"quorum " + kelvin
+    assert Policy.parse(data + b"\n").quorum == "\u212a"
+    assert Policy.parse(b"witness " + odd + first + b"quorum " + odd + b"\n").witnesses
+    # A space that only Unicode knows separates nothing.
+    with pytest.raises(Malformed):
+        Policy.parse("quorum\u00a0none\n".encode())
+
+
+def test_the_algorithms_of_logs_and_witnesses_are_not_mixed() -> None:
+    assert packs.LOG.verifier_key.algorithm == ED25519
+    assert packs.witness_key(1).algorithm == COSIGNATURE
