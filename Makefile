@@ -52,9 +52,11 @@ screenshots: $(INSTALLED) ## picture each page of the console of a running `make
 	@set -a; [ ! -f "$${DATA_DIR:-.data}/env" ] || . "$${DATA_DIR:-.data}/env"; \
 	exec $(BIN)/python -m tests.console.screenshots
 
-# Done again only when what is to be installed has changed.
+# Done again only when what is to be installed has changed. pyenv must not heed .python-version, which
+# is for platforms: it would refuse every Python but that one.
 $(INSTALLED): pyproject.toml uv.lock
-	@for python in $(BIN)/python "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 none; do \
+	@outside=$$(cd .. && pyenv version-name 2>/dev/null) && export PYENV_VERSION="$$outside"; \
+	for python in $(BIN)/python "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 none; do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
 	done; \
 	case "$$python" in \

@@ -112,13 +112,21 @@ def test_bytes_that_were_never_sealed_name_no_key(never: bytes) -> None:
         lambda key: base64.urlsafe_b64encode(key).decode(),
         lambda key: base64.b64encode(key).decode().rstrip("="),
         lambda key: f"  {base64.b64encode(key).decode()}\n",
+        lambda key: key.hex(),
+        lambda key: f" {key.hex().upper()}\n",
     ],
-    ids=["base64", "base64url", "unpadded", "white space around"],
+    ids=["base64", "base64url", "unpadded", "white space around", "hex", "upper case"],
 )
-def test_a_key_may_be_written_in_either_base64(write: Callable[[bytes], str]) -> None:
+def test_a_key_may_be_written_in_either_base64_or_in_hex(write: Callable[[bytes], str]) -> None:
     key = bytes(range(240, 256)) * 2
     sealed = MasterKeys([key]).seal(b"secret", ROW)
     assert MasterKeys.parse(write(key)).open(sealed, ROW) == b"secret"
+
+
+def test_of_a_longer_secret_that_a_platform_generated_the_hash_is_the_key() -> None:
+    generated = "a1" * 64
+    sealed = MasterKeys.parse(generated).seal(b"secret", ROW)
+    assert MasterKeys([sha256(bytes.fromhex(generated)).digest()]).open(sealed, ROW) == b"secret"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,8 @@ def test_a_key_may_be_written_in_either_base64(write: Callable[[bytes], str]) ->
         (base64.b64encode(bytes(33)).decode(), "Master key 1"),
         (base64.b64encode(bytes(16)).decode(), "Master key 1"),
         ("é" * 43, "Master key 1"),
-        ("ab" * 32, "Master key 1"),
+        ("ab" * 31, "Master key 1"),
+        ("ab" * 32 + "a", "Master key 1"),
     ],
 )
 def test_a_bad_setting_says_which_entry_and_does_not_quote_it(text: str, says: str) -> None:

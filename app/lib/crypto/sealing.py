@@ -8,12 +8,14 @@ sealed bytes copied into another row or column do not open there.
 
 import base64
 import binascii
+import re
 import secrets
 from hashlib import sha256
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+_HEX = re.compile(r"([0-9a-f]{2}){32,}", re.IGNORECASE)
 _VERSION = b"\x01"
 _KEY_BYTES = 32
 _KEY_ID_BYTES = 4
@@ -61,9 +63,10 @@ class MasterKeys:
 
     @classmethod
     def parse(cls, text: str) -> "MasterKeys":
-        """Read the setting: keys of 32 bytes in base64 or base64url, newest first, comma between.
+        """Read the setting: keys of 32 bytes, newest first, comma between.
 
-        Raises ValueError that says which entry is wrong and does not quote it.
+        Each is base64, base64url, or 64 hex digits. Of more digits, which platforms generate, the
+        SHA-256 is the key. Raises ValueError that says which entry is wrong, without quoting it.
         """
         return cls([_decode(entry, place) for place, entry in enumerate(text.split(","), 1)])
 
@@ -119,6 +122,10 @@ def _key_id(key: bytes) -> bytes:
 
 
 def _decode(entry: str, place: int) -> bytes:
+    # No key in base64 reads as hex digits: it has 43 characters, and its padding.
+    if _HEX.fullmatch(entry.strip()):
+        key = bytes.fromhex(entry)
+        return key if len(key) == _KEY_BYTES else sha256(key).digest()
     text = entry.strip().rstrip("=").replace("-", "+").replace("_", "/")
     try:
         key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
