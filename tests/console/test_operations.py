@@ -3,27 +3,33 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
 from app import ids
+from app.api.http.services import EXTENSION
+from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
-from app.core.verification import alerts
+from app.core.verification import alerts, daily_state
 from app.database import Database
+from app.models import NO_TENANT
 from tests.support.api import Api, FreshTenant
 from tests.support.console import Visitor, hidden
 from tests.support.expiring import Expirer
+from tests.support.faults import until
 from tests.support.making import make_record, make_session
+from tests.support.secrets import MASTER_KEYS
 from tests.support.sending import Worker, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
+NOTICE = r'<p class="notice[^>]*>(.*?)</p>'
 AUDIT, JOBS, SETTINGS = "/console/audit", "/console/jobs", "/console/settings"
 
 
@@ -127,6 +133,72 @@ def test_a_broken_chain_says_so_where_it_is_verified_and_on_every_page(
             {"seal": b"", "t": tenant.id},
         )
     assert "The chain does not hold." in admin.get(f"{AUDIT}/anchors").text
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(
+    ("subject", "found", "wording"),
+    [
+        ("", "b", "The audit chain is broken: an entry is not what was written. Keep"),
+        (
+            "log",
+            "A tile is gone.",
+            "The audit chain cannot be verified against the transparency log now: A tile is gone.",
+        ),
+    ],
+)
+def test_a_chain_that_is_broken_is_not_one_that_cannot_be_verified(
+    admin: Visitor,
+    app: Flask,
+    tenant: FreshTenant,
+    admin_engine: Engine,
+    subject: str,
+    found: str,
+    wording: str,
+) -> None:
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)"
+                " VALUES (:t, :subject, 3, 'log-damaged', 'a', :found)"
+            ),
+            {"t": NO_TENANT if subject else tenant.id, "subject": subject, "found": found},
+        )
+    wait_for_notice(admin, app, wording)
+
+
+def test_a_chain_that_was_not_verified_lately_is_said_to_be_late(
+    admin: Visitor, app: Flask, admin_engine: Engine
+) -> None:
+    since = datetime.now(UTC) - daily_state.OVERDUE
+    sealed = MASTER_KEYS.seal(
+        json.dumps({"since": rfc3339(since)}).encode(), daily_state.identity("verify_audit")
+    )
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO sealed_notes (name, sealed) VALUES ('verify_audit', :sealed)"),
+            {"sealed": sealed},
+        )
+    late = "The audit chain was not verified lately. It was not verified as a whole since "
+    try:
+        wait_for_notice(admin, app, f"{late}{since:%-d %b %Y, %H:%M:%S} UTC : see that a worker")
+    finally:
+        with admin_engine.begin() as connection:
+            connection.execute(text("DELETE FROM sealed_notes"))
+
+
+def wait_for_notice(visitor: Visitor, app: Flask, wording: str) -> None:
+    """Wait until pages say this of the audit chain, and nothing else of it."""
+
+    def is_said() -> bool:
+        # The process's own tick may still write what it read before.
+        app.extensions[EXTENSION].readiness.compute()
+        page = visitor.get("/console/keys").text
+        notices = [text_of(each).strip() for each in re.findall(NOTICE, page)]
+        said = [each for each in notices if "audit chain" in each]
+        return len(said) == 1 and said[0].startswith(wording)
+
+    until(is_said)
 
 
 def test_jobs_are_listed_filtered_and_tried_again(

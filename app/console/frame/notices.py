@@ -1,5 +1,6 @@
 """What every page says on top while something is wrong: the audit chain, the log, the workers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.api.http.services import services
@@ -19,7 +20,10 @@ _BROKEN = Notice(
     grave=True,
 )
 _LOG = "The audit chain cannot be verified against the transparency log now: {}."
-_LATE = "The audit chain was not verified lately: {}."
+_LATE = "The audit chain was not verified lately. It was {}."
+_UNKNOWN = "Whether the audit chain holds is not known now ({})."
+# As `/readyz` says the two.
+_OF_LOG, _OF_TIME = "not verified: ", "not verified as a whole "
 _AWAY = {
     "worker": "No worker runs: what is accepted waits to be sent.",
     "scheduler": "No scheduler runs: retries and jobs wait longer.",
@@ -32,11 +36,22 @@ def of(open_breaks: int) -> list[Notice]:
     here = services()
     parts = here.readiness.parts()
     found = [_BROKEN] if open_breaks else []
-    if parts["log"] != "up":
-        found.append(Notice(_LOG.format(parts["log"])))
-    late = [said for said in parts["audit"].split("; ") if said.startswith(("not ver", "unknown"))]
-    found += [Notice(_LATE.format(said)) for said in late]
+    found += map(Notice, _unverified(parts["log"], parts["audit"]))
     presence = here.bell.presence()
     if presence is None:
         return [*found, Notice(_AWAY["redis"])]
     return [*found, *(Notice(_AWAY[str(role)]) for role, up in presence.items() if not up)]
+
+
+def _unverified(log: str, audit: str) -> Iterator[str]:
+    """Yield why the chain is not known to hold, by two parts of `/readyz`."""
+    if audit.startswith("unknown"):
+        yield _UNKNOWN.format(audit.removeprefix("unknown: "))
+        return
+    said = audit.split("; ")
+    of_log = [each.removeprefix(_OF_LOG) for each in said if each.startswith(_OF_LOG)]
+    if of_log or log != "up":
+        yield _LOG.format("".join(of_log[:1]).rstrip(".") or log)
+    for each in said:
+        if each.startswith(_OF_TIME):
+            yield _LATE.format(each)
