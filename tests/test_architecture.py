@@ -34,6 +34,7 @@ PUBLIC_ROUTES = {
     "/console/<path:rest>",
     "/console/assets/<digest>/<name>",
     "/console/sign-in",
+    "/console/sign-out",
     "/docs",
     "/docs/<name>",
     "/docs/start.js",

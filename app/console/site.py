@@ -1,6 +1,6 @@
 """The console put together: its pages under `/console`, and its errors as pages."""
 
-from flask import Blueprint, redirect, url_for
+from flask import Blueprint, redirect, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
@@ -62,5 +62,8 @@ def home() -> Response:
 @blp.get("/<path:rest>")
 @public
 def nowhere(rest: str) -> Response:
-    """Answer for a page that is not there as the console answers."""
-    raise NotFound
+    """Lead from a form's address to its page; answer as the console does where there is none."""
+    page = navigation.page_of_form(request.path)
+    if page is None:
+        raise NotFound
+    return redirect(page, 303)

@@ -231,6 +231,41 @@ def test_a_key_gets_what_its_role_and_pin_allow_and_sees_no_other_button(
     assert seen > 10
 
 
+def test_no_page_shows_a_form_or_a_link_that_its_key_may_not_use(
+    app: Flask, mint: Callable[..., str], api: ApiOf, failed: Any
+) -> None:
+    world = World(api())
+    routes = app.url_map.bind("records.test")
+    every = [*paths(app, world), replay_path(failed)]
+    seen: dict[str, int] = {}
+    for role in Role:
+        for pin in (None, pin_of(world.session)):
+            holder = Visitor(app)
+            holder.sign_in(mint(str(role), pin=pin))
+            for path in every:
+                page = holder.get(path)
+                if page.status_code != 200:
+                    continue
+                for method, place in _places(page.text):
+                    endpoint, _ = routes.match(unescape(place).partition("?")[0], method=method)
+                    access = access_rule(app.view_functions[endpoint])
+                    assert access is not None, place
+                    seen[method] = seen.get(method, 0) + 1
+                    if access.role is not None:
+                        assert role.allows(access.role), (role, path, place)
+                        assert pin is None or not access.whole_tenant, (path, place)
+    assert seen["POST"] > 50
+    assert seen["GET"] > 500
+
+
+def _places(page: str) -> list[tuple[str, str]]:
+    """Return where a page's links, buttons and forms lead, each with its method."""
+    acts = re.findall(r'<form[^>]* method="post" action="([^"]+)"', page)
+    acts += re.findall(r'formaction="([^"]+)"', page)
+    links = re.findall(r'<a[^>]* href="(/console[^"#]*)', page)
+    return [("POST", place) for place in acts] + [("GET", place) for place in links]
+
+
 def test_the_command_that_a_page_names_exists_and_takes_what_is_written(
     admin: Visitor, app: Flask, api: ApiOf
 ) -> None:
@@ -240,10 +275,12 @@ def test_the_command_that_a_page_names_exists_and_takes_what_is_written(
         if said is None:
             continue
         named += 1
-        group, name, *rest = shlex.split(unescape(said[1]))
-        commands = cli.root.commands[group]
-        assert isinstance(commands, click.Group), path
-        commands.commands[name].make_context(name, rest)
+        name, *rest = shlex.split(unescape(said[1]))
+        command = cli.root.commands[name]
+        if isinstance(command, click.Group):
+            name, *rest = rest
+            command = command.commands[name]
+        command.make_context(name, rest)
     assert named > 8
 
 

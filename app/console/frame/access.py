@@ -55,6 +55,12 @@ def signed_in(
     return decorate
 
 
+def require_own_form() -> None:
+    """Refuse a form of another site; raises `ForeignForm`."""
+    if not browser.is_from_here():
+        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+
+
 def sign_in(key_text: str) -> Token:
     """Begin a session for the holder of a key, in place of the one that the browser has.
 
@@ -126,8 +132,7 @@ def _form_again_if_foreign() -> AnyResponse | None:
 
     Raises `ForeignForm` for another site's.
     """
-    if not browser.is_from_here():
-        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+    require_own_form()
     sent = forms.sent()
     if hmac.compare_digest(sent.form_token.encode(), cast(str, g.form_token).encode()):
         return None

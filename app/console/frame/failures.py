@@ -2,11 +2,11 @@
 
 import json
 
-from flask import Response, g
+from flask import Response, g, request
 
 from app.api.http import problems
 from app.api.http.problem_kinds import KINDS
-from app.console.frame import browser, rendering
+from app.console.frame import browser, navigation, rendering
 
 _KEPT_HEADERS = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 
@@ -18,6 +18,12 @@ def answer(error: Exception) -> Response:
         return told
     problem = json.loads(told.get_data())
     kept = {name: told.headers[name] for name in _KEPT_HEADERS if name in told.headers}
+    back = navigation.page_of_form(request.path) if request.method == "POST" else None
     return rendering.page(
-        "failure", told.status_code, kept, problem=problem, advice=KINDS[g.problem].advice
+        "failure",
+        told.status_code,
+        kept,
+        problem=problem,
+        advice=KINDS[g.problem].advice,
+        back=back,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import marshmallow
-from flask import request
+from flask import g, request
 from werkzeug.datastructures import MultiDict
 
 from app.api.http.access.auth import caller
@@ -77,11 +77,11 @@ class Input:
         return Input(MultiDict(pairs), self.errors)
 
     def kept_fields(self) -> list[tuple[str, str]]:
-        """Return the fields that the sender has filled in, and no empty one."""
+        """Return the sender's fields; an empty one too, which may be null for what it changes."""
         return [
             (name, text)
             for name, text in self.typed.items(multi=True)
-            if text and name and not name.startswith("_")
+            if name and not name.startswith("_")
         ]
 
     def kept(self) -> str:
@@ -124,23 +124,37 @@ def new_key() -> str:
 def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what `make` returns, or what it has returned when the same form came before.
 
-    A second click waits for the first. A form that was changed since is another. Raises what `make`
-    raises, and then nothing is kept.
+    A second click waits for the first, and its page says that the form came twice. A form that was
+    changed since is another. Raises what `make` raises, and then nothing is kept.
     """
+    found = done_before(session)
+    if found is not None:
+        return found
+    made = make()
+    _repeatable().keep(session, services().settings.master_keys, 200, encode(made))
+    return made
+
+
+def done_before(session: Tx) -> dict[str, Any] | None:
+    """Return what the same form has made when it came before; None for the first time.
+
+    Until the transaction ends, the same form waits. Raises `Invalid` for a form without its key.
+    """
+    kept = _repeatable().find(session, services().settings.master_keys, wait=True)
+    if kept is None:
+        return None
+    g.sent_twice = True
+    found: dict[str, Any] = json.loads(kept[1])
+    return found
+
+
+def _repeatable() -> idempotency.Request:
     body = parsing.body()
     key = sent().value(_FORM_KEY)
     if not key:
         raise Invalid(FieldError("/_key", "Reload the page and send its form."))
-    master_keys = services().settings.master_keys
     name = f"{key}/{sha256(body).hexdigest()}"
-    repeat = idempotency.Request.of(caller(), name, request.method, request.path, body)
-    kept = repeat.find(session, master_keys, wait=True)
-    if kept is not None:
-        found: dict[str, Any] = json.loads(kept[1])
-        return found
-    made = make()
-    repeat.keep(session, master_keys, 200, encode(made))
-    return made
+    return idempotency.Request.of(caller(), name, request.method, request.path, body)
 
 
 def _no_form() -> Invalid:

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
+from flask.globals import request_ctx
+from werkzeug.exceptions import HTTPException
+
+from app.console.frame.browser import HOME
 from app.core.callers import Caller
+
+NOWHERE = "console.nowhere"
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,25 @@ ENTRIES = (
 )
 
 
+def page_of_form(path: str) -> str | None:
+    """Return the page that shows the form which is sent to `path`; None where no form is sent."""
+    if _endpoint(path, "POST") is None:
+        return None
+    while path.startswith(f"{HOME}/"):
+        if _endpoint(path, "GET") not in (None, NOWHERE):
+            return path
+        path = path.rpartition("/")[0]
+    return HOME
+
+
 def entries_for(caller: Caller) -> list[Entry]:
     """Return the pages that this caller may see, in their order."""
     return [entry for entry in ENTRIES if caller.pin is None or not entry.whole_tenant]
+
+
+def _endpoint(path: str, method: str) -> str | None:
+    adapter = request_ctx.url_adapter
+    try:
+        return None if adapter is None else str(adapter.match(path, method=method)[0])
+    except HTTPException:
+        return None

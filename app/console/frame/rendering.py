@@ -43,7 +43,7 @@ def page(
 
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
-    message = None if browser.refreshes_itself() else _said()
+    message = None if browser.refreshes_itself() else _twice() or _said()
     section = template.partition("/")[0]
     text = render_template(
         f"console/{template}.html", **_frame(), section=section, message=message, **shown
@@ -60,9 +60,12 @@ def page(
 
 
 def done(location: str, message: str) -> AnyResponse:
-    """Lead from a form that was done to a page, which says so once."""
+    """Lead from a form that was done to a page, which says so once.
+
+    For a form that came before, `message` may no longer be true: the page says that instead.
+    """
     answered = redirect(location, 303)
-    value = base64.urlsafe_b64encode(message.encode()).decode()
+    value = base64.urlsafe_b64encode((_twice() or message).encode()).decode()
     browser.set_cookie(answered, "said", value, _SAID_SECONDS)
     return answered
 
@@ -133,6 +136,10 @@ def _frame() -> dict[str, Any]:
         "base_url": services().settings.base_url,
         "may": lambda role: caller is not None and caller.role.allows(Role(role)),
     }
+
+
+def _twice() -> str | None:
+    return "This form was sent twice, and done once." if g.get("sent_twice") else None
 
 
 def _said() -> str | None:

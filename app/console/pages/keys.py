@@ -49,7 +49,8 @@ def mint() -> Response:
             made = forms.once(session, lambda: keys.mint(session, caller(), wanted))
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
-    return rendering.page("keys/minted", key=made)
+    does = (f"keys mint NAME --role {made['role']}", "POST /v1/keys")
+    return rendering.page("keys/minted", key=made, does=does)
 
 
 @blp.get("/<key_id>")

@@ -51,7 +51,8 @@ def rotate(webhook_id: str) -> Response:
             made = forms.once(session, make)
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
-    return rendering.page("webhooks/secret", webhook=made, is_new=False)
+    does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
+    return rendering.page("webhooks/secret", webhook=made, is_new=False, does=does)
 
 
 @blp.get("/why")
@@ -77,7 +78,7 @@ def why(webhook_id: str) -> Response:
         names={webhook_id: name},
         does=(
             f"webhooks why {webhook_id} EVENT",
-            f"GET /v1/webhooks/{webhook_id}/decisions?event_id=",
+            f"GET /v1/webhooks/{webhook_id}/decisions?event_id=EVENT",
         ),
     )
 
@@ -102,7 +103,10 @@ def signature(webhook_id: str) -> Response:
         found=found,
         webhook_id=webhook_id,
         name=name,
-        does=(None, f"POST /v1/webhooks/{webhook_id}/verify-signature"),
+        does=(
+            f"webhooks verify {webhook_id} FILE",
+            f"POST /v1/webhooks/{webhook_id}/verify-signature",
+        ),
     )
 
 

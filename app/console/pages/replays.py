@@ -67,10 +67,8 @@ def new() -> Response:
 @blp.post("/new")
 @signed_in(Role.WRITE, whole_tenant=True)
 def start() -> Response:
-    """Start what the page has shown; or, where the pace was changed, show it again."""
+    """Start what the page has shown."""
     typed = forms.sent()
-    if typed.value("_look"):
-        return _preview(typed.without("as_of"))
     try:
         body = typed.load(ReplayForm)
         with transaction() as session:
@@ -78,6 +76,13 @@ def start() -> Response:
     except Invalid as wrong:
         return _preview(typed.refused(wrong))
     return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
+
+
+@blp.post("/new/count")
+@signed_in(Role.WRITE, whole_tenant=True)
+def count() -> Response:
+    """Show what would be sent now, at the pace that was typed."""
+    return _preview(forms.sent().without("as_of"))
 
 
 @blp.get("/<job_id>")
@@ -137,7 +142,11 @@ def _preview(typed: Input) -> Response:
         preview=preview,
         waits_at=waits_at,
         names=names,
-        which=[pair for pair in typed.kept_fields() if pair[0] not in (*_HOW, "as_of")],
+        which=[
+            (name, text)
+            for name, text in typed.kept_fields()
+            if text and name not in (*_HOW, "as_of")
+        ],
         does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
     )
 

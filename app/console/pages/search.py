@@ -41,7 +41,7 @@ def index() -> Response:
     if len(found) == 1:
         return redirect(found[0]["place"], 303)
     return rendering.page(
-        "search/index", typed=typed, found=found, does=(None, "GET /v1/search?q=")
+        "search/index", typed=typed, found=found, does=("search WORDS", "GET /v1/search?q=WORDS")
     )
 
 

@@ -23,6 +23,7 @@ from app.errors import Invalid
 
 blp = Blueprint("settings", __name__, url_prefix="/settings")
 
+_CHANGED = "The settings were changed."
 _DOES = ("settings show", "GET /v1/tenant/settings")
 _VISIBILITY = {
     Visibility.PUBLIC: "Anyone who has a record's id reads its bundle, without a key or a link.",
@@ -52,6 +53,8 @@ def change() -> Response:
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     with transaction() as session:
+        if forms.done_before(session) is not None:
+            return rendering.done(url_for(".index"), _CHANGED)
         before = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
         changed = {name: value for name, value in wanted.items() if value != before[name]}
         if not changed:
@@ -60,7 +63,7 @@ def change() -> Response:
         if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
             return _ask(session, typed, before, changed, name)
         forms.once(session, lambda: _save(session, changed))
-    return rendering.done(url_for(".index"), "The settings were changed.")
+    return rendering.done(url_for(".index"), _CHANGED)
 
 
 def _save(session: Session, changed: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def _ask(
     return rendering.page(
         "settings/sure",
         200,
-        fields=typed.kept_fields() + [(each, "") for each in changed if changed[each] is None],
+        fields=typed.kept_fields(),
         said=said,
         name=name,
         mistyped=bool(typed.value("_sure")) and name not in (None, typed.value("_name")),

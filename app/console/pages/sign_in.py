@@ -7,8 +7,6 @@ from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import public
 from app.console.frame import access, browser, forms, rendering
-from app.console.frame.access import ForeignForm, signed_in
-from app.core.callers import Role
 from app.errors import TenantSuspended, Unauthenticated
 
 blp = Blueprint("sign_in", __name__)
@@ -25,8 +23,7 @@ def ask() -> Response:
 @public
 def sign_in() -> Response:
     """Begin a session, and go on to the page, or the form, that asked for it."""
-    if not browser.is_from_here():
-        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+    access.require_own_form()
     sent = forms.sent()
     place, kept, has_form = sent.value("next"), sent.value("kept"), bool(sent.value("form"))
     place = place if browser.is_ours(place) else browser.HOME
@@ -50,9 +47,10 @@ def sign_in() -> Response:
 
 
 @blp.post("/sign-out")
-@signed_in(Role.READ)
+@public
 def sign_out() -> Response:
-    """End the session."""
+    """End the session that the browser has, also where the form is of one before, or sent twice."""
+    access.require_own_form()
     access.sign_out()
     answered = redirect(url_for(".ask"), 303)
     browser.set_cookie(answered, "session", "", 0)

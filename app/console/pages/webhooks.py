@@ -29,6 +29,7 @@ from app.errors import FieldError, Invalid
 blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
 
 _LATEST = 10
+_ADDS = ("webhooks add URL", "POST /v1/webhooks")
 _SAID = {
     ("held", True): "The webhook is held: events are accepted and wait.",
     ("held", False): "The webhook is released: what has gathered goes out.",
@@ -69,7 +70,7 @@ def create() -> Response:
             made = forms.once(session, make)
     except Invalid as wrong:
         return _new(typed.refused(wrong), 422)
-    return rendering.page("webhooks/secret", 201, webhook=made, is_new=True)
+    return rendering.page("webhooks/secret", 201, webhook=made, is_new=True, does=_ADDS)
 
 
 @blp.get("/<webhook_id>")
@@ -195,7 +196,7 @@ def _new(typed: Input, status: int = 200) -> Response:
         status,
         typed=typed,
         event_types=_event_types(),
-        does=("webhooks add URL", "POST /v1/webhooks"),
+        does=_ADDS,
     )
 
 
