@@ -4,31 +4,42 @@ Root and apt are needed; what is missing is installed, and not started. All runs
 temporary folder, and ends with this program. Logs stay in the folder if a check fails.
 """
 
+import argparse
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.deploy import debian, servers
 from tests.deploy.debian import HostRefused
 from tests.deploy.figures import HEAD, Figures
+from tests.deploy.previous import upgraded
+from tests.deploy.restoring import restored
 from tests.deploy.servers import Servers
 from tests.deploy.variants import VARIANTS, deployed
 
+# In the order of work; each returns its figures, if it has any.
+PARTS: Mapping[str, Callable[[Servers], Sequence[Figures]]] = {
+    "variants": lambda running: [deployed(running, variant) for variant in VARIANTS],
+    "previous": upgraded,
+    "restored": restored,
+}
+
 
 def main() -> int:
-    """Run every check; return 0 if all held, 1 after the first that did not."""
+    """Run the parts; return 0 if every check held, 1 after the first that did not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.deploy", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART")
+    chosen = parser.parse_args().parts or [*PARTS]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="deployed-"))
     try:
-        host = debian.prepared()
-        print(", ".join(host.versions), flush=True)
-        with servers.serving(host, folder) as running:
-            figures = _all(running)
+        figures = _run(chosen, folder)
     except HostRefused as why:
         print(f"make test-deploy: {why}", file=sys.stderr)
         return 2
@@ -37,13 +48,17 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
         return _told(folder, error)
     shutil.rmtree(folder)
-    print("\n".join(["", HEAD, *(each.row() for each in figures)]))
+    if figures:
+        print("\n".join(["", HEAD, *(each.row() for each in figures)]))
     print(f"\nmake test-deploy: everything passed in {time.monotonic() - began:.0f} s")
     return 0
 
 
-def _all(running: Servers) -> list[Figures]:
-    return [deployed(running, variant) for variant in VARIANTS]
+def _run(parts: Sequence[str], folder: Path) -> list[Figures]:
+    host = debian.prepared()
+    print(", ".join(host.versions), flush=True)
+    with servers.serving(host, folder) as running:
+        return [figures for part in parts for figures in PARTS[part](running)]
 
 
 def _told(folder: Path, error: Exception) -> int:

@@ -10,7 +10,7 @@ import psycopg
 
 from tests.deploy.site import Site
 
-_EVERY_SECONDS = 1.0
+_EVERY_SECONDS = 2.0
 _CONNECTIONS = """
 SELECT count(*) FROM pg_stat_activity
  WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from tests.deploy.site import Site
+from tests.deploy.site import ASK_AGAIN_SECONDS, Site
 from tests.e2e import books
 from tests.e2e.books import Closed
 from tests.e2e.stack import PLAIN, Caller, Hook
@@ -44,14 +44,12 @@ def an_event_arrives_signed(site: Site) -> None:
 def a_record_is_proven(site: Site) -> None:
     """Have a record proven by the log, opened by a link, and its pack verified as README says."""
     caller = site.caller(2)
-    new = {"session_id": caller.session(), "kind": "refund", "title": "A refund", "content": {}}
-    record = caller.post("/v1/records", new)["id"]
-    until(lambda: caller.ask("GET", f"/v1/records/{record}/log-proof").status_code == 200)
+    record = record_in_the_log(caller, caller.session())
     url = caller.post(f"/v1/records/{record}/share-links", {})["url"]
     token = url.rpartition("/")[2]
     anyone = Caller(site.base_urls[0], "")
     packed = f"/v1/records/{record}/evidence.zip?share_token={token}"
-    until(lambda: caller.ask("GET", packed).status_code == 200)
+    until(lambda: caller.ask("GET", packed).status_code == 200, pause=ASK_AGAIN_SECONDS)
     assert anyone.ask("GET", f"/v1/records/{record}").status_code == 401
     folder = site.folder / "auditor"
     folder.mkdir()
@@ -60,6 +58,14 @@ def a_record_is_proven(site: Site) -> None:
     assert said.endswith("\nVALID\n"), said
     audit = caller.get("/v1/audit/verify")
     assert audit["status"] == "intact", audit
+
+
+def record_in_the_log(caller: Caller, session_id: str) -> str:
+    """Make a record, and wait until the log proves it; return its id."""
+    new = {"session_id": session_id, "kind": "refund", "title": "A refund", "content": {}}
+    record = str(caller.post("/v1/records", new)["id"])
+    until(lambda: caller.ask("GET", f"/v1/records/{record}/log-proof").ok, pause=ASK_AGAIN_SECONDS)
+    return record
 
 
 def _in_a_shell(script: str, folder: Path, known: dict[str, str]) -> str:
@@ -102,15 +108,15 @@ class Tenant:
     session_id: str
     lanes: list[tuple[Hook, Neighbour]]
 
-    def traffic(self, number: int, per_second: float = 20) -> Traffic:
+    def traffic(self, base_url: str) -> Traffic:
         """Return traffic by way of one `web`, to be started."""
-        return Traffic(
-            self.site.base_urls[number - 1],
-            self.caller.key,
-            self.session_id,
-            posters=1,
-            per_second=per_second,
-        )
+        return Traffic(base_url, self.caller.key, self.session_id, posters=1)
+
+    def moved_to(self, site: Site, number: int) -> "Tenant":
+        """Return the same tenant as a caller of another site's `web` knows it."""
+        caller = site.caller(number, self.caller.key)
+        lanes = [(Hook(caller, hook.id, hook.secret), each) for hook, each in self.lanes]
+        return Tenant(site, caller, self.session_id, lanes)
 
     def close_books(self, *traffic: Traffic) -> Closed:
         """Wait until all that was posted has arrived and every figure agrees."""
@@ -120,13 +126,13 @@ class Tenant:
 
 
 @contextmanager
-def tenant(site: Site, slow_seconds: float = 0.05) -> Iterator[Tenant]:
+def tenant(site: Site) -> Iterator[Tenant]:
     """Make the root tenant's webhooks, and remove them in the end."""
     with ExitStack() as everything:
         caller = site.caller(1)
         neighbours = [
             Neighbour("the prompt"),
-            Neighbour("the leisurely", delay=slow_seconds),
+            Neighbour("the leisurely", delay=0.05),
             Neighbour("the moody", fails_every=9),
         ]
         for neighbour in neighbours:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -28,6 +29,8 @@ from tests.support.ports import own_port
 
 # README: SIGTERM drains within so long.
 DRAIN_SECONDS = 25.0
+# Each look takes the service's time.
+ASK_AGAIN_SECONDS = 0.2
 _BOTH = (1, 2)
 
 
@@ -59,8 +62,8 @@ class Site:
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folder = self.servers.folder / f"{self.variant.name}-{self.database}"
-        self.folder.mkdir(exist_ok=True)
+        self.folder = self.servers.folder / f"{self.database}-of-{self.code.name}"
+        self.folder.mkdir()
         self.ports = {number: own_port() for number in _BOTH}
         self.root_key = self.settings.get("ROOT_ADMIN_KEY") or api_keys.new()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -89,12 +92,12 @@ class Site:
         """Make the database, empty."""
         self.servers.make_database(self.database, self.owner)
 
-    def run(self, command: str, **settings: str) -> str:
-        """Run a command in the shell of an operator; return what it printed, or fail with that."""
+    def run(self, command: str, *, cwd: Path | None = None) -> str:
+        """Run a command in an operator's shell; return what it printed, or fail with that."""
         done = subprocess.run(
             ["/bin/sh", "-e", "-c", command],
-            cwd=self.code,
-            env=self._environ(**settings),
+            cwd=cwd or self.code,
+            env=self._environ(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -117,10 +120,10 @@ class Site:
         began = time.monotonic()
         for name in names or [f"{line}-{n}" for line in self._kinds() for n in _BOTH]:
             self._spawn(name)
-        until(self._ready, START_SECONDS)
+        until(self._ready, START_SECONDS, pause=ASK_AGAIN_SECONDS)
         return time.monotonic() - began
 
-    def readiness(self, number: int) -> tuple[int, dict[str, object]]:
+    def readiness(self, number: int) -> tuple[int, dict[str, Any]]:
         """Return what `/readyz` of a `web` says; status 0 if it does not answer."""
         try:
             answer = requests.get(self.base_urls[number - 1] + "/readyz", timeout=LONG_ENOUGH)
@@ -128,17 +131,22 @@ class Site:
             return 0, {}
         return answer.status_code, answer.json()
 
+    def parts(self) -> dict[str, str]:
+        """Return the state of each part, as the first `web` knows it."""
+        found: dict[str, str] = self.readiness(1)[1]["parts"]
+        return found
+
     def wait_for(self, *degraded: str) -> None:
-        """Wait until both `web` say that just these parts are degraded."""
+        """Wait until every `web` says that just these parts are degraded."""
         said: list[object] = []
 
         def agreed() -> bool:
             self.require_alive()
-            said[:] = [self.readiness(number)[1].get("degraded") for number in _BOTH]
-            return said == [[*degraded]] * len(_BOTH)
+            said[:] = [self.readiness(number)[1].get("degraded") for number in self._webs()]
+            return said == [[*degraded]] * len(said)
 
         try:
-            until(agreed, START_SECONDS)
+            until(agreed, START_SECONDS, pause=ASK_AGAIN_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"/readyz says {said}, and not {degraded}") from error
 
@@ -194,8 +202,10 @@ class Site:
 
     def _ready(self) -> bool:
         self.require_alive()
-        up = [n for n in _BOTH if f"web-{n}" in self.running]
-        return all(self.readiness(n)[0] == 200 for n in up)
+        return all(self.readiness(number)[0] == 200 for number in self._webs())
+
+    def _webs(self) -> list[int]:
+        return [number for number in _BOTH if f"web-{number}" in self.running]
 
     def _kinds(self) -> list[str]:
         return [line for line in self._lines() if line != "release"]

@@ -20,7 +20,7 @@ from uuid import uuid4
 import requests
 
 from tests.e2e.stack import Caller
-from tests.support.faults import LONG_ENOUGH
+from tests.support.faults import LONG_ENOUGH, until
 from tests.support.receivers import OK, Listener, Request, http_answer, read_request
 
 _STALL_SECONDS = 20.0
@@ -188,6 +188,11 @@ class Traffic:
             thread.join(LONG_ENOUGH)
         assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
         assert self.refusals == []
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more findings are accepted."""
+        enough = len(self.accepted) + more
+        until(lambda: len(self.accepted) >= enough)
 
     def slowest_since(self, moment: float) -> float:
         """Return how long the slowest request took that began after `moment`."""

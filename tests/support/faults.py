@@ -80,11 +80,16 @@ class OwnValkey:
 LONG_ENOUGH = 90.0
 
 
-def until(condition: Callable[[], object], seconds: float = LONG_ENOUGH) -> float:
-    """Wait until `condition()` is true and return the seconds it took; fail after `seconds`."""
+def until(
+    condition: Callable[[], object], seconds: float = LONG_ENOUGH, *, pause: float = 0.005
+) -> float:
+    """Wait until `condition()` is true and return the seconds it took; fail after `seconds`.
+
+    It is asked again each `pause` seconds.
+    """
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
         assert waited < seconds, f"not within {seconds} s"
-        time.sleep(0.005)
+        time.sleep(pause)
     return time.monotonic() - began

@@ -1,0 +1,106 @@
+"""The previous release beside this one: it serves while this one migrates, and after.
+
+Without a tag, that is the commit before the newest migration: the schemas differ.
+"""
+
+import subprocess
+from pathlib import Path
+
+from app.dev.stack import ROOT
+from tests.deploy import journey
+from tests.deploy.figures import Figures
+from tests.deploy.servers import Servers
+from tests.deploy.site import Site, Variant
+from tests.deploy.telling import heading, say
+from tests.e2e.traffic import Traffic
+
+VARIANT = Variant("upgraded", 3, pooled=True)
+_OLD = ("web-1", "worker-1", "scheduler-1")
+_POSTED = 100
+# What gets no lock within two seconds says so, and is run again (docs/operations.md).
+_ATTEMPTS = 10
+
+
+def upgraded(servers: Servers) -> list[Figures]:
+    """Upgrade a deployment of the previous release while findings are posted."""
+    code = _checked_out(servers.folder / "previous")
+    heading(f"the previous release ({_git('log', '-1', '--format=%h %s', cwd=code)}) beside this")
+    old = Site(servers, VARIANT, VARIANT.name, code=code)
+    new = Site(servers, VARIANT, VARIANT.name, old.settings)
+    old.make_database()
+    say(f"the previous release: {old.release()}")
+    try:
+        old.start(*_OLD)
+        old.wait_for()
+        with journey.tenant(old) as tenant:
+            _replaced(old, new, tenant)
+    finally:
+        new.stop()
+        old.stop()
+    return []
+
+
+def _replaced(old: Site, new: Site, tenant: journey.Tenant) -> None:
+    """Replace the old processes one by one, as docs/operations.md says, workers first."""
+    with tenant.traffic(old.base_urls[0]) as before:
+        before.wait_for(_POSTED)
+        say(f"this release, while findings are posted: {_released(new)}")
+        before.wait_for(_POSTED)
+        status, said = old.readiness(1)
+        assert status == 200, said
+        say("the old processes serve on, on the new schema, and are ready")
+        new.start("worker-2")
+        old.stop("worker-1")
+        new.start("web-2", "scheduler-2")
+        with tenant.traffic(new.base_urls[1]) as after:
+            after.wait_for(_POSTED)
+            before.wait_for(_POSTED)
+            before.end()
+            old.stop()
+            new.wait_for()
+            after.wait_for(_POSTED)
+    _require_no_repeats(before, after)
+    closed = tenant.moved_to(new, 2).close_books(before, after)
+    say(f"old and new side by side, then new alone, every request answered at once: {closed}")
+
+
+def _require_no_repeats(*traffic: Traffic) -> None:
+    for each in traffic:
+        assert not each.repeats, f"requests had to be repeated: {dict(each.repeats)}"
+
+
+def _released(new: Site) -> str:
+    """Run `release` until it gets its locks; return what it says."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return new.release() + (f" (run {attempt} times)" if attempt > 1 else "")
+        except AssertionError as error:
+            if "lock timeout" not in str(error):
+                raise
+    raise AssertionError(f"`release` got no lock in {_ATTEMPTS} runs")
+
+
+def _checked_out(folder: Path) -> Path:
+    """Check the previous release out into `folder`, and install it there as `make` does."""
+    _git("clone", "--quiet", str(ROOT), str(folder), cwd=ROOT)
+    _git("checkout", "--quiet", _commit(), cwd=folder)
+    _said("make", ".venv/installed", cwd=folder)
+    return folder
+
+
+def _commit() -> str:
+    if tags := _git("tag", "--merged", "HEAD^", "--sort=-creatordate", cwd=ROOT).split():
+        return tags[0]
+    newest = _git("log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations", cwd=ROOT)
+    return f"{newest}^"
+
+
+def _git(*arguments: str, cwd: Path) -> str:
+    return _said("git", *arguments, cwd=cwd)
+
+
+def _said(*command: str, cwd: Path) -> str:
+    """Run a command; return what it printed, or fail with its errors."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"`{' '.join(command)}`: {done.stderr.strip()}"
+    return done.stdout.strip()
