@@ -123,13 +123,15 @@ def _grant(connection: Connection, role: str | None) -> None:
     for statement in (
         f"GRANT USAGE ON SCHEMA public TO {quoted}",
         f"REVOKE ALL ON {', '.join(tables & _RIGHTS.keys())} FROM {quoted}",
-        *(
-            f"GRANT {_RIGHTS.get(table, 'SELECT, INSERT, UPDATE, DELETE')} ON {table} TO {quoted}"
-            for table in tables
-        ),
+        *(f"GRANT {rights_on(table)} ON {table} TO {quoted}" for table in tables),
         f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {quoted}",
     ):
         connection.execute(text(statement))
+
+
+def rights_on(table: str) -> str:
+    """Return what the service's own role may do to a table, as in a GRANT."""
+    return _RIGHTS.get(table, "SELECT, INSERT, UPDATE, DELETE")
 
 
 def _tables(connection: Connection) -> set[str]:

@@ -28,7 +28,9 @@ MIB = 1024 * 1024
 def database_url(text: str) -> str:
     """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme.split("+")[0] not in ("postgres", "postgresql"):
+    server = re.split("[/?]", rest.rpartition("@")[2])[0]
+    known = separator and scheme.split("+")[0] in ("postgres", "postgresql")
+    if not known or not re.fullmatch(r"(\[[^]]*\]|[^:]*)(:[0-9]{1,5})?", server):
         raise ValueError("use postgresql://user:password@host:port/database")
     return f"postgresql+psycopg://{rest}"
 

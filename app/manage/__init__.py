@@ -1,1 +1,1 @@
-"""Operators' commands: `commands`, those for `tenants`, `keys` and the `log`, on a `service`."""
+"""Operators' commands: `commands` for `tenants`, `keys` and the `log`, on a `service`; `doctor`."""

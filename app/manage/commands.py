@@ -14,6 +14,7 @@ from app.errors import ServiceError
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
 from app.manage import keys, log, tenants
+from app.manage.doctor import command as doctor
 from app.manage.service import service
 from app.settings import SettingError
 
@@ -48,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("what", choices=sorted(_GENERATORS))
     generate.set_defaults(run=_generate)
 
+    doctor.add(
+        commands.add_parser(
+            "doctor", help="check everything, and say what mends it; exit 1 if something failed"
+        )
+    )
     tenants.add(commands.add_parser("tenant", help="manage tenants"))
     keys.add_signing_keys(
         commands.add_parser("signing-key", help="manage the keys that sign bundles")

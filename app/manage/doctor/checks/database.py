@@ -1,0 +1,54 @@
+"""PostgreSQL: whether it answers, its version, and whether it has this release's schema."""
+
+from collections.abc import Iterator
+
+from sqlalchemy.engine import make_url
+
+from app.database import cursor
+from app.manage.doctor import findings
+from app.manage.doctor.context import Context
+from app.manage.doctor.findings import Finding
+
+_OLDEST = 150_000
+_VERSION = "SELECT current_setting('server_version'), current_setting('server_version_num')::int"
+
+# What PostgreSQL says when it refuses (its errcodes in words), and what mends it.
+_MENDED = (
+    ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
+    ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),
+    ("does not exist", "set DATABASE_URL to a role and a database that exist"),
+    ("too many", "lower DATABASE_POOL_SIZE, or raise the role's CONNECTION LIMIT"),
+    ("remaining connection slots", "lower DATABASE_POOL_SIZE, or raise max_connections"),
+    ("is not known", "correct the host in DATABASE_URL"),
+    ("resolve", "correct the host in DATABASE_URL"),
+)
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """Yield what is wrong with the server, or its version."""
+    url = make_url(context.settings.database_url)
+    where = f"{url.host or 'its socket'}:{url.port or 5432}/{url.database or ''}"
+    problem = context.database_problem()
+    if problem is not None:
+        mended = (mend for said, mend in _MENDED if said in problem)
+        yield findings.failed(
+            f"PostgreSQL at {where} does not answer: {problem}",
+            next(mended, "start PostgreSQL, and let this host reach it"),
+            see="#readyz-says-degraded",
+        )
+        return
+    with context.server() as session:
+        version, number = cursor(session).execute(_VERSION).fetchone() or ("", 0)
+    if number < _OLDEST:
+        yield findings.failed(
+            f"PostgreSQL {version} is older than 15",
+            "upgrade PostgreSQL",
+            see="setup.md#the-database",
+        )
+    else:
+        yield findings.ok(f"PostgreSQL {version} at {where}")
+    problem = context.schema_problem()
+    if problem is None:
+        yield findings.ok("the schema is this release's, or a later one's")
+    else:
+        yield findings.failed(problem, "python -m app.manage migrate", see="#upgrading")

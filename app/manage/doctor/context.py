@@ -1,0 +1,147 @@
+"""What the checks look at: settings, and the two stores, each reached once for all checks."""
+
+import ipaddress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import redis
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from app import queue
+from app.core.health import schema
+from app.database import Database, cursor
+from app.errors import Unavailable
+from app.manage.doctor.findings import NotChecked, reason
+from app.settings import Settings
+
+_Answer = TypeVar("_Answer")
+
+# A check may ask several times, and all of them together have some seconds.
+_REDIS_SECONDS = 3.0
+_READ_ONLY = "SET LOCAL transaction_read_only = on; SET LOCAL statement_timeout = '5s'"
+_BEHIND = "the database has not had this release's migrations"
+
+
+class _Once:
+    """A question that the first of several threads asks for all."""
+
+    def __init__(self, question: Callable[[], str | None]) -> None:
+        self._question = question
+        self._lock = threading.Lock()
+        self._answers: list[str | None] = []
+
+    def __call__(self) -> str | None:
+        with self._lock:
+            if not self._answers:
+                self._answers.append(self._question())
+            return self._answers[0]
+
+
+class Context:
+    """One run of the doctor, shared by the threads of its checks.
+
+    `database_problem`, `schema_problem` and `redis_problem` return why each cannot be used, or
+    None.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        environ: Mapping[str, str],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Ask nothing yet. `environ` is the process's; `clock` returns seconds since 1970."""
+        self.settings = settings
+        self.database = database
+        self.environ = environ
+        self.clock = clock
+        self.database_problem = _Once(self._reach_database)
+        self.schema_problem = _Once(self._compare_schema)
+        self.redis_problem = _Once(self._reach_redis)
+        url = settings.redis_url
+        self._redis = None if url is None else queue.connect(url, _REDIS_SECONDS)
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether address and database are this machine's own, as `make up` has them."""
+        return is_local(urlsplit(self.settings.base_url).hostname) and is_local(
+            make_url(self.settings.database_url).host
+        )
+
+    @contextmanager
+    def server(self) -> Iterator[Session]:
+        """Open a transaction that only reads, on any schema; a statement has five seconds.
+
+        Raises `NotChecked`.
+        """
+        if self.database_problem() is not None:
+            raise NotChecked("the database does not answer")
+        try:
+            with self.database.across_tenants() as session:
+                cursor(session).execute(_READ_ONLY)
+                yield session
+        except Unavailable as error:
+            raise NotChecked(f"the database did not answer this: {reason(error)}") from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open such a transaction on this release's tables, of all tenants. Raises `NotChecked`."""
+        if self.database_problem() is None and self.schema_problem() is not None:
+            raise NotChecked(_BEHIND)
+        with self.server() as session:
+            yield session
+
+    def redis(self, question: Callable[["redis.Redis"], _Answer]) -> _Answer:
+        """Ask Redis. Raises `NotChecked`."""
+        if self._redis is None:
+            raise NotChecked("REDIS_URL is not set")
+        if self.redis_problem() is not None:
+            raise NotChecked("Redis does not answer")
+        try:
+            return question(self._redis)
+        except redis.RedisError as error:
+            raise NotChecked(f"Redis did not answer this: {reason(error)}") from error
+
+    def close(self) -> None:
+        """Close the connections to Redis; the database is the caller's."""
+        if self._redis is not None:
+            self._redis.close()
+
+    def _reach_database(self) -> str | None:
+        try:
+            self.database.ask("SELECT 1", ())
+        except Unavailable as error:
+            return reason(error)
+        return None
+
+    def _compare_schema(self) -> str | None:
+        try:
+            return None if schema.is_current(self.database) else _BEHIND
+        except Unavailable as error:
+            return reason(error)
+
+    def _reach_redis(self) -> str | None:
+        if self._redis is None:
+            return None
+        try:
+            self._redis.ping()
+        except redis.RedisError as error:
+            return reason(error)
+        return None
+
+
+def is_local(host: str | None) -> bool:
+    """Say whether a host of a URL is this machine's loopback."""
+    if not host:
+        return False
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,32 @@
+"""What the doctor looks at."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from app.settings import Settings
+from tests.support.databases import empty
+from tests.support.doctoring import Installation, new_installation
+
+
+@pytest.fixture(scope="session")
+def shared_installation(base_settings: Settings, admin_engine: Engine) -> Iterator[Installation]:
+    """Make an installation for all tests that change neither its schema nor its role."""
+    with new_installation(base_settings, admin_engine) as made:
+        yield made
+
+
+@pytest.fixture
+def here(shared_installation: Installation) -> Installation:
+    """Return an installation without rows and without Redis, for rows and settings."""
+    empty(shared_installation.owner)
+    shared = shared_installation
+    return Installation(shared.settings, shared.owner, shared.role)
+
+
+@pytest.fixture
+def own(base_settings: Settings, admin_engine: Engine) -> Iterator[Installation]:
+    """Return an installation whose schema and role this test may change."""
+    with new_installation(base_settings, admin_engine) as made:
+        yield made

@@ -1,0 +1,160 @@
+"""The doctor on PostgreSQL: each of its findings, brought about by the fault that it is for."""
+
+from contextlib import ExitStack
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from app.manage.doctor.findings import Level
+from tests.support.doctoring import Installation
+from tests.support.pooler import Pooler
+
+
+def moved(here: Installation, **changes: object) -> str:
+    """Return the address of the database with other parts."""
+    url = make_url(here.settings.database_url)
+    return url.set(**changes).render_as_string(hide_password=False)  # type: ignore[arg-type]
+
+
+def driver_url(here: Installation) -> str:
+    """Return the address of the database as psycopg reads it."""
+    return here.settings.database_url.replace("+psycopg", "")
+
+
+def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:
+    assert here.levels("database") == {Level.OK}
+    assert "PostgreSQL " in here.found("database")["database"][0].sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "mend"),
+    [
+        ({"password": "wrong-password"}, "password authentication failed", "set DATABASE_URL"),
+        ({"port": 1}, "refused", "start PostgreSQL"),
+        ({"host": "database.invalid"}, "database.invalid", "correct the host"),
+        ({"database": "elsewhere"}, 'database "elsewhere" does not exist', "that exist"),
+    ],
+)
+def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_checked(
+    here: Installation, changes: dict[str, object], why: str, mend: str
+) -> None:
+    here.change(database_url=moved(here, **changes))
+    said = here.failing("database")
+    assert why in said
+    assert mend in said
+    for name in ("roles", "connections"):
+        (one,) = here.found(name)[name]
+        assert one.level is Level.NOT_CHECKED
+        assert one.sentence == "not checked: the database does not answer"
+
+
+def test_a_role_without_a_free_connection_is_told_how_to_have_one(own: Installation) -> None:
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 0")
+    said = own.failing("database")
+    assert "too many connections for role" in said
+    assert "CONNECTION LIMIT" in said
+
+
+def test_a_database_that_was_never_migrated_names_the_command(own: Installation) -> None:
+    own.run("DROP TABLE alembic_version")
+    assert "python -m app.manage migrate" in own.failing("database")
+    assert [each.sentence for each in own.found("roles")["roles"]] == [
+        "not checked: the database has not had this release's migrations"
+    ]
+
+
+def test_a_role_with_the_rights_that_migrate_grants_is_well(here: Installation) -> None:
+    assert here.levels("roles") == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("ALTER ROLE {role} BYPASSRLS", "has BYPASSRLS"),
+        ("ALTER ROLE {role} SUPERUSER", "is a superuser"),
+        ("ALTER TABLE findings NO FORCE ROW LEVEL SECURITY", "forced on findings"),
+        ("ALTER TABLE records DISABLE ROW LEVEL SECURITY", "forced on records"),
+        ("REVOKE INSERT ON jobs FROM {role}", "lacks jobs: INSERT"),
+        ("GRANT EXECUTE ON FUNCTION drop_history_partition TO PUBLIC", "every role"),
+        ("GRANT UPDATE ON audit_entries TO {role}", "may UPDATE audit entries"),
+    ],
+)
+def test_what_the_role_may_or_lacks_is_told(own: Installation, fault: str, said: str) -> None:
+    own.run(fault.format(role=own.role))
+    found = [each for each in own.found("roles")["roles"] if each.level is Level.FAILED]
+    assert any(said in each.sentence for each in found), found
+
+
+def test_one_role_for_all_is_warned_of(own: Installation) -> None:
+    own.run(f"GRANT postgres TO {own.role}")
+    assert "owns the tables" in own.warned("roles")
+
+
+@pytest.mark.parametrize(
+    ("limit", "level", "said"),
+    [
+        (39, Level.FAILED, "answered 503"),
+        (79, Level.WARNING, "two at once, as in a deploy, do not fit"),
+        (80, Level.OK, "fit"),
+    ],
+)
+def test_the_pools_of_two_releases_are_held_against_the_role_s_limit(
+    own: Installation, limit: int, level: Level, said: str
+) -> None:
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT {limit}")
+    (one,) = own.found("connections")["connections"]
+    assert one.level is level
+    assert f"the role's CONNECTION LIMIT is {limit}" in one.sentence
+    assert said in one.sentence
+
+
+def test_the_number_of_processes_counts(own: Installation) -> None:
+    own.run(f"ALTER DATABASE {make_url(own.settings.database_url).database} CONNECTION LIMIT 100")
+    assert own.levels("connections") == {Level.OK}
+    own.environ = {"WEB_CONCURRENCY": "9"}
+    assert "up to 110 connections, and the database's CONNECTION LIMIT is 100" in own.failing(
+        "connections"
+    )
+
+
+def test_connections_that_are_nearly_used_up_are_warned_of(own: Installation) -> None:
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 100")
+    assert own.levels("connections") == {Level.OK}
+    own.change(database_pool_size=1)
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 12")
+    with ExitStack() as held:
+        for _ in range(10):
+            held.enter_context(psycopg.connect(driver_url(own)))
+        assert "of 12 connections are in use (the role's" in own.warned("connections")
+
+
+def test_a_pooler_before_the_server_is_recognised(here: Installation) -> None:
+    with Pooler(make_url(here.settings.database_url)) as pooler:
+        plain = {"sslmode": "disable", "gssencmode": "disable"}
+        here.change(database_url=moved(here, host="127.0.0.1", port=pooler.port, query=plain))
+        (one,) = here.found("connections")["connections"]
+        assert one.level is Level.OK
+        assert "cannot be seen from here" in one.sentence
+        here.change(database_prepare_threshold=2)
+        assert "unset DATABASE_PREPARE_THRESHOLD" in here.failing("connections")
+
+
+@pytest.mark.parametrize(
+    ("off", "level", "said"),
+    [
+        (timedelta(0), Level.OK, "agree"),
+        (timedelta(seconds=20), Level.WARNING, "ahead of"),
+        (timedelta(hours=-1), Level.FAILED, "behind"),
+    ],
+)
+def test_a_clock_that_is_off_is_told_with_its_side(
+    here: Installation, off: timedelta, level: Level, said: str
+) -> None:
+    real = here.clock
+    here.clock = lambda: real() + off.total_seconds()
+    of_postgres, of_redis = here.found("clock")["clock"]
+    assert of_postgres.level is level
+    assert said in of_postgres.sentence
+    assert of_redis.sentence == "not checked: Redis's clock: REDIS_URL is not set"

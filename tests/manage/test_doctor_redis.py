@@ -1,0 +1,172 @@
+"""The doctor on Redis and the queue: each of its findings, brought about by the fault."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app import clock, heartbeats, ids, queue
+from app.core import tenants
+from app.core.callers import Caller, Role
+from app.core.delivery import events
+from app.core.delivery.events import NewEvent
+from app.core.jobs import job_queue
+from app.core.webhooks import webhooks
+from app.database import Database
+from app.manage.doctor.findings import Level
+from tests.support.doctoring import Installation
+from tests.support.faults import OwnValkey
+from tests.support.ports import own_port
+from tests.support.secrets import MASTER_KEYS
+
+
+@pytest.fixture
+def ringing(here: Installation, own_valkey: OwnValkey) -> Installation:
+    """Return the installation with an empty Redis."""
+    here.change(redis_url=own_valkey.url)
+    return here
+
+
+def test_without_redis_it_says_what_does_not_start(here: Installation) -> None:
+    assert "worker and scheduler do not start" in here.failing("redis")
+    consumers, messages, rows = here.found("queue")["queue"]
+    assert consumers.level is messages.level is Level.NOT_CHECKED
+    assert rows.level is Level.OK
+
+
+def test_a_redis_that_is_well_is_told_with_its_version(ringing: Installation) -> None:
+    assert ringing.levels("redis") == {Level.OK}
+    assert ringing.found("redis")["redis"][0].sentence.startswith("Valkey ")
+    assert ringing.levels("clock") == {Level.OK}
+
+
+def test_a_redis_that_is_away_is_told_with_the_reason(
+    ringing: Installation, own_valkey: OwnValkey
+) -> None:
+    with own_valkey.away():
+        said = ringing.failing("redis")
+        assert "refused" in said
+        assert [each.sentence for each in ringing.found("queue")["queue"]][:2] == [
+            "not checked: worker and scheduler: Redis does not answer",
+            "not checked: messages: Redis does not answer",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "mend"),
+    [
+        ("redis://:wrong@127.0.0.1:{port}/0", "password", "as the provider shows it"),
+        ("redis://127.0.0.1:{port}/0", "authenticated", "as the provider shows it"),
+        ("redis://:{password}@redis.invalid:6379/0", "redis.invalid", "correct the host"),
+        ("redis://127.0.0.1:{free}/0", "refused", "start Redis"),
+    ],
+)
+def test_a_wrong_address_is_told_with_the_reason(
+    ringing: Installation, own_valkey: OwnValkey, url: str, why: str, mend: str
+) -> None:
+    known = own_valkey.client.connection_pool.connection_kwargs
+    given = {"port": known["port"], "password": known["password"], "free": own_port()}
+    ringing.change(redis_url=url.format(**given))
+    said = ringing.failing("redis")
+    assert why in said
+    assert mend in said
+    assert known["password"] not in said
+
+
+def test_what_redis_may_drop_and_has_dropped_is_warned_of(
+    ringing: Installation, own_valkey: OwnValkey
+) -> None:
+    client = own_valkey.client
+    try:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "maxmemory-policy is allkeys-lru" in ringing.warned("redis")
+        client.config_set("maxmemory", "3mb")
+        for number in range(200):
+            client.set(f"filler:{number}", b"x" * 50_000)
+        warned = [each.sentence for each in ringing.found("redis")["redis"]]
+        assert any("has evicted" in each for each in warned)
+    finally:
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_consumers_that_are_away_are_told_by_their_line_of_the_procfile(
+    ringing: Installation, own_valkey: OwnValkey
+) -> None:
+    found = [each for each in ringing.found("queue")["queue"] if each.level is Level.FAILED]
+    assert [each.mend for each in found] == [
+        "start the Procfile's `worker`, or read its last lines",
+        "start the Procfile's `scheduler`, or read its last lines",
+    ]
+    alive(own_valkey)
+    assert ringing.levels("queue") == {Level.OK}
+
+
+def alive(valkey: OwnValkey) -> None:
+    """Let worker and scheduler have given a sign of life that outlasts the test."""
+    for role in heartbeats.ROLES:
+        heartbeats.beat(valkey.client, role)
+        valkey.client.persist(heartbeats.key(role))
+
+
+def test_messages_that_wait_and_that_were_taken_are_counted(
+    ringing: Installation, own_valkey: OwnValkey
+) -> None:
+    alive(own_valkey)
+    client = own_valkey.client
+    client.rpush(queue.queue_key("jobs"), *range(1_001))
+    client.zadd("dramatiq:__heartbeats__", {"a-worker": 1.0})
+    client.sadd("dramatiq:__acks__.a-worker.deliver", "one", "two")
+    said = ringing.warned("queue")
+    assert "jobs 1001" in said
+    assert "taken and not done: 2" in said
+
+
+def deliver_to_nobody(here: Installation, database: Database) -> None:
+    """Have one delivery that is due."""
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "looked at")
+    caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
+    with database.transaction(tenant_id) as session:
+        webhooks.create(session, caller, here.settings, {"url": "http://127.0.0.1:9/"})
+        events.emit(session, tenant_id, [NewEvent("finding.created", {}, clock.now())])
+    here.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
+
+
+def ask_for_job(here: Installation, database: Database) -> None:
+    """Have one job that was due a while ago."""
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "looked at")
+    with database.transaction(tenant_id) as session:
+        job_queue.enqueue(session, tenant_id, kind="expire_bundles", args={}, dedupe_key=None)
+    here.run("UPDATE jobs SET run_at = clock_timestamp() - interval '90 s'")
+
+
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (deliver_to_nobody, "1 webhooks have deliveries overdue"),
+        (ask_for_job, "a job has been due"),
+    ],
+)
+def test_what_is_overdue_in_the_database_is_told(
+    ringing: Installation,
+    own_valkey: OwnValkey,
+    late: Callable[[Installation, Database], None],
+    said: str,
+) -> None:
+    alive(own_valkey)
+    database = Database(ringing.settings.database_url, application="tests")
+    try:
+        late(ringing, database)
+    finally:
+        database.close()
+    assert said in ringing.failing("queue")
+
+
+def test_dead_jobs_are_warned_of(ringing: Installation, own_valkey: OwnValkey) -> None:
+    alive(own_valkey)
+    database = Database(ringing.settings.database_url, application="tests")
+    try:
+        ask_for_job(ringing, database)
+    finally:
+        database.close()
+    ringing.run("UPDATE jobs SET status = 'dead', finished_at = clock_timestamp()")
+    assert "1 jobs are dead" in ringing.warned("queue")
