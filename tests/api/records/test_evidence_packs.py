@@ -158,7 +158,8 @@ def test_a_caller_with_a_key_waits_for_it(packer: Packer, monkeypatch: pytest.Mo
 def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
+    def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool) -> bool:
+        assert with_key
         waits.append(seconds)
         assert not settled()
         return True
@@ -229,14 +230,14 @@ def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
     assert long_poll.wait_until(settled, 30) is True
 
 
-def test_a_link_gets_its_pack_and_is_not_made_to_wait(
+def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
     token = token_to(packer, record)
     path = f"{path_of(record)}?share_token={token}"
-    monkeypatch.setattr(long_poll, "wait_until", lambda *_: pytest.fail("a link waits"))
-    answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
+    monkeypatch.setattr(long_poll, "wait_until", lambda *_, **__: pytest.fail("a link waits"))
+    answer = packer.api(None).get(path)
     assert answer.status_code == 202
     assert answer.headers["Location"] == f"https://records.test{path}"
     assert "Preference-Applied" not in answer.headers
@@ -247,6 +248,40 @@ def test_a_link_gets_its_pack_and_is_not_made_to_wait(
     answer = packer.api(None).get(answer.headers["Location"])
     assert files_in(answer.data)
     assert answer.headers["Cache-Control"] == "private, no-store"
+
+
+@pytest.mark.parametrize("is_public", [False, True])
+def test_who_has_no_key_waits_when_asked_to_and_not_for_long(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch, *, is_public: bool
+) -> None:
+    record = packer.record()
+    path = f"{path_of(record)}?share_token={token_to(packer, record)}"
+    if is_public:
+        packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
+        path = path_of(record)
+    looks = working(packer, monkeypatch)
+    answer = packer.api(None).get(path, headers={"Prefer": "respond-async"})
+    assert (answer.status_code, len(looks)) == (202, 0)
+    assert answer.headers["Preference-Applied"] == "respond-async"
+    answer = packer.api(None).get(path, headers={"Prefer": "wait=99"})
+    assert (answer.status_code, len(looks)) == (200, 1)
+    assert answer.headers["Preference-Applied"] == "wait=10"
+    assert files_in(answer.data)
+
+
+def test_those_without_a_key_take_no_place_of_those_with_one(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = packer.record(), packer.record()
+    path = f"{path_of(first)}?share_token={token_to(packer, first)}"
+    monkeypatch.setattr(long_poll, "_room_without_key", BoundedSemaphore(1))
+    assert long_poll._room_without_key.acquire(blocking=False)  # by somebody else's request
+    looks = working(packer, monkeypatch)
+    answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
+    assert (answer.status_code, len(looks)) == (202, 0)
+    assert "Preference-Applied" not in answer.headers
+    assert packer.api().get(path_of(second)).status_code == 200
+    assert len(looks) == 1
 
 
 def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(

@@ -8,6 +8,7 @@ from flask import request
 
 # A web process that is told to stop is given 20 seconds to answer.
 LONGEST_WAIT = 15.0
+LONGEST_WAIT_WITHOUT_KEY = 10.0
 
 # A name, perhaps with a value, as a token or quoted; what parameters follow changes neither.
 _PREFERENCE = re.compile(
@@ -19,8 +20,8 @@ PREFER: dict[str, Any] = {
     "in": "header",
     "name": "Prefer",
     "required": False,
-    "description": "`wait=N`: wait up to N seconds (15 at most), or `respond-async`: do not wait "
-    "(RFC 7240).",
+    "description": "`wait=N`: wait up to N seconds (15 at most, 10 without a key), or "
+    "`respond-async`: do not wait (RFC 7240).",
     "schema": {"type": "string"},
 }
 
@@ -41,12 +42,12 @@ class Patience:
         return bool(self.applied)
 
 
-def patience(default: float) -> Patience:
-    """Read how long this request may wait. What cannot be read was not said (section 2)."""
+def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
+    """Read how many seconds this request may wait. What cannot be read was not said (section 2)."""
     said = _said(",".join(request.headers.getlist("Prefer")))
     wait = said.get("wait", "")
     if re.fullmatch("[0-9]{1,9}", wait):
-        seconds = min(int(wait), int(LONGEST_WAIT))
+        seconds = min(int(wait), int(longest))
         return Patience(seconds, f"wait={seconds}")
     if "respond-async" in said:
         return Patience(0, "respond-async")

@@ -1,8 +1,8 @@
 """Waiting for a durable job while a client waits: few at once, without transaction or connection.
 
 A waiting request holds a thread of the web process, and nothing else. A quarter of the threads that
-the Procfile gives a process may wait; beyond that the client is asked to come back, as it is when
-the job takes longer.
+a process has by default may wait, and half as many more for callers without a key; beyond that the
+client is asked to come back, as it is when the job takes longer.
 """
 
 import time
@@ -15,12 +15,15 @@ from app.lib.gateway.gateway import CAN_WAIT
 from app.lib.gateway.streams import Waiting
 
 AT_ONCE = 4
+AT_ONCE_WITHOUT_KEY = 2
 # Between two polls: soon at first, since most packs take some milliseconds.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _GROWS_BY = 1.5
 
 _room = BoundedSemaphore(AT_ONCE)
+# Apart, so that strangers never take the places of those who have a key.
+_room_without_key = BoundedSemaphore(AT_ONCE_WITHOUT_KEY)
 
 
 def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
@@ -36,17 +39,18 @@ def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
         wait_until(ready, seconds)
 
 
-def wait_until(settled: Callable[[], bool], seconds: float) -> bool:
+def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = True) -> bool:
     """Poll until `settled()` is true, for so many seconds; say whether it polled.
 
     False at once if too many wait here.
     """
-    if seconds <= 0 or not _room.acquire(blocking=False):
+    room = _room if with_key else _room_without_key
+    if seconds <= 0 or not room.acquire(blocking=False):
         return False
     try:
         _look(settled, time.monotonic() + seconds)
     finally:
-        _room.release()
+        room.release()
     return True
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from app import clock, ids
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.preferences import PREFER, Patience, patience
+from app.api.http.requests.preferences import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import long_poll
 from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
@@ -101,9 +101,9 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 
     A ZIP that an auditor checks offline with the `verify.py` in it, or better with that of
     `/verify.py`. The first request begins a job that builds it; with a key the answer waits for
-    that up to ten seconds, or as `Prefer: wait=N` says. Else, and for share links and public
-    records at once, 202 with `Location` (this URL) and `Retry-After`. Few wait at a time: with no
-    room to, the 202 comes at once, and without `Preference-Applied`.
+    that up to ten seconds, or as `Prefer: wait=N` says. Share links and callers without a key wait
+    only if they say so. Else 202 with `Location` (this URL) and `Retry-After`. Few wait at a time:
+    with no room to, the 202 comes at once, and without `Preference-Applied`.
 
     Once there is better evidence (a timestamp, witnesses), a new key or a new release, the pack is
     made anew at the next request; the one before is answered until then, unless `Prefer: wait`
@@ -132,15 +132,15 @@ def _asked() -> Response:
         job = _worth_waiting_for(found, wait)
         if job is None:
             return _answer(session, record, found, holder, wait)
-    waited = _wait_for(job, wait)
+    waited = _wait_for(job, wait, with_key=holder is not None)
     with admitted() as (session, record):
         found = pack_requests.ask(session, settings, record, any_pack=True)
         return _answer(session, record, found, holder, wait, waited=waited)
 
 
 def _patience(holder: Caller | None) -> Patience:
-    """Return how long to wait: only with a key, since a wait holds a thread."""
-    return Patience(0) if holder is None else patience(DEFAULT_WAIT)
+    """Return how long to wait: without a key only if asked to, since a wait holds a thread."""
+    return patience(0, LONGEST_WAIT_WITHOUT_KEY) if holder is None else patience(DEFAULT_WAIT)
 
 
 def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
@@ -150,7 +150,7 @@ def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
     return found.job if wanted and at_it else None
 
 
-def _wait_for(job: Job, wait: Patience) -> bool:
+def _wait_for(job: Job, wait: Patience, *, with_key: bool) -> bool:
     """Wait for a job to settle; say whether there was room to."""
     database = services().database
 
@@ -158,7 +158,7 @@ def _wait_for(job: Job, wait: Patience) -> bool:
         with database.transaction(job.tenant_id) as session:
             return pack_requests.is_settled(session, job.tenant_id, job.id)
 
-    return long_poll.wait_until(settled, wait.seconds)
+    return long_poll.wait_until(settled, wait.seconds, with_key=with_key)
 
 
 def _answer(
