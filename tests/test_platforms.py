@@ -91,6 +91,25 @@ def test_render_runs_every_process_on_stores_that_keep_what_they_have() -> None:
     assert services["web"]["healthCheckPath"] == "/readyz"
 
 
+def unit(name: str) -> dict[str, str]:
+    """Return the last value of each setting of a systemd unit, by name."""
+    text = (ROOT / "docs" / "systemd" / name).read_text("utf-8")
+    return dict(re.findall(r"^([A-Z]\w+)=(.*)$", text, re.MULTILINE))
+
+
+def test_systemd_runs_the_release_first_and_leaves_nothing_of_a_group() -> None:
+    wanted = {f"record-service@{process}.service" for process in PROCESSES}
+    assert set(unit("record-service.target")["Wants"].split()) == wanted
+    release, process = unit("record-service-release.service"), unit("record-service@.service")
+    assert release["ExecStart"].endswith("/bin/process release")
+    assert release["Type"] == "oneshot"
+    assert process["ExecStart"].endswith("/bin/process %i")
+    assert process["After"] == process["Wants"] == "record-service-release.service"
+    assert process["KillMode"] == "mixed"
+    assert process["Restart"] == "always"
+    assert int(process["TimeoutStopSec"]) > DRAINED_IN
+
+
 def test_the_builders_find_one_lock_and_a_python_that_it_takes() -> None:
     version = (ROOT / ".python-version").read_text("utf-8").removesuffix("\n")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

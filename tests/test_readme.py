@@ -29,6 +29,7 @@ from tests.e2e.stack import PLAIN, RunningStack, running
 from tests.support.documents import block
 from tests.support.faults import until
 from tests.support.ports import own_port
+from tests.support.receivers import Receiver
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 REQUIRED = {
@@ -290,6 +291,46 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     assert "/problems/" not in done.stdout
     books = json.loads(done.stdout.splitlines()[-1])
     assert (books["accepted"], books["succeeded"], books["balanced"]) == (1, 1, True)
+
+
+@pytest.mark.stacks
+def test_a_new_deployment_delivers_a_finding_and_proves_a_record_as_written(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    words = block("README.md", "sh", "export RECEIVER")
+    known, caller = {**PLAIN, "BASE_URL": stack.base_url}, stack.fresh_tenant()
+    with Receiver() as receiver:
+        for example, own in (
+            ("svc_…", caller.key),
+            ("https://hooks.example.com/records", receiver.url()),
+            ("python3", sys.executable),
+        ):
+            words = words.replace(example, own)
+        done = subprocess.run(
+            ["sh", "-e", "-c", words + 'echo "$record $TOKEN"'],
+            env=known,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert receiver.requests
+    record, token = done.stdout.splitlines()[-1].split()
+    known |= {"record": record, "TOKEN": token}
+    path = f"/v1/records/{record}/evidence.zip"
+    until(lambda: caller.ask("GET", path).status_code == 200)
+    check = block("README.md", "sh", "verify.py pack.zip").replace("python3", sys.executable)
+    done = subprocess.run(
+        ["sh", "-e", "-c", check],
+        cwd=tmp_path,
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("200\n")
+    assert done.stdout.endswith("\nVALID\n")
 
 
 @pytest.mark.stacks
