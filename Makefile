@@ -21,6 +21,7 @@ test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an o
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
 
 test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)
+	@$(BIN)/uv sync --quiet --locked --inexact --extra gunicorn --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m tests.deploy
 
 check: lint ## lint, and run the unit tests: under a minute

@@ -35,18 +35,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.deploy", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART")
     chosen = parser.parse_args().parts or [*PARTS]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What a shell starts in the background ignores Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="deployed-"))
     try:
         figures = _run(chosen, folder)
-    except HostRefused as why:
-        print(f"make test-deploy: {why}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
         return _told(folder, error)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
+        return 130
     shutil.rmtree(folder)
     if figures:
         print("\n".join(["", HEAD, *(each.row() for each in figures)]))
@@ -63,6 +63,10 @@ def _run(parts: Sequence[str], folder: Path) -> list[Figures]:
 
 def _told(folder: Path, error: Exception) -> int:
     """Say in one line what is wrong, and keep where it came from; return the exit code."""
+    if isinstance(error, HostRefused):
+        folder.rmdir()
+        print(f"make test-deploy: {error}", file=sys.stderr)
+        return 2
     trace = folder / "traceback"
     trace.write_text("".join(traceback.format_exception(error)))
     said = " ".join(str(error).split()) or type(error).__name__

@@ -238,6 +238,7 @@ class Site:
             "ROOT_ADMIN_KEY": self.root_key,
             "LOG_HEAD_URL": f"file://{self.servers.folder}/{self.variant.name}-head",
             "HOST": "127.0.0.1",
+            "WEB_CONCURRENCY": "2",
             "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
             # What failed is tried again while the check still looks on.
             "RETRY_SCHEDULE": ",".join(["0", *["1"] * 19]),

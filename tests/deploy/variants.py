@@ -8,7 +8,7 @@ from tests.deploy.telling import heading, say
 
 VARIANTS = (
     Variant("alone", 1),
-    Variant("apart", 2, two_roles=True, pooled=True),
+    Variant("apart", 2, two_roles=True, pooled=True, server="gunicorn"),
 )
 _LOAD = 30
 
