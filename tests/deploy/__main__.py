@@ -21,10 +21,12 @@ from tests.deploy.previous import upgraded
 from tests.deploy.restoring import restored
 from tests.deploy.servers import Servers
 from tests.deploy.variants import VARIANTS, deployed
+from tests.deploy.words import as_written
 
 # In the order of work; each returns its figures, if it has any.
 PARTS: Mapping[str, Callable[[Servers], Sequence[Figures]]] = {
     "variants": lambda running: [deployed(running, variant) for variant in VARIANTS],
+    "words": as_written,
     "previous": upgraded,
     "restored": restored,
 }

@@ -86,6 +86,11 @@ class Servers:
         """Return the URL of one of Redis's databases."""
         return f"rediss://:{self.passwords['redis']}@127.0.0.1:{self.redis_port}/{number}"
 
+    @property
+    def redis_settings(self) -> dict[str, str]:
+        """The settings by which the service trusts Redis's certificate."""
+        return {"SSL_CERT_FILE": str(self.ca_file)}
+
     def make_database(self, name: str, owner: str) -> None:
         """Make an empty database that a role owns."""
         with closing(psycopg.connect(self.admin_url("postgres"), autocommit=True)) as connection:

@@ -232,7 +232,7 @@ class Site:
             "DATABASE_URL": url(self.role, self.database, pooled=pooled),
             **(admin if self.variant.two_roles else {}),
             "REDIS_URL": self.servers.redis_url(self.variant.number),
-            "SSL_CERT_FILE": str(self.servers.ca_file),
+            **self.servers.redis_settings,
             "BASE_URL": self.base_urls[0],
             "MASTER_KEYS": MasterKeys.generate(),
             "ROOT_ADMIN_KEY": self.root_key,

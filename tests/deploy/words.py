@@ -1,0 +1,98 @@
+"""README's deployment, run as it is written: a fresh clone, an unprivileged user, one shell.
+
+Only its examples are replaced: addresses, passwords and the key. What README says of `REDIS_URL` by
+TLS and of private receivers is added to the settings, for here both are needed.
+"""
+
+import os
+import pwd
+import subprocess
+from pathlib import Path
+
+from app.dev.stack import ROOT
+from app.dev.stores import subreaper
+from tests.deploy.figures import Figures
+from tests.deploy.servers import ALONE, Servers
+from tests.deploy.telling import heading, say
+from tests.support.documents import block, blocks
+from tests.support.ports import own_port
+from tests.support.receivers import Receiver
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_REDIS_NUMBER = 5
+# An installation from nothing is part of it.
+_LONGEST_SECONDS = 600.0
+_MAKES_A_TENANT = '.venv/bin/python -m app.manage tenant create "Example Ltd"'
+
+
+def as_written(servers: Servers) -> list[Figures]:
+    """Run README's section on deploying, and its check of a pack, in a clone of this commit."""
+    heading("README's words in a fresh clone, as the user nobody")
+    user = pwd.getpwnam("nobody")
+    checkout = _cloned(servers.folder / "checkout", user)
+    servers.make_database("as_written", ALONE)
+    log = servers.folder / "as-written.log"
+    with Receiver() as receiver, log.open("ab") as output:
+        script = _with_values_of_ours(_words(), _values(servers, receiver))
+        # Processes that the shell has left behind end with its keeper.
+        process = subreaper.spawn(
+            "as written",
+            ["/bin/sh", "-e", "-c", script],
+            env={**os.environ, "PATH": _PATH, "HOME": str(checkout)},
+            cwd=checkout,
+            account={"user": user.pw_uid, "group": user.pw_gid},
+            output=output,
+        )
+        try:
+            code = process.wait(_LONGEST_SECONDS)
+        finally:
+            process.terminate()
+            process.wait()
+        assert code == 0, f"README's words end with {code}: {log}"
+        assert receiver.requests, f"no finding arrived: {log}"
+    assert log.read_text().endswith("\nVALID\n"), f"the pack is not verified: {log}"
+    say("installed, released, started; a finding delivered, a pack verified, as README says")
+    return []
+
+
+def _words() -> str:
+    """Return every command of README's section, then the check of a pack, as one script."""
+    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Deploying\n")[2]
+    commands = blocks(section.partition("\n## ")[0], "sh")
+    return "\n".join([*commands, block("README.md", "sh", "verify.py pack.zip")])
+
+
+def _values(servers: Servers, receiver: Receiver) -> dict[str, str]:
+    """Return what stands here for each example of README's."""
+    port = own_port()
+    settings = {
+        "REDIS_URL": servers.redis_url(_REDIS_NUMBER),
+        **servers.redis_settings,
+        "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+    }
+    return {
+        "postgresql://records:secret@127.0.0.1/records": servers.database_url(ALONE, "as_written"),
+        "REDIS_URL=redis://:secret@127.0.0.1:6379/0": "\n".join(
+            f"{name}={text}" for name, text in settings.items()
+        ),
+        "https://records.example.com": f"http://127.0.0.1:{port}",
+        "https://hooks.example.com/records": receiver.url(),
+        _MAKES_A_TENANT: f"{_MAKES_A_TENANT} | tee made",
+        "svc_…": "$(grep -o 'svc_[0-9A-Za-z]*' made)",
+    }
+
+
+def _with_values_of_ours(script: str, values: dict[str, str]) -> str:
+    for example, own in values.items():
+        assert example in script, f"README has no `{example}` to replace"
+        script = script.replace(example, own)
+    return script
+
+
+def _cloned(folder: Path, user: pwd.struct_passwd) -> Path:
+    """Clone what is committed here, for the user to own."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
+    subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder], check=True)
+    return folder
