@@ -16,7 +16,10 @@ _AT_ONCE = 100_000
 _NUMBERED_SHARE = 0.9
 _SLOTS = 4
 
-_TENANTS = "INSERT INTO tenants (id, name) SELECT id, 'bench' FROM unnest(%s::uuid[]) AS t (id)"
+_TENANTS = """
+INSERT INTO tenants (id, name) SELECT id, 'bench' FROM unnest(%s::uuid[]) AS t (id)
+    ON CONFLICT DO NOTHING
+"""
 _WEBHOOKS = """
 WITH fresh AS (SELECT * FROM unnest(%s::uuid[], %s::uuid[]) AS fresh (tenant_id, id)),
 made AS (
@@ -76,9 +79,11 @@ class Crowd:
         return self.lanes[0][0]
 
 
-def make(admin_url: str, *, tenants: int, webhooks: int) -> Crowd:
-    """Make tenants with webhooks on which nothing waits."""
-    tenant_ids = [ids.new() for _ in range(tenants)]
+def make(
+    admin_url: str, *, tenants: int = 1, webhooks: int, tenant_id: UUID | None = None
+) -> Crowd:
+    """Make webhooks on which nothing waits, for new tenants or for one that there is."""
+    tenant_ids = [tenant_id] if tenant_id else [ids.new() for _ in range(tenants)]
     pairs = [(tenant_id, ids.new()) for tenant_id in tenant_ids for _ in range(webhooks)]
     session_id = ids.new()
     with psycopg.connect(admin_url) as connection:

@@ -41,8 +41,8 @@ INSERT INTO sessions (tenant_id, id, agent_id, principal, status)
 SELECT %(tenant)s, id, id, 'bench', 'open' FROM unnest(%(ids)s::uuid[]) AS a (id)
 """
 _KEY = """
-INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key)
-VALUES ('bench', 'bundle', decode(repeat('00', 32), 'hex'), '')
+INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key, retired_at)
+VALUES ('bench', 'bundle', decode(repeat('00', 32), 'hex'), '', clock_timestamp())
 """
 _TEMPLATES = """
 CREATE TEMPORARY TABLE texts (n bigint, agent_id uuid, kind text, title text, labels text,

@@ -2,6 +2,7 @@
 
 One in forty failed, of twenty causes; one in a thousand was cancelled; of the newest, some wait to
 be tried again. Weeks are filled as tables of their own and attached, which builds their indexes.
+On request they have events, a webhook that fails far more often, and replays.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,20 @@ DAYS = 84
 _AT_ONCE = 200_000
 _RETRYING = 200
 
+# A remainder that no number has.
+_NEVER = 2
+# What a lane counts by kind and end.
+_TOTALS = {
+    f"{kind}s_{end}": f"kind = '{kind}' AND {condition}"
+    for kind in ("event", "replay")
+    for end, condition in (
+        ("succeeded", "status = 'succeeded'"),
+        ("failed", "status = 'failed'"),
+        ("cancelled", "status = 'cancelled'"),
+        ("open", "finished_at IS NULL"),
+    )
+}
+
 _WEEK = """
 DROP TABLE IF EXISTS {child};
 CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)
@@ -33,11 +48,13 @@ _MADE = "(%(newest)s::bigint - (%(size)s::bigint - n) * %(span)s::bigint / %(siz
 _ROWS = f"""
 WITH fresh AS MATERIALIZED (
     SELECT n, {crowd.ID.format(milliseconds=_MADE)} AS id, to_timestamp({_MADE} / 1000.0) AS made,
-           CASE WHEN n %% 40 = 0 THEN 'failed'
+           CASE WHEN n %% 40 = 0 OR n %% %(broken)s = 3 THEN 'failed'
                 WHEN n %% 1000 = 7 THEN 'cancelled'
                 WHEN n > %(size)s - {_RETRYING} AND n %% 2 = 1 THEN 'retrying'
                 ELSE 'succeeded' END AS status,
-           (%(webhooks)s::uuid[])[1 + n / 7 %% cardinality(%(webhooks)s::uuid[])] AS webhook_id
+           (%(webhooks)s::uuid[])[CASE WHEN n %% %(broken)s = 3 THEN 2
+                                  ELSE 1 + n / 7 %% cardinality(%(webhooks)s::uuid[])
+                                  END] AS webhook_id
       FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
 ), cause AS MATERIALIZED (
     SELECT *, CASE WHEN status IN ('failed', 'retrying') THEN 1 + n / 40 %% 20 END AS failure
@@ -58,6 +75,43 @@ INSERT INTO {{attempts}}
 SELECT %(tenant)s, id, id, 1, CASE WHEN failure IS NULL THEN 'succeeded' ELSE 'refused' END, made,
        n %% 200, coalesce(500 + failure, 204)
   FROM cause
+"""
+# 17 bytes each: webhook id and code (app/core/delivery/history/decisions.py).
+_EVENTS = """
+INSERT INTO {events} (tenant_id, id, type, payload, decisions, any_disabled, created_at)
+SELECT tenant_id, event_id, event_type, %(payload)s,
+       uuid_send(webhook_id) || '\\x01'::bytea || uuid_send(%(disabled)s)
+       || CASE WHEN sequence %% 100 = 1 THEN '\\x03' ELSE '\\x02' END::bytea,
+       sequence %% 100 = 1, created_at
+  FROM {deliveries}
+"""
+_REPLAYED = f"""
+WITH source AS MATERIALIZED (
+    SELECT *, {crowd.ID.format(milliseconds="%(newest)s::bigint")} AS fresh_id
+      FROM deliveries
+     WHERE status = 'failed' AND (sequence %% 200 = 0 OR sequence %% %(broken)s = 3
+                                  AND sequence / %(broken)s %% 8 = 0)
+)
+INSERT INTO deliveries
+       (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of,
+        status, attempts, claim_no, attempted_at, outcome, status_code, failure, created_at,
+        finished_at)
+SELECT tenant_id, fresh_id, webhook_id, event_id, event_type, 'replay', 2, sequence, id,
+       CASE WHEN sequence %% 3 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 1, clock_timestamp(),
+       CASE WHEN sequence %% 3 = 0 THEN outcome ELSE 'succeeded' END,
+       CASE WHEN sequence %% 3 = 0 THEN status_code ELSE 204 END,
+       CASE WHEN sequence %% 3 = 0 THEN failure END, clock_timestamp(), clock_timestamp()
+  FROM source
+"""
+_BOOKS = f"""
+UPDATE lanes AS l
+   SET next_sequence = 1 + events_accepted, replays_accepted = sums.replays_accepted,
+       {", ".join(f"{each} = sums.{each}" for each in _TOTALS)}
+  FROM (SELECT webhook_id, count(*) FILTER (WHERE kind = 'event') AS events_accepted,
+               count(*) FILTER (WHERE kind = 'replay') AS replays_accepted,
+               {", ".join(f"count(*) FILTER (WHERE {_TOTALS[each]}) AS {each}" for each in _TOTALS)}
+          FROM deliveries GROUP BY 1) AS sums
+ WHERE l.webhook_id = sums.webhook_id
 """
 _HOURS = """
 INSERT INTO delivery_hours (tenant_id, at, webhook_id, accepted, attempted, succeeded, failed,
@@ -83,10 +137,29 @@ class Past:
     middle: UUID
 
 
-def make(settings: Settings, database: Database, size: int, webhooks: int) -> Past:
-    """Fill a tenant of its own with deliveries, the newest made now, and count their hours."""
+@dataclass(frozen=True)
+class More:
+    """What a past has beside its deliveries: events with this payload, and replays of failures.
+
+    One in `broken` deliveries is the second webhook's, and failed.
+    """
+
+    tenant_id: UUID
+    payload: bytes
+    broken: int
+
+
+def make(
+    settings: Settings, database: Database, size: int, webhooks: int, more: More | None = None
+) -> Past:
+    """Fill a tenant, of its own or that of `more`, with deliveries; count their hours.
+
+    The newest is made now.
+    """
     admin_url, now = owner_url(settings), clock.now()
-    lanes = crowd.make(admin_url, tenants=1, webhooks=webhooks).lanes
+    lanes = crowd.make(
+        admin_url, webhooks=webhooks, tenant_id=more.tenant_id if more else None
+    ).lanes
     tenant_id = lanes[0][0]
     past = Past(
         tenant_id,
@@ -99,10 +172,13 @@ def make(settings: Settings, database: Database, size: int, webhooks: int) -> Pa
         week = partitions.week_of(now - timedelta(days=DAYS))
         while week <= now:
             first, last = last + 1, _made_before(past, now, week + partitions.WEEK)
-            _fill(connection, past, now, week, range(first, last + 1))
+            _fill(connection, past, now, week, range(first, last + 1), more)
             week += partitions.WEEK
+        if more is not None:
+            milliseconds = int(now.timestamp() * 1000)
+            connection.execute(_REPLAYED.encode(), {"broken": more.broken, "newest": milliseconds})
         connection.execute(_HOURS)
-        connection.execute("UPDATE lanes SET next_sequence = %s + 1", (size,))
+        connection.execute(_BOOKS.encode())
         with database.transaction(tenant_id) as session:
             lane_hours.close(session, tenant_id)
         connection.execute(_A_DAY_AGO)
@@ -124,9 +200,11 @@ def _fill(
     now: datetime,
     week: datetime,
     rows: range,
+    more: More | None,
 ) -> None:
     lower, upper = ids.earliest_at(week), ids.earliest_at(week + partitions.WEEK)
-    names = {parent: _child(connection, parent, lower) for parent in partitions.PARENTS[1:]}
+    parents = partitions.PARENTS[1:] if more is None else partitions.PARENTS
+    names = {parent: _child(connection, parent, lower) for parent in parents}
     for parent, child in names.items():
         for statement in _WEEK.format(parent=parent, child=child).split(";"):
             connection.execute(statement.encode())
@@ -136,11 +214,15 @@ def _fill(
         "size": past.size,
         "newest": int(now.timestamp() * 1000),
         "span": DAYS * 86_400_000,
+        "broken": more.broken if more else _NEVER,
     }
     insert = _ROWS.format(deliveries=names["deliveries"], attempts=names["delivery_attempts"])
     for first in rows[::_AT_ONCE]:
         bounds = {"first": first, "last": min(first + _AT_ONCE, rows.stop) - 1}
         connection.execute(insert.encode(), values | bounds)
+    if more is not None:
+        events = {"payload": more.payload, "disabled": past.webhooks[0]}
+        connection.execute(_EVENTS.format(**names).encode(), events)
     for parent, child in names.items():
         attach = _ATTACH.format(parent=parent, child=child, lower=lower, upper=upper)
         connection.execute(attach.encode())

@@ -23,6 +23,9 @@ class Scale:
     webhooks: int
     tenants: int
     idle_seconds: float
+    entries: int
+    anchors: int
+    keys: int
 
 
 FULL = Scale(
@@ -42,6 +45,9 @@ FULL = Scale(
     webhooks=100,
     tenants=1_000,
     idle_seconds=10.0,
+    entries=20_000,
+    anchors=60,
+    keys=5_000,
 )
 QUICK = Scale(
     deliveries=2_000,
@@ -60,4 +66,7 @@ QUICK = Scale(
     webhooks=20,
     tenants=100,
     idle_seconds=4.0,
+    entries=2_000,
+    anchors=10,
+    keys=500,
 )

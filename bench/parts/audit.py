@@ -15,25 +15,19 @@ from uuid import UUID
 
 import psycopg
 
-from app import ids
-from app.clock import now, rfc3339
 from app.core import tenants
-from app.core.anchoring import heads
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.jobs import leases, steps
 from app.core.log.head.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.verification.checks import incremental
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
-from app.ledger import hash_chain
-from app.models import NO_TENANT
 from app.settings import Settings
+from bench import chains
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.parts.log import add_leaves
 from bench.scale import Scale
 
 _PORTIONS = 10
@@ -54,87 +48,14 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
         head = FileHead(lab.folder / "audit-head")
         keeper = Sequencer(database, settings.master_keys, "bench.test/log", head)
-        bodies = _grow(settings, database, keeper, tenant_id, scale.backlogs[-1])
+        bodies = chains.grow(settings, database, keeper, tenant_id, scale.backlogs[-1], _PORTIONS)
         verifier = Verifier(database, settings.master_keys, head, Trust())
         yield from _verify(verifier, tenant_id, bodies)
         # Others' leaves behind the newest anchor: as many as are ever looked at.
-        add_leaves(database, incremental.LOOK_BACK)
+        chains.add_leaves(database, incremental.LOOK_BACK)
         keeper.run()
         yield from _since_anchor(verifier, database, tenant_id, scale)
         yield from _append(settings, database, scale)
-
-
-def _grow(
-    settings: Settings, database: Database, keeper: Sequencer, tenant_id: UUID, count: int
-) -> list[bytes]:
-    """Make the chain long, anchor it now and then, and fill the log; return the last bodies."""
-    rows: list[tuple[Any, ...]] = []
-    with psycopg.connect(settings.database_admin_url.replace("+psycopg", "")) as owner:
-        seq, digest = owner.execute(
-            "SELECT seq, hash FROM audit_heads WHERE tenant_id = %s", (tenant_id,)
-        ).fetchone() or (0, b"")
-        for _ in range(_PORTIONS):
-            rows = []
-            for _ in range(count // _PORTIONS):
-                seq += 1
-                body = _body(tenant_id, seq, digest)
-                digest = hash_chain.entry_hash(body)
-                action, at = body[11 : body.index(b'"', 11)].decode(), _MOMENT
-                rows.append((tenant_id, seq, body, digest, action, at))
-            with owner.cursor().copy("COPY audit_entries FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
-            owner.execute(
-                "UPDATE audit_heads SET seq = %s, hash = %s WHERE tenant_id = %s",
-                (seq, digest, tenant_id),
-            )
-            owner.commit()
-            _anchor(settings, database)
-            add_leaves(database, _LEAVES)
-            keeper.run()
-        owner.execute("ANALYZE audit_entries, log_leaves")
-    return [row[2] for row in rows]
-
-
-_MOMENT = now()
-_ACTIONS: tuple[tuple[str, Callable[[int], dict[str, Any]]], ...] = (
-    ("share_link.open", lambda n: {"link_id": f"shl_{n:032x}", "record_id": f"rec_{n:032x}"}),
-    ("webhook.update", lambda n: {"changed": ["url", "event_types"], "url_changed": n % 2 == 0}),
-    ("delivery.replay", lambda n: {"delivery_id": f"dlv_{n:032x}"}),
-    ("key.mint", lambda n: {"name": f"deploy {n}", "pin": None, "role": "write"}),
-    ("settings.update", lambda n: {"bundle_retention_days": {"new": n % 3650, "old": None}}),
-)
-
-
-def _body(tenant_id: UUID, seq: int, before: bytes) -> bytes:
-    # One in twenty has details that are no flat object.
-    action, details = _ACTIONS[4 if seq % 20 == 0 else seq % 4]
-    tenant = ids.text("ten", tenant_id)
-    return hash_chain.entry_bytes(
-        {
-            "seq": seq,
-            "at": rfc3339(_MOMENT),
-            "tenant_id": tenant,
-            "actor": {"type": "key", "id": ids.text("key", tenant_id), "role": "admin"},
-            "action": action,
-            "target": {"type": "tenant", "id": tenant},
-            "details": details(seq),
-            "request_id": tenant_id.hex,
-            "prev_hash": before.hex(),
-        }
-    )
-
-
-def _anchor(settings: Settings, database: Database) -> None:
-    with database.across_tenants() as session:
-        job = heads.enqueue_due(session)
-    while job is not None:
-        with database.across_tenants() as session:
-            job = leases.claim(session, NO_TENANT, job.id)
-            if job is not None:
-                steps.advance(
-                    session, job, heads.step(settings.master_keys, session, NO_TENANT, job)
-                )
 
 
 def _verify(verifier: Verifier, tenant_id: UUID, bodies: list[bytes]) -> Iterator[Figure]:
@@ -208,7 +129,7 @@ def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Fi
     tenant_id, _ = tenants.create(database, settings.master_keys, "appended to")
     with psycopg.connect(url, autocommit=True) as made:
         made.execute("INSERT INTO bare_heads VALUES (%s, 0, %s)", (tenant_id, bytes(32)))
-    body = _body(tenant_id, 1, bytes(32))
+    body = chains.body(tenant_id, 1, bytes(32))
     ours, bound = [], []
     for _ in range(3):
         bound.append(_rate(scale.seconds, lambda: _Bare(url, tenant_id, body)))

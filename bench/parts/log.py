@@ -5,20 +5,17 @@ each node, and one bulk INSERT of them, which is the least that any log in Postg
 is counted as well as the clock: that of this process and of PostgreSQL's.
 """
 
-import secrets
 import time
 from collections.abc import Iterator
 from hashlib import sha256
 from random import Random
-from typing import Any
 
-from app import ids
 from app.core.log import integration, proofs, reading, tile_rows
 from app.core.log.head.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
-from app.ledger import leaves, merkle
 from app.ledger.tiles import ENTRIES, WIDTH, Tile
+from bench import chains
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.processes import until
@@ -26,12 +23,6 @@ from bench.scale import Scale
 from bench.service import Tenant
 
 _SECONDS = 30.0
-_INSERT = """
-INSERT INTO {table} (id, leaf_hash, data)
-SELECT * FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[])
-"""
-
-Rows = tuple[list[Any], list[bytes], list[bytes]]
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -54,10 +45,10 @@ def _integrate(database: Database, keeper: Sequencer, scale: Scale) -> Iterator[
     batch = integration.BATCH
     total = scale.backlogs[-1]
     for _ in range(-(-total // batch)):
-        rows = _rows(batch)
+        rows = chains.rows(batch)
         bound.append(batch / _least(database, rows))
         with database.across_tenants() as session:
-            cursor(session).execute(_INSERT.format(table="log_leaves").encode(), rows)
+            cursor(session).execute(chains.INSERT.format(table="log_leaves").encode(), rows)
         began, spent = time.perf_counter(), time.process_time()
         keeper.run()
         ours.append(batch / (time.perf_counter() - began))
@@ -77,18 +68,7 @@ def _integrate(database: Database, keeper: Sequencer, scale: Scale) -> Iterator[
         )
 
 
-def add_leaves(database: Database, count: int) -> None:
-    """Have leaves of records wait for the log."""
-    with database.across_tenants() as session:
-        cursor(session).execute(_INSERT.format(table="log_leaves").encode(), _rows(count))
-
-
-def _rows(count: int) -> Rows:
-    data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
-    return [ids.new() for _ in data], [merkle.leaf_hash(each) for each in data], data
-
-
-def _least(database: Database, rows: Rows) -> float:
+def _least(database: Database, rows: chains.Rows) -> float:
     """Return the seconds that hashing and inserting take, into a table that is the batch's own."""
     with database.across_tenants() as session:
         session.connection().exec_driver_sql(
@@ -100,7 +80,7 @@ def _least(database: Database, rows: Rows) -> float:
         for each in rows[2]:
             sha256(each).digest()
             sha256(node).digest()
-        cursor(session).execute(_INSERT.format(table="least").encode(), rows)
+        cursor(session).execute(chains.INSERT.format(table="least").encode(), rows)
         return time.perf_counter() - began
 
 
