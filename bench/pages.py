@@ -212,12 +212,12 @@ def _forms(token: str, names: Mapping[str, str]) -> dict[str, Look]:
     """Return forms that show what they would do, and change nothing."""
 
     def sent(path: str, **typed: str) -> Look:
-        return Look([f"/console/{path}"], {"_token": token, **typed})
+        return Look([f"/console/{path}"], {"_token": token, "_key": "bench", **typed})
 
     pasted = f"webhook-id: {names['event']}\nwebhook-timestamp: 1\nwebhook-signature: v1,x"
     return {
         "settings.change, which says what it deletes": sent("settings", bundle_retention_days="30"),
-        "replays.start, which counts again": sent("replays/new", _look="1", rate="50"),
+        "replays.count": sent("replays/new/count", rate="50"),
         "receivers.signature, which is checked": sent(
             f"webhooks/{names['webhook']}/signature", headers=pasted, body="{}"
         ),

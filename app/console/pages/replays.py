@@ -29,6 +29,8 @@ from app.models import Job
 blp = Blueprint("replays", __name__, url_prefix="/replays")
 
 _HOW = ("rate", "canary", "stop_after_failures")
+# So many are counted in some ten milliseconds; what is started is all of them.
+_MOST_COUNTED = 10_000
 
 
 class ReplayForm(BulkReplaySchema):
@@ -167,8 +169,9 @@ def _previewed(session: Session, body: dict[str, Any]) -> dict[str, Any]:
         wanted_of(body, webhook, all_webhooks=everyone),
         body.get("as_of"),
         all_webhooks=everyone,
+        most=_MOST_COUNTED,
     )
-    return found.represent(body.get("rate"))
+    return {**found.represent(body.get("rate")), "complete": found.complete}
 
 
 def _start(session: Session, body: dict[str, Any]) -> Job:

@@ -50,10 +50,12 @@ def preview(
     as_of: datetime | None = None,
     *,
     all_webhooks: bool = False,
+    most: int | None = None,
 ) -> Preview:
     """Return what would be sent again now, or `as_of` a moment that an earlier preview named.
 
-    Raises `NotFound`, also for ids that name no delivery, and `Invalid` for a moment to come.
+    `most` bounds what is counted: the newest, unless none of them would be sent. Raises
+    `NotFound`, also for ids that name no delivery, and `Invalid` for a moment to come.
     """
     one = None if all_webhooks else webhooks.find(session, caller, webhook_id).id
     now = replay_selection.moment(session, caller.tenant_id, one)
@@ -62,7 +64,11 @@ def preview(
     if wanted.ids is not None:
         named = replay_preview.one_each(session, caller.tenant_id, one, wanted.ids)
         wanted = Wanted(ids=named)
-    return replay_preview.of(session, caller.tenant_id, Selection(one, wanted, as_of or now))
+    selection = Selection(one, wanted, as_of or now)
+    found = replay_preview.of(session, caller.tenant_id, selection, most)
+    if found.complete or found.count:
+        return found
+    return replay_preview.of(session, caller.tenant_id, selection)
 
 
 def start(

@@ -1,7 +1,7 @@
 """Preview of a bulk replay: how many events, what is left out and why, and how long it takes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,15 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.delivery.history import later_replays
 from app.core.replay.replay_selection import (
-    ARRIVED_THEN,
-    WAITED_THEN,
+    HAD_ARRIVED,
+    HAD_FAILED,
+    HAD_WAITED,
     Selection,
-    source,
+    Wanted,
+    by_status,
+    candidates,
     values,
 )
 from app.database import cursor
@@ -36,36 +40,54 @@ class _Part:
     seconds_each: float | None = None
 
 
+# What became of a source follows from the replays of its event; all are read at once.
 _PARTS = f"""
-SELECT part.*, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
-       l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
-  FROM (SELECT source.webhook_id,
-               CASE WHEN {ARRIVED_THEN} THEN 'arrived' WHEN {WAITED_THEN} THEN 'waiting'
-                    ELSE 'selected' END AS state,
-               count(*) AS count, min(source.created_at) AS oldest,
-               max(source.created_at) AS newest
-          FROM ({{source}}) AS source GROUP BY 1, 2) AS part
-  JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = part.webhook_id
-  JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
+WITH candidates AS MATERIALIZED (
+    SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({{sources}}) AS d {{order}}
+), rows AS MATERIALIZED (
+    SELECT * FROM candidates {{newest}}
+), {later_replays.AGAIN}, marked AS (
+    SELECT webhook_id, created_at,
+           fits AND NOT ({{of_group}} AND {later_replays.IS_REPLAYED}
+                         AND {later_replays.has_later(HAD_FAILED)}) AS counts,
+           CASE WHEN NOT {later_replays.IS_REPLAYED} THEN 'selected'
+                WHEN {later_replays.has(HAD_ARRIVED)} THEN 'arrived'
+                WHEN {later_replays.has(HAD_WAITED)} THEN 'waiting'
+                ELSE 'selected' END AS state
+      FROM rows
+), parts AS (
+    SELECT webhook_id, state, count(*) AS count, min(created_at) AS oldest,
+           max(created_at) AS newest
+      FROM marked WHERE counts GROUP BY 1, 2
+)
+SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
+       w.status = 'enabled' AND w.deleted_at IS NULL AS sends, part.state, part.count, part.oldest,
+       part.newest, l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
+  FROM (VALUES (true)) AS always
+  LEFT JOIN parts AS part ON true
+  LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = part.webhook_id
+  LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
 """
 
 # What a group or ids name and is not to be replayed, for it has not ended in vain.
 _OTHERS = """
 SELECT d.webhook_id, true AS sends,
        CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
-  FROM deliveries AS d
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-   AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id) AND {conditions}
+  FROM (SELECT d.webhook_id, d.finished_at FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id) AND {conditions}
+         LIMIT %(most)s::bigint + 1) AS d
  GROUP BY 1, 2, 3
 """
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a selection holds, by webhook."""
+    """What a selection holds, by webhook; `complete` unless there is more than was counted."""
 
     selection: Selection
     parts: Sequence[_Part]
+    complete: bool
 
     @property
     def webhooks(self) -> list[UUID]:
@@ -112,30 +134,53 @@ class Preview:
         return max((math.ceil(count * (seconds or 0)) for count, seconds in each), default=0)
 
 
-def of(session: Session, tenant_id: UUID, selection: Selection) -> Preview:
-    """Return what a selection holds; raises `NotFound` for ids that name no delivery."""
-    named = values(tenant_id, selection)
-    queries = [
-        _PARTS.format(source=source(selection, table)) for table in selection.wanted.tables()
-    ]
+def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None = None) -> Preview:
+    """Return what a selection holds, or what its `most` newest deliveries and events do.
+
+    Raises `NotFound` for ids that name no delivery.
+    """
+    named = values(tenant_id, selection) | later_replays.values(session, tenant_id)
+    named["most"] = most
     if selection.wanted.ids is not None:
         _require_all(session, named)
-        queries.append(
-            _OTHERS.format(
-                conditions="d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
-            )
+    read, parts = _parts(session, selection, named, most)
+    for conditions in _other_conditions(selection.wanted):
+        query = _OTHERS.format(conditions=conditions)
+        others = cursor(session, class_row(_Part)).execute(query, named).fetchall()
+        read = max(read, sum(part.count for part in others))
+        parts += others
+    return Preview(selection, parts, complete=most is None or read <= most)
+
+
+def _parts(
+    session: Session, selection: Selection, named: dict[str, Any], most: int | None
+) -> tuple[int, list[_Part]]:
+    """Return how many candidates were read, and what of them is selected or settled."""
+    bounded = most is not None
+    sources = " UNION ALL ".join(
+        f"(SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({each}) AS d)"
+        for one in (by_status(selection) if bounded else [selection])
+        for table in one.wanted.tables()
+        for each in [candidates(one, table, bounded=bounded)]
+    )
+    query = _PARTS.format(
+        sources=sources,
+        order="ORDER BY id DESC LIMIT %(most)s + 1" if bounded else "",
+        newest="ORDER BY id DESC LIMIT %(most)s" if bounded else "",
+        of_group="true" if selection.wanted.group is not None else "false",
+    )
+    rows = cursor(session).execute(query, named).fetchall()
+    return rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
+
+
+def _other_conditions(wanted: Wanted) -> Iterator[str]:
+    if wanted.ids is not None:
+        yield "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
+    if wanted.group is not None:
+        yield (
+            "d.status = 'retrying' AND d.webhook_id = %(group_of)s"
+            " AND coalesce(d.failure, 0) = %(failure)s AND d.kind <> 'test'"
         )
-    if selection.wanted.group is not None:
-        queries.append(
-            _OTHERS.format(
-                conditions="d.status = 'retrying' AND d.webhook_id = %(group_of)s"
-                " AND coalesce(d.failure, 0) = %(failure)s AND d.kind <> 'test'"
-            )
-        )
-    parts: list[_Part] = []
-    for query in queries:
-        parts += cursor(session, class_row(_Part)).execute(query, named).fetchall()
-    return Preview(selection, parts)
 
 
 _NAMED = """

@@ -6,7 +6,7 @@ about to. The moment is part of the selection: preview, total and job agree, wha
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -90,56 +90,101 @@ class Selection:
 
 # Each statement below is for the rows of `source`: webhook, event and what is to be sent again.
 _DELIVERIES = """
-SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.id AS replay_of, d.created_at
+SELECT d.webhook_id, d.id, d.event_id, {columns}, d.created_at
   FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
    AND d.finished_at <= %(as_of)s AND d.id > %(after)s
 """
 _EVENTS = """
-SELECT w.id AS webhook_id, e.id, e.id AS event_id, NULL::bigint AS sequence,
-       NULL::uuid AS replay_of, e.created_at
+SELECT w.id AS webhook_id, e.id, e.id AS event_id, {columns}, e.created_at
   FROM webhooks AS w JOIN events AS e ON e.tenant_id = w.tenant_id
  WHERE w.tenant_id = (SELECT %(tenant)s::uuid) AND e.tenant_id = (SELECT %(tenant)s::uuid)
    AND e.any_disabled AND position(uuid_send(w.id) || %(disabled)s IN e.decisions) %% 17 = 1
    AND e.created_at >= %(since)s AND e.created_at < %(until)s AND e.created_at <= %(as_of)s
    AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s AND {conditions}
 """
+# What had become of a replay `r`, as of the selection.
+HAD_ARRIVED = "r.status = 'succeeded' AND r.finished_at <= %(as_of)s"
+HAD_WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
+HAD_FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
 # Sent again once more, and in vain: then the later one counts, of whatever group.
-_SUPERSEDED = """
+_SUPERSEDED = f"""
 EXISTS (SELECT FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
-           AND r.kind = 'replay' AND r.event_id = d.event_id AND r.status = 'failed'
-           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id) AND r.finished_at <= %(as_of)s)
+           AND r.kind = 'replay' AND r.event_id = d.event_id
+           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id) AND {HAD_FAILED})
 """
 _REPLAYED = """
 EXISTS (SELECT FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = source.webhook_id
            AND r.kind = 'replay' AND r.event_id = source.event_id AND r.id <> source.id AND {})
 """
-ARRIVED_THEN = _REPLAYED.format("r.status = 'succeeded' AND r.finished_at <= %(as_of)s")
-WAITED_THEN = _REPLAYED.format(
-    "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
-)
+SETTLED_THEN = f"({_REPLAYED.format(HAD_ARRIVED)} OR {_REPLAYED.format(HAD_WAITED)})"
 SETTLED_NOW = _REPLAYED.format("(r.status = 'succeeded' OR r.finished_at IS NULL)")
 
 
 def source(selection: Selection, table: str) -> str:
     """Return the statement for what one table contributes."""
-    wanted = selection.wanted
     if table == "events":
-        conditions = ["w.id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
-        conditions += ["e.type = ANY (%(types)s)"] * bool(wanted.event_types)
-        return _EVENTS.format(conditions=" AND ".join(conditions) or "true")
+        columns = "NULL::bigint AS sequence, NULL::uuid AS replay_of"
+        return _EVENTS.format(columns=columns, conditions=_of_events(selection))
+    conditions = _of_deliveries(selection)
+    if selection.wanted.group is not None:
+        conditions += [_SAME_FAILURE, f"NOT {_SUPERSEDED}"]
+    columns = "d.sequence, d.id AS replay_of"
+    return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions))
+
+
+def candidates(selection: Selection, table: str, *, bounded: bool) -> str:
+    """Return the statement for the same before a look at replays, with `is_replay` and `fits`.
+
+    Where it is `bounded` it has the `most` newest and one more; of a group it has then also other
+    failures of the webhook, which do not `fit`.
+    """
+    tail = " ORDER BY id DESC LIMIT %(most)s + 1" if bounded else ""
+    if table == "events":
+        columns = "false AS is_replay, true AS fits"
+        return _EVENTS.format(columns=columns, conditions=_of_events(selection)) + tail
+    conditions, fits = _of_deliveries(selection), "true"
+    if selection.wanted.group is not None:
+        if bounded:
+            fits = _SAME_FAILURE
+        else:
+            conditions.append(_SAME_FAILURE)
+    columns = f"d.kind = 'replay' AS is_replay, {fits} AS fits"
+    return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions)) + tail
+
+
+def by_status(selection: Selection) -> list[Selection]:
+    """Return selections of one status each, for each is in an index of its own order."""
+    wanted = selection.wanted
+    if wanted.ids is not None or wanted.group is not None:
+        return [selection]
+    return [
+        replace(selection, wanted=replace(wanted, statuses=frozenset({status})))
+        for status in sorted(wanted.statuses)
+    ]
+
+
+_SAME_FAILURE = "coalesce(d.failure, 0) = %(failure)s"
+
+
+def _of_events(selection: Selection) -> str:
+    conditions = ["w.id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
+    conditions += ["e.type = ANY (%(types)s)"] * bool(selection.wanted.event_types)
+    return " AND ".join(conditions) or "true"
+
+
+def _of_deliveries(selection: Selection) -> list[str]:
+    """Return the conditions of deliveries but for a group's own."""
+    wanted = selection.wanted
     conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
     if wanted.ids is not None:
-        conditions += ["d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
-    elif wanted.group is not None:
-        conditions += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
-        conditions += ["coalesce(d.failure, 0) = %(failure)s", "d.kind <> 'test'"]
-        conditions += [f"NOT {_SUPERSEDED}"]
-    else:
-        conditions += _filtered(wanted)
-    return _DELIVERIES.format(conditions=" AND ".join(conditions))
+        return [*conditions, "d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
+    if wanted.group is not None:
+        of_group = ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
+        return [*conditions, *of_group, "d.kind <> 'test'"]
+    return conditions + _filtered(wanted)
 
 
 def _filtered(wanted: Wanted) -> list[str]:

@@ -48,7 +48,7 @@ SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.replay_of, d.created_at
                       AND again.event_id = d.event_id AND again.job_id = d.job_id
                       AND again.id > d.id)
 """
-_SELECTED = f"NOT ({replay_selection.ARRIVED_THEN} OR {replay_selection.WAITED_THEN})"
+_SELECTED = f"NOT {replay_selection.SETTLED_THEN}"
 _PICK = """
 SELECT source.*, {selected} AS selected, {settled} AS settled
   FROM ({source} ORDER BY id LIMIT %(limit)s) AS source ORDER BY id

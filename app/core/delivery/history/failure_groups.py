@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery import failures
-from app.core.delivery.history import delivery_attempts, delivery_filters
+from app.core.delivery.history import delivery_attempts, delivery_filters, later_replays
 from app.core.delivery.history.delivery_filters import Filters, Group
 from app.database import cursor
 
@@ -50,45 +49,58 @@ _NEWEST = """
   WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.status = '{status}' AND {conditions}
   ORDER BY d.id DESC LIMIT %(window)s + 1)
 """
-_GROUPS = """
+# One statement, so that its rows are read once; `read` stands in each of its rows, one at least.
+_GROUPS = f"""
 WITH newest AS MATERIALIZED (
-    SELECT * FROM ({rows}) AS d ORDER BY d.id DESC LIMIT %(window)s + 1
+    SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, coalesce(failure, 0) AS failure,
+           outcome, status_code, coalesce(attempted_at, finished_at, created_at) AS at
+      FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT %(window)s + 1
+), rows AS MATERIALIZED (
+    SELECT * FROM newest ORDER BY id DESC LIMIT %(window)s
+), {later_replays.AGAIN}, counted AS (
+    SELECT webhook_id, id, failure, outcome, status_code, at FROM rows
+     WHERE NOT {later_replays.IS_REPLAYED}
+        OR NOT ({later_replays.has_later("status <> 'cancelled'")})
 ), groups AS (
-    SELECT webhook_id, coalesce(failure, 0) AS failure, max(outcome) AS outcome,
-           max(status_code) AS status_code, count(*) AS count,
-           min(coalesce(attempted_at, finished_at, created_at)) AS first_at,
-           max(coalesce(attempted_at, finished_at, created_at)) AS last_at,
+    SELECT webhook_id, failure, max(outcome) AS outcome, max(status_code) AS status_code,
+           count(*) AS count, min(at) AS first_at, max(at) AS last_at,
            max(id::text)::uuid AS example_id
-      FROM (SELECT * FROM newest ORDER BY id DESC LIMIT %(window)s) AS d
-     WHERE {latest}
-     GROUP BY webhook_id, coalesce(failure, 0)
+      FROM counted GROUP BY webhook_id, failure
 )
-SELECT webhook_id, failure, outcome, status_code, count, first_at, last_at, example_id
-  FROM groups ORDER BY count DESC, last_at DESC, example_id LIMIT {most} + 1
+SELECT (SELECT count(*) FROM newest) AS read, g.webhook_id, g.failure, g.outcome, g.status_code,
+       g.count, g.first_at, g.last_at, g.example_id
+  FROM (VALUES (true)) AS always LEFT JOIN groups AS g ON true
+ ORDER BY g.count DESC, g.last_at DESC, g.example_id LIMIT {{most}} + 1
 """
-_MORE = "SELECT count(*) > %(window)s FROM ({rows}) AS d"
 
 
-def find(session: Session, tenant_id: UUID, filters: Filters, *, window: int = WINDOW) -> Groups:
-    """Return the groups of the `window` newest failures that pass the filters."""
+def find(
+    session: Session,
+    tenant_id: UUID,
+    filters: Filters,
+    *,
+    window: int = WINDOW,
+    most: int = MOST_GROUPS,
+) -> Groups:
+    """Return the `most` largest groups of the `window` newest failures that pass the filters."""
     statuses = delivery_filters.FAILING & (filters.status or delivery_filters.FAILING)
     conditions, values = delivery_filters.other_conditions(filters)
     conditions += ["d.kind <> 'test'"]
-    rows = " UNION ALL ".join(
+    newest = " UNION ALL ".join(
         _NEWEST.format(status=status, conditions=" AND ".join(conditions))
         for status in sorted(statuses)
     )
-    if not rows:
+    if not newest:
         return Groups([], complete=True)
-    values |= {"tenant": tenant_id, "window": window}
-    query = _GROUPS.format(rows=rows, latest=delivery_filters.LATEST, most=MOST_GROUPS)
-    found = cursor(session, class_row(Found)).execute(query, values).fetchall()
-    more = cursor(session).execute(_MORE.format(rows=rows), values).fetchone()
-    shown = found[:MOST_GROUPS]
+    values |= {"window": window, **later_replays.values(session, tenant_id)}
+    query = _GROUPS.format(newest=newest, most=most)
+    rows = cursor(session).execute(query, values).fetchall()
+    found = [Found(*row[1:]) for row in rows if row[1] is not None]
+    shown = found[:most]
     last = delivery_attempts.last_of(session, tenant_id, [each.example_id for each in shown])
     return Groups(
         [(each, _error(last.get(each.example_id))) for each in shown],
-        complete=len(found) <= MOST_GROUPS and not (more and more[0]),
+        complete=len(found) <= most and rows[0][0] <= window,
     )
 
 
