@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from ipaddress import ip_network
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app import heartbeats, migrations
 from app.dev.stack import ROOT
 from app.lib.mail.smtp_url import MailServer
 from app.manage import commands
@@ -19,6 +20,7 @@ from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
 from tests.support.doctoring import Installation
+from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS_SETTING
 
 Doctor = Callable[..., tuple[int, str]]
@@ -220,3 +222,37 @@ def test_every_section_that_a_finding_names_exists() -> None:
         assert anchor in {
             re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings
         }
+
+
+@pytest.fixture
+def healthy(here: Installation, own_valkey: OwnValkey, tmp_path: Path) -> Installation:
+    """Return an installation on one machine to which nothing is missing."""
+    for role in heartbeats.ROLES:
+        heartbeats.beat(own_valkey.client, role)
+        own_valkey.client.persist(heartbeats.key(role))
+    head = (tmp_path / "head").as_uri()
+    here.change(redis_url=own_valkey.url, base_url="http://127.0.0.1:8000", log_head_url=head)
+    return here
+
+
+def test_a_service_that_is_well_ends_with_0(healthy: Installation) -> None:
+    results = healthy.found()
+    bad = [each for found in results.values() for each in found if each.level is not Level.OK]
+    assert [each.sentence for each in bad] == ["not checked: no webhook is enabled"]
+    assert report.exit_status(results) == 0
+    assert list(report.lines(results))[-1].endswith(" ok, 0 warning, 0 failed, 1 not checked")
+
+
+def test_nothing_is_written(healthy: Installation) -> None:
+    rights = "INSERT, UPDATE, DELETE"
+    healthy.run(f"REVOKE {rights} ON ALL TABLES IN SCHEMA public FROM {healthy.role}")
+    try:
+        assert {name for name, found in healthy.found().items() if _fails(found)} == {"roles"}
+    finally:
+        migrations.migrate(
+            healthy.settings.database_admin_url, app_url=healthy.settings.database_url
+        )
+
+
+def _fails(found: Sequence[Finding]) -> bool:
+    return any(each.level is Level.FAILED for each in found)

@@ -57,6 +57,21 @@ def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate
     )
 
 
+def ask(
+    outbound: Outbound, url: str, data: bytes, trusted: Sequence[Certificate]
+) -> Stamp | NotStamped:
+    """Ask an authority for a timestamp of `data`, outside any transaction; say what came of it."""
+    asked = timestamps.request(data)
+    headers = {"Content-Type": timestamps.CONTENT_TYPE}
+    try:
+        body = external_post.post(outbound, url, asked.as_bytes(), headers).ok()
+        return timestamps.check(body, asked, data, trusted)
+    except external_post.NoAnswer as error:
+        return NotStamped(str(error))
+    except NotStamped as error:
+        return error
+
+
 @dataclass(frozen=True)
 class Stamper:
     """Asks one authority; without a URL there is none, and nothing to do."""
@@ -73,20 +88,9 @@ class Stamper:
         if url is None or last is None or self._cache(session, last).is_stamped(_size(last)):
             return Step(None, {})
         return Errand(
-            lambda: self._ask(url, last),
+            lambda: ask(self.outbound, url, last.note, self.trusted),
             lambda then, said: self._record(then, last, said, last_try=external_post.was_last(job)),
         )
-
-    def _ask(self, url: str, last: Published) -> Stamp | NotStamped:
-        asked = timestamps.request(last.note)
-        headers = {"Content-Type": timestamps.CONTENT_TYPE}
-        try:
-            body = external_post.post(self.outbound, url, asked.as_bytes(), headers).ok()
-            return timestamps.check(body, asked, last.note, self.trusted)
-        except external_post.NoAnswer as error:
-            return NotStamped(str(error))
-        except NotStamped as error:
-            return error
 
     def _record(
         self, session: Session, last: Published, said: Stamp | NotStamped, *, last_try: bool

@@ -76,7 +76,7 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
         began = database_now(session)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
         with database.across_tenants() as session:
-            for begins, count in _count(session, place):
+            for begins, count in count_seals(session, place):
                 seals.setdefault(key_of(begins), Counter())[place] += count
     with database.across_tenants() as session:
         key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
@@ -84,7 +84,8 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
         return Status(master_keys, seals, in_front, _run(session))
 
 
-def _count(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
+def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
+    """Return how the seals of a column begin (`key_of` reads that), and how many each."""
     query = (
         f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
         f" WHERE {place.column} IS NOT NULL GROUP BY begins"

@@ -78,6 +78,18 @@ class Smtp:
         finally:
             self._place.release()
 
+    def probe(self, sender: str) -> None:
+        """Do all that comes before a recipient, and send nothing. Raises `NotAccepted`."""
+        until = Deadline(self._opening_seconds)
+        talk = _Conversation(self._helo, until)
+        try:
+            with self._before_data():
+                self._open(talk, until)
+                _expect(talk.mail(sender), "the sender", _TAKES_IT)
+                talk.rset()
+        finally:
+            _part(talk, until)
+
     def ready(self) -> bool:
         """Say whether none is on its way, and the server is not left alone for a while."""
         return not self._place.locked() and not self._breaker.is_open()

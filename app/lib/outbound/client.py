@@ -128,6 +128,23 @@ class Outbound:
         with watch:
             return self._post(post, started, deadline_seconds, kept_bytes)
 
+    def reach(self, url: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> str | None:
+        """Open a connection to a URL's host as `send` does, TLS included, and close it.
+
+        Nothing is asked. Returns None, or why there is none, in a line to read.
+        """
+        try:
+            target = self._target(url)
+        except BadURL as error:
+            return error.detail
+        attempt = Attempt(time.monotonic(), deadline_seconds, fresh=True)
+        begin(attempt)
+        try:
+            self._adapter.reach(target)
+        except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
+            return explain(caught, attempt)[1]
+        return None
+
     def close(self) -> None:
         """Close every connection that is kept alive."""
         self._adapter.close()

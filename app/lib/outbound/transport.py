@@ -154,6 +154,15 @@ class Adapter(HTTPAdapter):
 
         self._pool = pool
 
+    def reach(self, target: Target) -> None:
+        """Open a connection as for a request, within the attempt under way, and close it."""
+        pool = self._pool(target.scheme, target.host, target.port)
+        connection = pool.ConnectionCls(pool.host, pool.port, **pool.conn_kw)
+        try:
+            connection.connect()
+        finally:
+            connection.close()
+
     def close(self) -> None:
         """Let go of every idle connection."""
         self._pool.cache_clear()

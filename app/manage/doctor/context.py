@@ -23,7 +23,9 @@ _Answer = TypeVar("_Answer")
 
 # A check may ask several times, and all of them together have some seconds.
 _REDIS_SECONDS = 3.0
-_READ_ONLY = "SET LOCAL transaction_read_only = on; SET LOCAL statement_timeout = '5s'"
+_READ_ONLY = """
+SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', %s, true)
+"""
 _BEHIND = "the database has not had this release's migrations"
 
 
@@ -76,8 +78,8 @@ class Context:
         )
 
     @contextmanager
-    def server(self) -> Iterator[Session]:
-        """Open a transaction that only reads, on any schema; a statement has five seconds.
+    def server(self, seconds: float = 5.0) -> Iterator[Session]:
+        """Open a transaction that only reads, on any schema; each statement has `seconds`.
 
         Raises `NotChecked`.
         """
@@ -85,17 +87,17 @@ class Context:
             raise NotChecked("the database does not answer")
         try:
             with self.database.across_tenants() as session:
-                cursor(session).execute(_READ_ONLY)
+                cursor(session).execute(_READ_ONLY, (f"{seconds * 1000:.0f}ms",))
                 yield session
         except Unavailable as error:
             raise NotChecked(f"the database did not answer this: {reason(error)}") from error
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self, seconds: float = 5.0) -> Iterator[Session]:
         """Open such a transaction on this release's tables, of all tenants. Raises `NotChecked`."""
         if self.database_problem() is None and self.schema_problem() is not None:
             raise NotChecked(_BEHIND)
-        with self.server() as session:
+        with self.server(seconds) as session:
             yield session
 
     def redis(self, question: Callable[["redis.Redis"], _Answer]) -> _Answer:

@@ -1,16 +1,22 @@
 """The checks, a module for each part of the service.
 
-`production`, `versions`, `database`, `clocks`, `rights`, `connections`, `redis_server`, `backlog`.
+`production`, `versions`, `database`, `redis_server`, `clocks`, `rights`, `connections`, `backlog`,
+`keys`, `log_head`, `anchors`, `mail`, `egress`.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from app.manage.doctor.checks import (
+    anchors,
     backlog,
     clocks,
     connections,
     database,
+    egress,
+    keys,
+    log_head,
+    mail,
     production,
     redis_server,
     rights,
@@ -28,4 +34,10 @@ CHECKS: Final[Mapping[str, Check]] = {
     "roles": rights.check,
     "connections": connections.check,
     "queue": backlog.check,
+    "keys": keys.check,
+    "log": log_head.check,
+    "timestamps": anchors.check_authority,
+    "witnesses": anchors.check_witnesses,
+    "mail": mail.check,
+    "webhooks": egress.check,
 }

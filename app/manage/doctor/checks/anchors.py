@@ -1,0 +1,113 @@
+"""Anchors: a timestamp of random bytes, an answer of each witness, and what is not anchored."""
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from app.core.anchoring import cosigning, incidents, timestamping
+from app.ledger.policy import Policy, Witness
+from app.lib.crypto.timestamps import NotStamped
+from app.lib.outbound.addresses import EVERYWHERE
+from app.lib.outbound.client import Answer, Outbound
+from app.manage.doctor import findings
+from app.manage.doctor.context import Context
+from app.manage.doctor.findings import Finding, place
+
+_SEE = "#something-is-not-anchored"
+_MOST_WITNESSES = 16
+_SECONDS = 10.0
+
+
+def check_authority(context: Context) -> Iterator[Finding]:
+    """Yield whether TSA_URL stamps, as TSA_CA_FILE trusts it."""
+    settings = context.settings
+    if settings.tsa_url is None:
+        yield _nobody(context) if settings.witness_policy is None else _no_authority()
+        return
+    outbound = Outbound(EVERYWHERE)
+    try:
+        data = secrets.token_bytes(32)
+        said = timestamping.ask(outbound, settings.tsa_url, data, settings.tsa_ca_file)
+    finally:
+        outbound.close()
+    where = place(settings.tsa_url)
+    if isinstance(said, NotStamped):
+        yield findings.failed(
+            f"the timestamp authority at {where} gives none that counts: {said}",
+            "let this host reach TSA_URL; set TSA_CA_FILE to that authority's root",
+            see=_SEE,
+        )
+    else:
+        yield findings.ok(f"the timestamp authority at {where} stamped random bytes")
+
+
+def _no_authority() -> Finding:
+    return findings.ok("TSA_URL is not set: witnesses alone vouch for the log")
+
+
+def _nobody(context: Context) -> Finding:
+    said = "TSA_URL and WITNESS_POLICY are not set: nobody outside vouches for the log"
+    if context.is_on_this_machine:
+        return findings.ok(said)
+    mend = "set one of them, or keep checkpoints yourself"
+    return findings.warning(said, mend, see="setup.md#anchors")
+
+
+def check_witnesses(context: Context) -> Iterator[Finding]:
+    """Yield which witnesses answer, and what is not anchored."""
+    policy = context.settings.witness_policy
+    if policy is not None:
+        yield from _witnesses(policy)
+    with context.reading() as session:
+        found = [(each.alarm, incidents.line(each)) for each in incidents.rows(session)]
+    for is_alarm, said in found:
+        if is_alarm:
+            mend = "find the other log: a copy of this database, or a restored one"
+            yield findings.failed(said, mend, see="#a-witness-alarm")
+        else:
+            mend = "make now NAME=stamp_checkpoint, or python -m scheduler now stamp_checkpoint"
+            yield findings.warning(said, mend, see=_SEE)
+    if not found:
+        yield findings.ok("everything that should be anchored is")
+
+
+def _witnesses(policy: Policy) -> Iterator[Finding]:
+    asked = cosigning.asked(policy)
+    outbound = Outbound(EVERYWHERE)
+    try:
+        with ThreadPoolExecutor(_MOST_WITNESSES) as pool:
+            answers = list(pool.map(lambda each: _ask(outbound, each), asked[:_MOST_WITNESSES]))
+    finally:
+        outbound.close()
+    met = policy.is_met_by(
+        each.key
+        for each, answer in zip(asked, answers, strict=False)
+        if answer.status is not None and each.key.checkable
+    )
+    for each, answer in zip(asked, answers, strict=False):
+        yield _judge(each, answer, met=met)
+    if len(asked) > _MOST_WITNESSES:
+        yield findings.not_checked(f"{len(asked) - _MOST_WITNESSES} more witnesses of the policy")
+
+
+def _ask(outbound: Outbound, witness: Witness) -> Answer:
+    """Send a witness an empty request, which it refuses, and which changes nothing there."""
+    url = f"{(witness.url or '').rstrip('/')}/add-checkpoint"
+    return outbound.send(url, b"", {}, deadline_seconds=_SECONDS)
+
+
+def _judge(witness: Witness, answer: Answer, *, met: bool) -> Finding:
+    said = f"witness {witness.name} at {place(witness.url or '')}"
+    mend = "let this host reach it; correct its URL in WITNESS_POLICY"
+    if answer.status is None:
+        tell = findings.warning if met else findings.failed
+        return tell(f"{said} does not answer: {answer.error}", mend, see="#the-quorum-is-away")
+    if answer.status == 404 or answer.status >= 500:
+        return findings.warning(f"{said} answers with the status {answer.status}", mend, see=_SEE)
+    if not witness.key.checkable:
+        return findings.warning(
+            f"{said} answers, and its key's algorithm is not checked here",
+            "name its Ed25519 key (algorithm 04) in WITNESS_POLICY",
+            see="setup.md#anchors",
+        )
+    return findings.ok(f"{said} answers")

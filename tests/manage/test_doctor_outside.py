@@ -1,0 +1,232 @@
+"""The doctor on what lies outside: authority, witnesses, mail server, receivers."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from ipaddress import ip_network
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from app import ids
+from app.core import tenants
+from app.core.callers import Caller, Role
+from app.core.webhooks import webhooks
+from app.database import Database
+from app.dev.tsa import TimestampAuthority
+from app.ledger.policy import Policy
+from app.lib.crypto.timestamps import read_certificates
+from app.lib.mail.smtp_url import MailServer
+from app.manage.doctor.findings import Level
+from tests.support.certificates import ServerAuthority
+from tests.support.doctoring import Installation
+from tests.support.mail import Mood, serving
+from tests.support.receivers import LOOPBACK, Listener, Receiver, http_answer
+from tests.support.secrets import MASTER_KEYS
+from tests.support.witnesses import Witness
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimestampAuthority]:
+    """Return an authority that stamps."""
+    with TimestampAuthority(tmp_path_factory.mktemp("tsa")) as made:
+        yield made
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Return a port on which nothing listens as long as the test runs."""
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def trusting(here: Installation, url: str, ca_file: Path) -> None:
+    """Name an authority, with a secret in its URL."""
+    trusted = read_certificates(ca_file.read_bytes())
+    here.change(tsa_url=f"{url}?token=a-secret", tsa_ca_file=trusted)
+
+
+def test_an_authority_that_stamps_is_well(
+    here: Installation, authority: TimestampAuthority
+) -> None:
+    trusting(here, authority.url, authority.ca_file)
+    (one,) = here.found("timestamps")["timestamps"]
+    assert one.level is Level.OK
+    assert "stamped random bytes" in one.sentence
+    assert "a-secret" not in one.sentence
+
+
+def test_an_authority_under_another_root_is_told(
+    here: Installation, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    trusting(here, authority.url, TimestampAuthority(tmp_path).ca_file)
+    said = here.failing("timestamps")
+    assert "gives none that counts" in said
+    assert "set TSA_CA_FILE to that authority's root" in said
+
+
+def test_an_authority_out_of_reach_is_told(
+    here: Installation, authority: TimestampAuthority, closed_port: int
+) -> None:
+    trusting(here, f"http://127.0.0.1:{closed_port}/", authority.ca_file)
+    said = here.failing("timestamps")
+    assert "connection refused" in said
+    assert "a-secret" not in said
+
+
+def test_that_nobody_vouches_for_the_log_is_warned_of(here: Installation) -> None:
+    assert "nobody outside vouches for the log" in here.warned("timestamps")
+
+
+def policy(*witnesses: tuple[Witness, str], quorum: int = 1) -> Policy:
+    """Return a policy of witnesses at these URLs."""
+    lines = [f"witness {each.name} {each.vkey} {url}" for each, url in witnesses]
+    names = " ".join(each.name for each, _ in witnesses)
+    text = [*lines, f"group some {quorum} {names}", "quorum some"]
+    return Policy.parse("".join(f"{line}\n" for line in text).encode())
+
+
+def test_a_witness_that_answers_is_well_whatever_it_answers(here: Installation) -> None:
+    with Receiver(http_answer(400)) as server:
+        here.change(witness_policy=policy((Witness("one.test/w"), server.url("/prefix"))))
+        assert here.levels("witnesses") == {Level.OK}
+        (asked,) = server.requests
+        assert (asked.path, asked.body) == ("/prefix/add-checkpoint", b"")
+
+
+def test_a_witness_that_is_away_fails_where_the_quorum_needs_it(
+    here: Installation, closed_port: int
+) -> None:
+    away = (Witness("away.test/w"), f"http://127.0.0.1:{closed_port}/")
+    with Receiver(http_answer(400)) as server:
+        there = (Witness("there.test/w"), server.url("/prefix"))
+        here.change(witness_policy=policy(away, there, quorum=1))
+        assert "away.test/w" in here.warned("witnesses")
+        here.change(witness_policy=policy(away, there, quorum=2))
+        assert "connection refused" in here.failing("witnesses")
+
+
+def test_a_witness_at_another_url_is_warned_of(here: Installation) -> None:
+    with Receiver(http_answer(404)) as server:
+        here.change(witness_policy=policy((Witness("one.test/w"), server.url("/wrong"))))
+        assert "answers with the status 404" in here.warned("witnesses")
+
+
+def test_what_is_not_anchored_and_an_alarm_are_told(here: Installation) -> None:
+    here.run(
+        "INSERT INTO anchoring_troubles (part, since, detail, alarm) VALUES"
+        " ('timestamps', clock_timestamp(), 'It is away.', false),"
+        " ('witness one', clock_timestamp(), 'It cosigned another log.', true)"
+    )
+    assert "It is away." in here.warned("witnesses")
+    assert "ALARM: witness one" in here.failing("witnesses")
+
+
+def mail_server(port: int, password: str = "right") -> MailServer:
+    return MailServer.parse(f"smtp://user:{password}@localhost:{port}")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ServerAuthority:
+    """Return an authority for servers of the test."""
+    return ServerAuthority(tmp_path_factory.mktemp("authority"))
+
+
+def test_a_mail_server_that_takes_the_sender_is_well_and_gets_no_mail(
+    here: Installation, tls: ServerAuthority
+) -> None:
+    with serving(starttls=tls.server("localhost"), password="right") as postbox:
+        here.change(smtp_url=mail_server(postbox.port), mail_from="records@example.com")
+        assert here.levels("mail") == {Level.OK}
+        assert postbox.signed_in == ["user"]
+        assert postbox.mails == []
+
+
+def test_a_mail_server_that_refuses_the_password_is_told(
+    here: Installation, tls: ServerAuthority
+) -> None:
+    with serving(starttls=tls.server("localhost"), password="right") as postbox:
+        here.change(smtp_url=mail_server(postbox.port, "a-secret"))
+        said = here.failing("mail")
+    assert "refused the sign-in (535" in said
+    assert "a-secret" not in said
+
+
+def test_a_mail_server_that_refuses_the_sender_is_told(here: Installation) -> None:
+    with serving() as postbox:
+        postbox.taken(Mood.NO_SENDER)
+        here.change(smtp_url=MailServer.parse(f"smtp://127.0.0.1:{postbox.port}"))
+        assert "refused the sender (451 4.7.1)" in here.failing("mail")
+
+
+def test_a_mail_server_out_of_reach_is_told(here: Installation, closed_port: int) -> None:
+    here.change(smtp_url=MailServer.parse(f"smtp://127.0.0.1:{closed_port}"))
+    assert "it refused the connection" in here.failing("mail")
+
+
+@pytest.fixture
+def tenant_id(here: Installation) -> Iterator[UUID]:
+    """Return a tenant of the installation."""
+    database = Database(here.settings.database_url, application="tests")
+    yield tenants.create(database, MASTER_KEYS, "looked at")[0]
+    database.close()
+
+
+def add_webhook(here: Installation, tenant_id: UUID, url: str) -> None:
+    """Let a tenant have a webhook."""
+    database = Database(here.settings.database_url, application="tests")
+    caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
+    with database.transaction(tenant_id) as session:
+        webhooks.create(session, caller, here.settings, {"url": url})
+    database.close()
+
+
+def test_without_a_webhook_the_way_out_is_not_checked(here: Installation) -> None:
+    (one,) = here.found("webhooks")["webhooks"]
+    assert one.level is Level.NOT_CHECKED
+
+
+def test_receivers_are_connected_to_by_tls_and_sent_nothing(
+    here: Installation, tenant_id: UUID, tls: ServerAuthority
+) -> None:
+    here.change(
+        webhook_allowed_networks=LOOPBACK, webhook_ca_file=Path(tls.ca_file).read_text("utf-8")
+    )
+    with Receiver(tls=tls.server("127.0.0.1")) as server:
+        for path in ("/one?token=a-secret", "/two"):
+            add_webhook(here, tenant_id, server.url(path))
+        (one,) = here.found("webhooks")["webhooks"]
+        assert one.sentence == "1 of 1 receivers are reached"
+        assert (server.connections, server.requests) == (1, [])
+
+
+def test_one_receiver_that_is_away_is_its_owner_s(
+    here: Installation, tenant_id: UUID, closed_port: int
+) -> None:
+    here.change(webhook_allowed_networks=LOOPBACK)
+    with Receiver() as server:
+        add_webhook(here, tenant_id, server.url())
+        add_webhook(here, tenant_id, f"http://127.0.0.1:{closed_port}/hook/a-secret")
+        said = here.warned("webhooks")
+        assert "connection refused" in said
+        assert "a-secret" not in said
+
+
+def test_a_way_out_that_is_closed_fails(
+    here: Installation, tenant_id: UUID, closed_port: int
+) -> None:
+    here.change(webhook_allowed_networks=LOOPBACK)
+    for host in ("127.0.0.1", "localhost"):
+        add_webhook(here, tenant_id, f"http://{host}:{closed_port}/hook")
+    assert "none of 2 receivers is reached" in here.failing("webhooks")
+
+
+def test_a_receiver_that_the_guard_refuses_is_told_so(here: Installation, tenant_id: UUID) -> None:
+    with Listener(lambda _: None) as server:
+        here.change(webhook_allowed_networks=LOOPBACK)
+        add_webhook(here, tenant_id, server.url())
+        here.change(webhook_allowed_networks=(ip_network("10.0.0.0/8"),))
+        assert "not public" in here.warned("webhooks")
+        assert server.connections == 0
