@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.errors import Unavailable
 from app.lib.database import closed_connections
+from app.lib.database.counted_pool import CountedPool, PoolUse
 from app.lib.database.synced_cursor import SyncedCursor
 from app.queue import Bell
 from app.wakeup_batcher import WakeupBatcher
@@ -89,17 +90,20 @@ class Database:
         bell: Bell | None = None,
         first_wait: timedelta = timedelta(0),
         prepare_threshold: int | None = None,
+        on_wait: Callable[[float], None] | None = None,
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
         `pool_size` bounds this process's connections; a caller waits at most 10 s for one.
         `prepare_threshold` is how often a statement is sent before its plan is kept; None: never.
-        `bell` is rung after commits; `first_wait` delays a delivery's first attempt.
+        `bell` is rung after commits; `first_wait` delays a delivery's first attempt. `on_wait` gets
+        the seconds of each wait for a connection, also of one in vain.
         """
         self.engine = create_engine(
             url,
             hide_parameters=True,
             isolation_level="AUTOCOMMIT",
+            poolclass=CountedPool,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,
@@ -112,6 +116,7 @@ class Database:
                 **_NOTICE_A_DEAD_SERVER,
             },
         )
+        self._pool.on_wait = on_wait
         closed_connections.replace_at_checkout(self.engine)
         bell = bell or Bell(None)
         self._wakeups = WakeupBatcher(bell)
@@ -182,6 +187,16 @@ class Database:
         """
         with _translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
+
+    def pool_use(self) -> PoolUse:
+        """Return how many connections were in use at once, at most, since the last call of this."""
+        return self._pool.use()
+
+    @property
+    def _pool(self) -> CountedPool:
+        pool = self.engine.pool
+        assert isinstance(pool, CountedPool)  # noqa: S101  # narrows the engine's type
+        return pool
 
     @property
     def _idle_timeout(self) -> str:

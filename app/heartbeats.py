@@ -1,16 +1,20 @@
-"""Signs of life: how `/readyz` knows that a worker and a clock are up.
+"""Signs of life in Redis: which roles are up, and what each process reports of itself.
 
-Each writes a key that Redis forgets by itself. There is one key a role, not one a process: the
-question is whether somebody does the work, and one `MGET` answers it.
+Redis forgets both by themselves. A role has one key, so one `MGET` answers whether somebody does
+the work; each process has another for what `/metrics` shows of it.
 """
 
 import json
 import os
 import socket
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from redis import Redis
 from redis.client import Pipeline
+
+from app.lib.process_memory import resident_bytes
+from app.settings import VERSION
 
 Role = Literal["worker", "scheduler"]
 
@@ -19,6 +23,46 @@ ROLES: tuple[Role, ...] = ("worker", "scheduler")
 # Two beats may be missed before a role counts as gone.
 EVERY_SECONDS = 5.0
 _LASTS_MS = 15_000
+# Names the keys of the processes that report.
+_REPORTING = "processes"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What one process reports: its release, its resident memory in bytes, and what it holds.
+
+    `pool_in_use` is the most connections at once since its last report; a scheduler has no pool,
+    and it alone says whether it `leads`.
+    """
+
+    role: str
+    host: str
+    pid: int
+    version: str
+    memory: int
+    pool_size: int | None = None
+    pool_in_use: int | None = None
+    leads: bool | None = None
+
+
+def this_process(
+    role: str,
+    *,
+    pool_size: int | None = None,
+    pool_in_use: int | None = None,
+    leads: bool | None = None,
+) -> Process:
+    """Return what this process is to report."""
+    return Process(
+        role,
+        socket.gethostname(),
+        os.getpid(),
+        VERSION,
+        resident_bytes(),
+        pool_size,
+        pool_in_use,
+        leads,
+    )
 
 
 def key(role: Role) -> str:
@@ -42,3 +86,38 @@ def presence(client: Redis) -> dict[Role, bool]:
     """
     signs = client.mget([key(role) for role in ROLES])
     return {role: sign is not None for role, sign in zip(ROLES, signs, strict=True)}
+
+
+def report(client: Redis, process: Process) -> None:
+    """Write what a process reports; it is forgotten after 15 seconds.
+
+    Raises `redis.RedisError`.
+    """
+    name = f"process:{process.role}:{process.host}:{process.pid}"
+    with client.pipeline(transaction=False) as pipe:
+        pipe.set(name, json.dumps(asdict(process)), px=_LASTS_MS)
+        pipe.sadd(_REPORTING, name)
+        pipe.execute()
+
+
+def processes(client: Redis) -> list[Process]:
+    """Return what processes reported within the last 15 seconds; what cannot be read is left out.
+
+    Raises `redis.RedisError`.
+    """
+    names = sorted(client.smembers(_REPORTING))
+    if not names:
+        return []
+    reports = dict(zip(names, client.mget(names), strict=True))
+    gone = [name for name, sent in reports.items() if sent is None]
+    if gone:
+        client.srem(_REPORTING, *gone)
+    return [each for each in map(_read, reports.values()) if each is not None]
+
+
+def _read(sent: bytes | str | None) -> Process | None:
+    try:
+        return None if sent is None else Process(**json.loads(sent))
+    except (TypeError, ValueError):
+        # Of another release, whose figures are others.
+        return None

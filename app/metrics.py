@@ -54,6 +54,15 @@ BELL_SKIPPED: Final = Counter(
     "Rings left out: Redis failed a moment ago, is not set, or has a long queue already.",
 )
 
+# The database
+
+POOL_WAIT_SECONDS: Final = Histogram(
+    "record_service_pool_wait_seconds",
+    "Waits for a connection to the database, all of a process's being in use; after 10 s in vain.",
+    bounds=(0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10),
+    labels=("process",),
+)
+
 # Workers and their lanes
 
 MESSAGES: Final = Counter(
@@ -112,6 +121,12 @@ ATTEMPT_SECONDS: Final = Histogram(
     "Time of an attempt, name resolution included.",
     bounds=_QUICK,
     labels=("outcome",),
+)
+PHASE_SECONDS: Final = Histogram(
+    "record_service_attempt_phase_duration_seconds",
+    "Time of each phase of an attempt: name resolution, connection, TLS, wait for the answer.",
+    bounds=_QUICK,
+    labels=("phase",),
 )
 DELAY_SECONDS: Final = Histogram(
     "record_service_delivery_delay_seconds",

@@ -218,6 +218,15 @@ class Bell:
         """Say whether a worker and a scheduler are up, or None when Redis does not answer."""
         return self._ask(heartbeats.presence)
 
+    def report(self, process: heartbeats.Process) -> None:
+        """Write what this process reports of itself, where there is a Redis."""
+        if self._redis is not None:
+            self._ask(lambda client: heartbeats.report(client, process))
+
+    def processes(self) -> list[heartbeats.Process] | None:
+        """Return what every process reported lately, or None when Redis does not answer."""
+        return self._ask(heartbeats.processes)
+
     def close(self) -> None:
         """Close the connections."""
         if self._redis is not None:

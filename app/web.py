@@ -37,6 +37,7 @@ from app.api.resources.deliveries import deliveries, replays, stats, tenant_deli
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.console import site as console
+from app.core.health.process_report import ProcessReporter
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
@@ -191,6 +192,7 @@ def _services(settings: Settings) -> Services:
         bell=bell,
         first_wait=settings.first_wait,
         prepare_threshold=settings.database_prepare_threshold,
+        on_wait=lambda seconds: tally.observe(metrics.POOL_WAIT_SECONDS, seconds, "web"),
     )
     counters = CounterWriter(database, tally)
     announcer = Announcer(database, settings.master_keys)
@@ -207,6 +209,7 @@ def _services(settings: Settings) -> Services:
         tally,
         counters,
         announcer,
+        ProcessReporter(database, bell, "web"),
         Readiness(database, settings),
         keyring,
         verifier,

@@ -40,6 +40,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self._stopping = False
         self._away = False
         self._beat_at = 0.0
+        self._led = False
         self._waiting: Counter[str] = Counter()
 
     def run(self, burst: bool = False) -> None:
@@ -111,8 +112,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
 
     def _poll(self) -> None:
         try:
-            if self.acquire_lock():
-                self._show_life()
+            leads = self.acquire_lock()
+            self._show_life(leads=leads)
+            if leads:
                 self.enqueue_jobs()
         except redis.ResponseError as error:
             if "WRONGTYPE" not in str(error):
@@ -124,13 +126,17 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             self._away = True
             _log.warning("redis_unavailable", error=type(error).__name__)
 
-    def _show_life(self) -> None:
-        if time.monotonic() < self._beat_at:
+    def _show_life(self, *, leads: bool) -> None:
+        """Report this process, and give the role's sign of life if this one leads."""
+        if time.monotonic() < self._beat_at and leads == self._led:
             return
-        with self.connection.pipeline(transaction=False) as pipe:
-            heartbeats.beat(pipe, "scheduler", name=self.name)
-            pipe.expire(self.scheduler_lock_key, self._lock_seconds)
-            pipe.execute()
+        if leads:
+            with self.connection.pipeline(transaction=False) as pipe:
+                heartbeats.beat(pipe, "scheduler", name=self.name)
+                pipe.expire(self.scheduler_lock_key, self._lock_seconds)
+                pipe.execute()
+        heartbeats.report(self.connection, heartbeats.this_process("scheduler", leads=leads))
+        self._led = leads
         self._beat_at = time.monotonic() + heartbeats.EVERY_SECONDS
 
     def _put(self, entry: Entry, moment: float) -> None:

@@ -60,6 +60,7 @@ def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcom
     if answer is None:
         return
     tally.observe(metrics.ATTEMPT_SECONDS, answer.timings.total / 1000, outcome.outcome)
+    _count_phases(tally, answer)
     if claimed.claims_lost:
         tally.add(metrics.DUPLICATES, "lost_claim")
     if answer.reconnected:
@@ -67,6 +68,18 @@ def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcom
     if outcome.number == 1 and answer.status is not None:
         waited = (outcome.started_at - claimed.created_at).total_seconds()
         tally.observe(metrics.DELAY_SECONDS, waited + _until_sent(answer), outcome.kind)
+
+
+def _count_phases(tally: Tally, answer: Answer) -> None:
+    timings = answer.timings
+    for phase, took in (
+        ("dns", timings.dns),
+        ("connect", timings.connect),
+        ("tls", timings.tls),
+        ("first_byte", timings.first_byte),
+    ):
+        if took is not None:
+            tally.observe(metrics.PHASE_SECONDS, took / 1000, phase)
 
 
 def _until_sent(answer: Answer) -> float:

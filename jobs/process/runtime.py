@@ -5,7 +5,9 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 
 from dataclasses import dataclass
 
+from app import metrics
 from app.core.anchoring import gate
+from app.core.health.process_report import ProcessReporter
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys.key_heartbeat import Announcer
@@ -47,20 +49,14 @@ class Runtime:
     tally: Tally
     counters: CounterWriter
     announcer: Announcer
+    reporter: ProcessReporter
 
     @classmethod
     def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
         """Open everything for a worker with `threads` threads; `tally` may count already."""
         tally = tally or Tally()
         bell = Bell(settings.redis_url, tally)
-        database = Database(
-            settings.database_url,
-            pool_size=settings.database_pool_size,
-            application="record-service worker",
-            bell=bell,
-            first_wait=settings.first_wait,
-            prepare_threshold=settings.database_prepare_threshold,
-        )
+        database = _database(settings, bell, tally)
         outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
         authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, bell, settings, tally)
@@ -73,6 +69,8 @@ class Runtime:
         counters.begin()
         announcer = Announcer(database, settings.master_keys)
         announcer.begin()
+        reporter = ProcessReporter(database, bell, "worker")
+        reporter.begin()
         return cls(
             settings,
             database,
@@ -88,6 +86,7 @@ class Runtime:
             tally,
             counters,
             announcer,
+            reporter,
         )
 
     @property
@@ -101,10 +100,23 @@ class Runtime:
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
         self.announcer.close()
+        self.reporter.close()
         self.outbound.close()
         self.authorities.close()
         self.database.close()
         self.bell.close()
+
+
+def _database(settings: Settings, bell: Bell, tally: Tally) -> Database:
+    return Database(
+        settings.database_url,
+        pool_size=settings.database_pool_size,
+        application="record-service worker",
+        bell=bell,
+        first_wait=settings.first_wait,
+        prepare_threshold=settings.database_prepare_threshold,
+        on_wait=lambda seconds: tally.observe(metrics.POOL_WAIT_SECONDS, seconds, "worker"),
+    )
 
 
 def _mailer(settings: Settings) -> Mailer:

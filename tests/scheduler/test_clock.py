@@ -277,3 +277,20 @@ def commands_of(valkey: OwnValkey, step: Callable[[], None]) -> int:
     step()
     # Asking counts as one.
     return processed() - before - 1
+
+
+def test_one_scheduler_reports_that_it_leads_and_the_other_that_it_stands_by(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
+    def leading() -> list[bool | None]:
+        return [each.leads for each in heartbeats.processes(own_valkey.client)]
+
+    clock.poll()
+    assert leading() == [True]
+    # Both are of this process, so what the other one reports takes the first one's place.
+    other = Clock(own_valkey.client, TABLE)
+    other.poll()
+    assert leading() == [False]
+    clock.remove_lock()
+    other.poll()
+    assert leading() == [True]

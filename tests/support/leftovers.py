@@ -26,7 +26,7 @@ SELECT said FROM keys UNION SELECT said FROM breaks
 """
 
 # Threads of the product that write to the stores, each closed with what began it.
-_WRITERS = ("announcer", "counters", "flusher", "wakeups")
+_WRITERS = ("announcer", "counters", "flusher", "process-report", "wakeups")
 
 
 def take_rows(owner: Engine) -> list[str]:

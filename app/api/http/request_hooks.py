@@ -91,4 +91,5 @@ def _count(route: str, status: int, seconds: float) -> None:
     here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
     here.counters.begin()
     here.announcer.begin()
+    here.reporter.begin()
     here.renderings.drop_old()

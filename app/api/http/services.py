@@ -6,6 +6,7 @@ from flask import current_app
 
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
+from app.core.health.process_report import ProcessReporter
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys.key_heartbeat import Announcer
@@ -34,6 +35,7 @@ class Services:
     tally: Tally
     counters: CounterWriter
     announcer: Announcer
+    reporter: ProcessReporter
     readiness: Readiness
     keyring: Keyring
     verifier: Verifier
@@ -47,6 +49,7 @@ class Services:
         self.keyring.close()
         self.counters.close()
         self.announcer.close()
+        self.reporter.close()
         self.readiness.close()
         self.database.close()
         self.bell.close()

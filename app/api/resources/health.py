@@ -1,12 +1,15 @@
 """What operators and their tools ask: is it alive, is it ready, how is it doing."""
 
 import hmac
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import Metric
+from sqlalchemy.orm import Session
 
 from app import counters
 from app.api.http.access.auth import probed, public
@@ -14,14 +17,19 @@ from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
+from app.api.http.responses import prometheus_gauges as gauges_text
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
-from app.core.health import gauges, schema
-from app.core.health.gauges import Gauges
+from app.core.anchoring import status as anchoring_status
+from app.core.health import gauges, lane_figures, log_figures, schema
+from app.core.master_keys import key_registry
 from app.core.verification import daily_state
 from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.models import NO_TENANT
+from app.settings import VERSION
+
+_Read = TypeVar("_Read")
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
@@ -119,12 +127,14 @@ def read_metrics() -> Response:
 
 def _metrics() -> bytes:
     """Write what can be known at this moment."""
+    here = services()
     states = {"database": _database_state(), **_others()}
     parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
+    families = [*gauges_text.release(VERSION), *gauges_text.processes(here.bell.processes() or ())]
     if not parts["database"]:
-        return prometheus.text(parts, None, None, None)
-    services().counters.write()
-    return prometheus.text(parts, _figures(), _gauges(), _unverified_since())
+        return prometheus.text(parts, None, families)
+    here.counters.write()
+    return prometheus.text(parts, _figures(), [*families, *_gauges()])
 
 
 def _figures() -> list[tuple[str, str, float]] | None:
@@ -133,17 +143,36 @@ def _figures() -> list[tuple[str, str, float]] | None:
     return None
 
 
-def _gauges() -> Gauges | None:
-    with suppress(Unavailable), services().database.across_tenants() as session:
-        return gauges.read(session)
-    return None
+def _gauges() -> Iterator[Metric]:
+    """Yield the gauges of the database; one that takes too long costs none of the others."""
+    settings = services().settings
+    others = anchoring_status.asked(
+        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
+    )
+    yield from _asked(gauges.read, gauges_text.totals)
+    yield from _asked(lane_figures.by_state, gauges_text.lanes)
+    yield from _asked(lane_figures.worst, gauges_text.failing_webhooks)
+    yield from _asked(lambda session: log_figures.read(session, others), gauges_text.log)
+    yield from _asked(_missing_keys, gauges_text.master_keys)
+    yield from _asked(_unverified_seconds, gauges_text.verification)
 
 
-def _unverified_since() -> float | None:
+def _asked(
+    read: Callable[[Session], _Read], written: Callable[[_Read], Iterable[Metric]]
+) -> Iterable[Metric]:
     with suppress(Unavailable), services().database.across_tenants() as session:
-        since = daily_state.unverified_since(session, services().settings.master_keys)
-        return 0.0 if since is None else (database_now(session) - since).total_seconds()
-    return None
+        gauges.limit_time(session)
+        return written(read(session))
+    return ()
+
+
+def _missing_keys(session: Session) -> int:
+    return len(key_registry.missing(session, services().settings.master_keys))
+
+
+def _unverified_seconds(session: Session) -> float:
+    since = daily_state.unverified_since(session, services().settings.master_keys)
+    return 0.0 if since is None else (database_now(session) - since).total_seconds()
 
 
 def _database_state() -> str:

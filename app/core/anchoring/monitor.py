@@ -96,14 +96,22 @@ def watch_log(session: Session) -> None:
     incidents.begin(session, LOG, since, f"Leaves wait for a checkpoint: {why}.")
 
 
+def unanchored_since(session: Session) -> datetime | None:
+    """Return when the oldest entry that no anchor covers was made, of the chains to be anchored.
+
+    In a session that sees all tenants; one index probe a tenant.
+    """
+    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
+    return None if row is None else row[0]
+
+
 def watch_heads(session: Session) -> None:
     """Note that heads of chains are not anchored, or are again, in a session that sees all tenants.
 
     Nothing is told before their job has had a chance: after a standstill the clock rings the tick
     that asks for it and the one that looks at the same moment.
     """
-    row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
-    since = None if row is None else row[0]
+    since = unanchored_since(session)
     if since is None or database_now(session) - since < OVERDUE:
         incidents.end(session, HEADS)
         return

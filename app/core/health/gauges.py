@@ -43,6 +43,7 @@ class Gauges:
 # A stuck scrape must not stay behind as another burden.
 _GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
+# A suspended tenant's lanes wait because they should, as in `sweeping`.
 # Events that were never numbered have no lane that is due: without the sweep it would look as
 # if all were well. One index probe a lane finds the first of each (as in `sweeping`).
 _READ = """
@@ -60,6 +61,8 @@ WITH RECURSIVE unseen AS (
          ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1) AS beyond
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
+), suspended AS MATERIALIZED (
+    SELECT id FROM tenants WHERE suspended_at IS NOT NULL
 ), waiting AS (
     SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
      WHERE l.due_at <= (SELECT now FROM present)
@@ -69,7 +72,8 @@ WITH RECURSIVE unseen AS (
       JOIN lanes AS l ON l.tenant_id = u.tenant_id AND l.webhook_id = u.webhook_id
 ), due AS (
     SELECT (SELECT now FROM present) - min(due_at) AS age FROM waiting
-     WHERE due_at <= (SELECT now FROM present) GROUP BY tenant_id, webhook_id
+     WHERE due_at <= (SELECT now FROM present)
+       AND tenant_id NOT IN (SELECT id FROM suspended) GROUP BY tenant_id, webhook_id
 ), open_job AS (
     SELECT status, (SELECT now FROM present) - greatest(run_at, locked_until) AS age
       FROM jobs WHERE finished_at IS NULL
@@ -114,9 +118,13 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
 """
 
 
+def limit_time(session: Session) -> None:
+    """Have each statement of this transaction end after five seconds."""
+    cursor(session).execute(_GIVE_UP)
+
+
 def read(session: Session) -> Gauges:
     """Return the gauges, in a session that sees every tenant."""
-    cursor(session).execute(_GIVE_UP)
     found = cursor(session, class_row(Gauges)).execute(_READ, {"overdue": OVERDUE}).fetchone()
     if found is None:
         raise LookupError("a query of totals has one row")

@@ -1,1 +1,1 @@
-"""Around the driver: `closed_connections` in the pool, a `synced_cursor` for pipelines."""
+"""Around the driver: `counted_pool` with its `closed_connections`, a `synced_cursor`."""

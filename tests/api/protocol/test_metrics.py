@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from flask import Flask
@@ -12,12 +12,15 @@ from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats, metrics
-from app.api.http.responses import prometheus
+from app.api.http.responses import prometheus, prometheus_gauges
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
 from app.core.health.gauges import Gauges
+from app.core.master_keys import key_registry
 from app.database import Database
-from app.settings import Settings
+from app.heartbeats import Process
+from app.lib.crypto.sealing import MasterKeys
+from app.settings import VERSION, Settings
 from app.web import create_app
 from tests.support.api import Api
 from tests.support.faults import OwnValkey
@@ -131,7 +134,7 @@ def test_without_the_database_it_says_that_and_no_figure(
     )
     seen = scrape(alone)
     assert seen["record_service_up", (("part", "database"),)] == 0
-    assert {name for name, _ in seen} == {"record_service_up"}
+    assert {name for name, _ in seen} == {"record_service_up", "record_service_release_info"}
     of(alone).close()
 
 
@@ -162,8 +165,7 @@ def test_figures_of_another_release_are_left_out() -> None:
             (seconds.bucket, '["timeout","1000.0"]', 1),
             (seconds.sum, '["timeout"]', 9.5),
         ],
-        None,
-        None,
+        [],
     )
     seen = samples(written.decode())
     assert "of_a_later_release" not in written.decode()
@@ -182,10 +184,12 @@ def test_every_family_is_described_once() -> None:
         (counter.total, json.dumps(["x"] * len(counter.labels)), 1.0)
         for counter in metrics.COUNTERS
     ]
-    written = prometheus.text({"database": True}, figures, NOTHING, 0.0).decode()
+    written = prometheus.text(
+        {"database": True}, figures, prometheus_gauges.totals(NOTHING)
+    ).decode()
     described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
-    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 17
+    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 16
     assert all(family.documentation for family in text_string_to_metric_families(written))
 
 
@@ -200,6 +204,28 @@ def test_a_broken_audit_chain_is_counted(
     caller = Api(webs[0].test_client(), key)
     assert [caller.get("/v1/audit/verify").status_code for _ in range(2)] == [409, 409]
     assert scrape(webs[0])["record_service_audit_chain_broken_total", ()] == 2
+
+
+def test_processes_their_release_and_missing_keys_are_shown(
+    webs: tuple[Flask, Flask], fresh_database: Database, own_valkey: OwnValkey
+) -> None:
+    seen = scrape(webs[0])
+    assert seen["record_service_release_info", (("version", VERSION),)] == 1
+    assert seen["record_service_master_keys_missing", ()] == 0
+    with fresh_database.across_tenants() as session:
+        key_registry.announce(session, MasterKeys([bytes(32)]))
+    other = Process("worker", "elsewhere", 7, "0.0.1", 5_000, pool_size=10, pool_in_use=3)
+    # Set without an end: on a slow machine fifteen seconds are soon over.
+    own_valkey.client.set("process:elsewhere", json.dumps(asdict(other)))
+    own_valkey.client.sadd("processes", "process:elsewhere")
+    seen = scrape(webs[1])
+    assert seen["record_service_master_keys_missing", ()] == 1
+    place = (("host", "elsewhere"), ("pid", "7"), ("process", "worker"))
+    assert seen["record_service_process_info", (*place, ("version", "0.0.1"))] == 1
+    assert seen["record_service_process_resident_memory_bytes", place] == 5_000
+    assert seen["record_service_pool_size", place] == 10
+    assert seen["record_service_pool_in_use", place] == 3
+    assert ("record_service_scheduler_leader", place) not in seen
 
 
 def _owner(database: Database, settings: Settings) -> Engine:

@@ -28,6 +28,7 @@ from tests.support.lanes import fill, has_answered
 from tests.support.receivers import OK, Receiver, Request, http_answer
 
 SECRET = "s3cret"
+PHASES = ("dns", "connect", "tls", "first_byte")
 DECISIONS = {
     *("tenant_id", "webhook_id", "delivery_id", "event_id", "kind", "sequence", "attempt"),
     *("claim_no", "claims_lost", "slot", "passed_on", "allowed", "slow", "paused", "probe"),
@@ -168,6 +169,10 @@ def test_what_is_counted_agrees_with_what_was_done(world: World) -> None:
     assert world.count(metrics.ATTEMPTS, "event", "refused", "4xx") == 2
     assert world.observed(metrics.ATTEMPT_SECONDS, "refused") == 2
     assert world.observed(metrics.DELAY_SECONDS, "event") == 3
+    phases = {each: world.observed(metrics.PHASE_SECONDS, each) for each in PHASES}
+    assert phases["first_byte"] == 4
+    assert 1 <= phases["connect"] <= 4
+    assert phases["tls"] == 0
     assert world.count(metrics.DELIVERIES, "event", "succeeded") == 2
     assert world.count(metrics.TURNS, "sent") == 3
     assert world.count(metrics.CLAIMS_LOST) == world.count(metrics.FENCED) == 0

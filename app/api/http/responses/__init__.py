@@ -1,4 +1,4 @@
-"""Writing responses: `json_responses`, `conditional`, `prometheus`.
+"""Writing responses: `json_responses`, `conditional`, `prometheus` with `prometheus_gauges`.
 
 `long_poll` waits for a job; `conditional` handles ETags and ranges; `renderings` caches exports;
 `truncated_stream` ends a stream that fails midway.

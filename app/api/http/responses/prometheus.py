@@ -17,7 +17,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from app.core.health.gauges import Gauges
 from app.lib.metric_registry import Counter, Histogram
 from app.metrics import COUNTERS, HISTOGRAMS
 
@@ -30,23 +29,18 @@ _PREFIX = "record_service"
 def text(
     parts: Mapping[str, bool],
     figures: Iterable[tuple[str, str, float]] | None,
-    gauges: Gauges | None,
-    unverified: float | None,
+    gauges: Iterable[Metric],
 ) -> bytes:
-    """Write everything: which parts are up, and, with the database, counters and gauges.
+    """Write everything: which parts are up, the counters if there are any, and these gauges.
 
-    `unverified` are the seconds since all audit chains were verified. `figures` are those of
-    `app.counters.read`; figures of another release, which this one does not know or labels
-    otherwise, are left out.
+    `figures` are those of `app.counters.read`; figures of another release, which this one does not
+    know or labels otherwise, are left out. `gauges` are made by `prometheus_gauges`.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Written(_parts(parts)))
     if figures is not None:
         registry.register(_Written(_counted(figures)))
-    if gauges is not None:
-        registry.register(_Written(_gauges(gauges)))
-    if unverified is not None:
-        registry.register(_Written([_unverified(unverified)]))
+    registry.register(_Written(gauges))
     return generate_latest(registry)
 
 
@@ -109,45 +103,3 @@ def _histogram(histogram: Histogram, buckets: _Rows, sums: _Rows) -> Metric:
             upto[-1] = ("+Inf", upto[-1][1])
             family.add_metric(key, upto, total.get(key, 0.0))
     return family
-
-
-def _unverified(seconds: float) -> Metric:
-    said = "Since when no run has verified all audit chains."
-    return GaugeMetricFamily(f"{_PREFIX}_audit_unverified_seconds", said, seconds)
-
-
-def _gauges(now: Gauges) -> Iterator[Metric]:
-    for name, what, value in (
-        ("lanes_due", "Lanes with something to send now.", now.lanes_due),
-        ("lanes_overdue", "Lanes with something to send for over a minute.", now.lanes_overdue),
-        ("lanes_paused", "Lanes that wait because their receiver failed.", now.lanes_paused),
-        ("oldest_due_seconds", "Since when the longest due lane is due.", now.oldest_due),
-        ("oldest_job_due_seconds", "Since when the longest due job is due.", now.oldest_job_due),
-        ("oldest_digest_seconds", "Since when the oldest open digest is.", now.oldest_digest),
-        ("unanchored", "Parts of anchoring that fail.", now.unanchored),
-        ("witness_alarms", "Witnesses that saw another log of our name.", now.anchoring_alarms),
-        ("unanchored_seconds", "Since when the longest failing one does.", now.oldest_unanchored),
-        (
-            "checkpoint_waiting_seconds",
-            "Since when a signed checkpoint waits for its quorum of witnesses.",
-            now.oldest_candidate,
-        ),
-        ("audit_chains_broken_now", "Tenants whose audit chain is broken.", now.chains_broken),
-        ("audit_chains_unknown", "Chains in the log that no tenant has.", now.chains_unknown),
-        (
-            "logs_unverified",
-            "1 while the log does not hold what was published.",
-            now.logs_unverified,
-        ),
-    ):
-        yield GaugeMetricFamily(f"{_PREFIX}_{name}", what, value)
-    webhooks = GaugeMetricFamily(f"{_PREFIX}_webhooks", "Webhooks there are.", labels=["status"])
-    webhooks.add_metric(["enabled"], now.webhooks - now.webhooks_disabled)
-    webhooks.add_metric(["disabled"], now.webhooks_disabled)
-    yield webhooks
-    jobs = GaugeMetricFamily(f"{_PREFIX}_jobs", "Jobs that are open, or dead.", labels=["status"])
-    jobs.add_metric(["queued"], now.jobs_queued)
-    jobs.add_metric(["running"], now.jobs_running)
-    jobs.add_metric(["retrying"], now.jobs_retrying)
-    jobs.add_metric(["dead"], now.jobs_dead)
-    yield jobs

@@ -102,6 +102,14 @@ def test_a_paused_lane_waits_and_is_not_due(place: Place) -> None:
     assert (place.gauges().lanes_due, place.gauges().lanes_paused) == (1, 0)
 
 
+def test_a_suspended_tenant_is_not_late(place: Place) -> None:
+    place.webhook()
+    place.emit()
+    assert place.gauges().lanes_due == 1
+    place.run("UPDATE tenants SET suspended_at = clock_timestamp()")
+    assert (place.gauges().lanes_due, place.gauges().oldest_due) == (0, 0.0)
+
+
 def test_disabled_webhooks_are_counted_and_deleted_ones_are_not(place: Place) -> None:
     enabled, _, deleted = (place.webhook() for _ in range(3))
     place.run("UPDATE webhooks SET status = 'disabled' WHERE id <> :w", w=enabled)

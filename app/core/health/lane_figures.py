@@ -1,0 +1,89 @@
+"""Figures of lanes by their state, and the webhooks whose receivers fail most.
+
+One pass over `lanes`, which has a row for each webhook and no more however many deliveries wait.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app.database import cursor
+
+# The state of a lane is the first of these that holds.
+STATES = ("suspended", "held", "paused", "recovering", "slow", "ready")
+# More webhooks than this are not named: each is a time series.
+WORST = 20
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """The lanes of enabled webhooks in one state.
+
+    `lag` is since when the longest waits that has something open, in seconds: held, failing,
+    recovering or due. `concurrency` is how many POSTs may be out at once in all of them together,
+    `open` how many deliveries with a number are.
+    """
+
+    state: str
+    lanes: int
+    lag: float
+    concurrency: int
+    open: int
+
+
+@dataclass(frozen=True)
+class FailingWebhook:
+    """A webhook whose receiver failed `failures` times in a row."""
+
+    tenant_id: UUID
+    webhook_id: UUID
+    failures: int
+
+
+_STATES = """
+WITH present AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), lane AS (
+    SELECT CASE WHEN t.suspended_at IS NOT NULL THEN 'suspended'
+                WHEN l.held_since IS NOT NULL THEN 'held'
+                WHEN l.paused_until > present.now THEN 'paused'
+                WHEN l.recovering > 0 THEN 'recovering'
+                WHEN l.slow_at IS NOT NULL THEN 'slow'
+                ELSE 'ready' END AS state,
+           l.events_open + l.replays_open + l.tests_open AS open,
+           least(l.concurrency, w.max_in_flight) AS concurrency,
+           present.now, t.suspended_at, l.held_since, l.failing_since, l.recovering_since, l.due_at
+      FROM lanes AS l
+      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+      JOIN tenants AS t ON t.id = l.tenant_id
+     CROSS JOIN present
+     WHERE w.status = 'enabled' AND w.deleted_at IS NULL
+)
+SELECT state, count(*) AS lanes, sum(concurrency) AS concurrency, sum(open)::bigint AS open,
+       greatest(coalesce(extract(epoch FROM max(now - CASE state
+                    WHEN 'suspended' THEN suspended_at
+                    WHEN 'held' THEN held_since
+                    WHEN 'paused' THEN coalesce(failing_since, now)
+                    WHEN 'recovering' THEN recovering_since
+                    ELSE due_at END) FILTER (WHERE open > 0)), 0), 0)::float8 AS lag
+  FROM lane GROUP BY state
+"""
+_WORST = """
+SELECT l.tenant_id, l.webhook_id, l.consecutive_failures AS failures
+  FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+ WHERE l.consecutive_failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
+ ORDER BY l.consecutive_failures DESC, l.failing_since, l.webhook_id LIMIT %s
+"""
+
+
+def by_state(session: Session) -> list[LaneState]:
+    """Return the figures of every state, in a session that sees every tenant."""
+    found = {row.state: row for row in cursor(session, class_row(LaneState)).execute(_STATES)}
+    return [found.get(state, LaneState(state, 0, 0.0, 0, 0)) for state in STATES]
+
+
+def worst(session: Session) -> list[FailingWebhook]:
+    """Return the webhooks with the most failures in a row, in a session that sees every tenant."""
+    return cursor(session, class_row(FailingWebhook)).execute(_WORST, (WORST,)).fetchall()

@@ -1,0 +1,95 @@
+"""Figures of the log and of what anchors the audit chains, computed from what is stored.
+
+They need no worker: a database that was just restored says at once how far behind it is.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from app.core.anchoring import monitor
+from app.core.anchoring.evidence import Voucher
+from app.database import cursor, database_now
+
+# So many are counted; more are as bad.
+MOST_COUNTED = 100_000
+
+
+@dataclass(frozen=True)
+class LogFigures:
+    """The log at one moment; ages are seconds.
+
+    `trouble` is the slug of what halted it. `head_age` is None before the first checkpoint.
+    `unanchored` has, for each voucher, the age of the oldest thing that it does not cover, 0 for
+    none: of an audit entry for the log, of a checkpoint for the others.
+    """
+
+    trouble: str | None
+    size: int
+    waiting: int
+    oldest_waiting: float
+    head_age: float | None
+    unanchored: dict[Voucher, float]
+
+
+# Each order is one that only a small index serves, as in `generations`.
+_READ = """
+WITH present AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), log AS MATERIALIZED (
+    SELECT generation, trouble FROM log_generations ORDER BY generation DESC LIMIT 1
+), head AS (
+    SELECT size, published_at FROM checkpoints
+     WHERE generation = (SELECT generation FROM log) AND note IS NOT NULL
+     ORDER BY size DESC LIMIT 1
+)
+SELECT (SELECT trouble FROM log),
+       coalesce((SELECT size FROM head), 0),
+       (SELECT count(*) FROM (SELECT id FROM log_leaves WHERE leaf_index IS NULL
+                               ORDER BY id LIMIT %(most)s) AS added)
+       + (SELECT count(*) FROM (SELECT leaf_index FROM log_leaves
+                                 WHERE generation < (SELECT generation FROM log)
+                                   AND leaf_index IS NOT NULL
+                                 ORDER BY generation, leaf_index LIMIT %(most)s) AS taken_over),
+       coalesce((SELECT extract(epoch FROM (SELECT now FROM present) - uuid_made_at(id))::float8
+                   FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1), 0),
+       (SELECT extract(epoch FROM (SELECT now FROM present) - published_at)::float8 FROM head)
+"""
+# What was published since the newest checkpoint that this voucher has seen.
+_BEHIND = """
+SELECT extract(epoch FROM clock_timestamp() - published_at)::float8 FROM checkpoints
+ WHERE generation = (SELECT max(generation) FROM log_generations) AND note IS NOT NULL
+   AND size > coalesce((SELECT max(size) FROM {table}
+                         WHERE generation = (SELECT max(generation) FROM log_generations)), 0)
+ ORDER BY size LIMIT 1
+"""
+_TABLES = {
+    Voucher.TIMESTAMPS: "checkpoint_timestamps",
+    Voucher.WITNESSES: "checkpoint_cosignatures",
+}
+
+
+def read(session: Session, others: frozenset[Voucher]) -> LogFigures:
+    """Return the figures, in a session that sees every tenant.
+
+    `others` are those outside who are asked, as `anchoring.status.asked` says.
+    """
+    row = cursor(session).execute(_READ, {"most": MOST_COUNTED}).fetchone()
+    if row is None:
+        raise LookupError("a query of totals has one row")
+    trouble, size, waiting, oldest, head_age = row
+    unanchored = {Voucher.LOG: _oldest_entry(session)}
+    unanchored |= {other: _oldest_checkpoint(session, other) for other in sorted(others)}
+    ages = {voucher: max(age, 0.0) for voucher, age in unanchored.items()}
+    return LogFigures(trouble, size, waiting, max(oldest, 0.0), head_age, ages)
+
+
+def _oldest_entry(session: Session) -> float:
+    since = monitor.unanchored_since(session)
+    return 0.0 if since is None else (database_now(session) - since).total_seconds()
+
+
+def _oldest_checkpoint(session: Session, other: Voucher) -> float:
+    query = _BEHIND.format(table=_TABLES[other]).encode()
+    row = cursor(session).execute(query).fetchone()
+    return 0.0 if row is None else float(row[0])

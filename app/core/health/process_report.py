@@ -1,0 +1,38 @@
+"""Reports of a process's release, memory and connections, which every web process can show."""
+
+from typing import Literal
+
+from app import heartbeats
+from app.database import Database
+from app.lib.repeater import Repeater
+from app.queue import Bell
+
+_LAST_SECONDS = 1.0
+
+
+class ProcessReporter:
+    """Reports one process every five seconds; one a process."""
+
+    def __init__(self, database: Database, bell: Bell, role: Literal["web", "worker"]) -> None:
+        """`role` is what the process does."""
+        self._database = database
+        self._bell = bell
+        self._role = role
+        self._thread = Repeater(
+            "process-report", self.report, heartbeats.EVERY_SECONDS, failed="process_not_reported"
+        )
+
+    def begin(self) -> None:
+        """Report from now on; called again after a fork."""
+        self._thread.begin()
+
+    def report(self) -> None:
+        """Report now; without Redis nothing is reported."""
+        pool = self._database.pool_use()
+        self._bell.report(
+            heartbeats.this_process(self._role, pool_size=pool.size, pool_in_use=pool.most_in_use)
+        )
+
+    def close(self) -> None:
+        """End; a report under way has a second."""
+        self._thread.close(_LAST_SECONDS)

@@ -1,0 +1,1 @@
+"""What operators watch: the state behind `/readyz`, the figures of `/metrics`."""

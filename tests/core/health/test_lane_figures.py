@@ -1,0 +1,99 @@
+"""Figures of lanes: each in one state, and the worst receivers by name, a few of them."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from app.core.delivery.lanes import lanes
+from app.core.health import lane_figures
+from app.core.health.lane_figures import STATES, LaneState
+from app.database import Database
+from app.settings import Settings
+from tests.core.health.test_gauges import Place
+
+AN_HOUR = 3_600
+# What puts a lane into each state, and since when it waits then.
+AGO = "clock_timestamp() - interval '1 hour'"
+CAUSES = {
+    "suspended": f"UPDATE tenants SET suspended_at = {AGO}",
+    "held": f"UPDATE lanes SET held_since = {AGO}",
+    "paused": "UPDATE lanes SET paused_until = clock_timestamp() + interval '1 day',"
+    f" failing_since = {AGO}",
+    "recovering": f"UPDATE lanes SET recovering = 1, recovering_since = {AGO}",
+    "slow": f"UPDATE lanes SET slow_at = clock_timestamp(), due_at = {AGO}",
+    "ready": f"UPDATE lanes SET due_at = {AGO}",
+}
+
+
+@pytest.fixture
+def place(fresh_database: Database, settings: Settings) -> Place:
+    return Place(fresh_database, settings)
+
+
+@pytest.fixture
+def states(place: Place) -> Callable[[], dict[str, LaneState]]:
+    def read() -> dict[str, LaneState]:
+        with place.database.across_tenants() as session:
+            return {each.state: each for each in lane_figures.by_state(session)}
+
+    return read
+
+
+def numbered(place: Place, count: int = 1) -> UUID:
+    """Return a webhook with so many open deliveries."""
+    webhook = place.webhook()
+    for _ in range(count):
+        place.emit()
+    with place.database.transaction(place.tenant_id) as session:
+        lanes.number(session, place.tenant_id, webhook)
+    return webhook
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_lane_counts_in_the_state_that_it_is_in(
+    place: Place, states: Callable[[], dict[str, LaneState]], state: str
+) -> None:
+    numbered(place, 3)
+    with place.database.across_tenants() as session:
+        session.execute(text(CAUSES[state]))
+    seen = states()
+    assert tuple(seen) == STATES
+    assert {name: each.lanes for name, each in seen.items() if each.lanes} == {state: 1}
+    assert (seen[state].open, seen[state].concurrency) == (3, 2)
+    assert AN_HOUR <= seen[state].lag < 2 * AN_HOUR
+
+
+def test_a_lane_with_nothing_to_send_is_not_late(
+    place: Place, states: Callable[[], dict[str, LaneState]]
+) -> None:
+    place.webhook()
+    place.run(CAUSES["paused"])
+    assert (states()["paused"].lanes, states()["paused"].lag) == (1, 0.0)
+
+
+def test_lanes_of_webhooks_that_send_nothing_are_in_no_state(
+    place: Place, states: Callable[[], dict[str, LaneState]]
+) -> None:
+    place.webhook()
+    place.run("UPDATE webhooks SET status = 'disabled'")
+    assert sum(each.lanes for each in states().values()) == 0
+
+
+def test_only_the_worst_webhooks_are_named(place: Place) -> None:
+    webhooks = [place.webhook() for _ in range(lane_figures.WORST + 3)]
+    for failures, webhook in enumerate(webhooks):
+        place.run(
+            "UPDATE lanes SET consecutive_failures = :n WHERE webhook_id = :w",
+            n=failures,
+            w=webhook,
+        )
+    with place.database.across_tenants() as session:
+        worst = lane_figures.worst(session)
+    assert [each.webhook_id for each in worst] == webhooks[:2:-1]
+    assert worst[0].failures == lane_figures.WORST + 2
+    assert {each.tenant_id for each in worst} == {place.tenant_id}
+    place.run("UPDATE lanes SET consecutive_failures = 0")
+    with place.database.across_tenants() as session:
+        assert lane_figures.worst(session) == []
