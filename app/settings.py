@@ -85,7 +85,7 @@ class Settings:
     digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)
     smtp_url: MailServer | None = _setting("SMTP_URL", MailServer.parse, None)
     mail_from: str = _setting("MAIL_FROM", values.mailbox, None)
-    mail_folder: Path = _setting("DATA_DIR", values.mail_folder, Path(".data/mail"))
+    mail_folder: Path | None = _setting("DATA_DIR", values.mail_folder, None)
     rate_limit: Rate = _setting("RATE_LIMIT", Rate.parse, Rate(60_000, 60))
     tenant_rate_limit: Rate = _setting("TENANT_RATE_LIMIT", Rate.parse, Rate(120_000, 60))
     address_rate_limit: Rate = _setting("ADDRESS_RATE_LIMIT", Rate.parse, Rate(6_000, 60))
@@ -101,6 +101,11 @@ class Settings:
         "DATABASE_PREPARE_THRESHOLD", values.count, None
     )
     web: WebLimits = field(kw_only=True)
+
+    @property
+    def takes_mail(self) -> bool:
+        """Whether digests go somewhere: to a server, or as files into the data folder."""
+        return self.smtp_url is not None or self.mail_folder is not None
 
     @property
     def first_wait(self) -> timedelta:

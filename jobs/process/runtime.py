@@ -15,7 +15,7 @@ from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
-from app.lib.mail.mailer import Mailer, Outbox
+from app.lib.mail.mailer import Mailer, NoServer, Outbox
 from app.lib.mail.smtp import Smtp
 from app.lib.metric_registry import Tally
 from app.lib.outbound.addresses import EVERYWHERE
@@ -82,7 +82,7 @@ class Runtime:
             Watchdog(),
             ActiveLeases(database),
             log,
-            _mailer(settings),
+            mailer_of(settings),
             tally,
             counters,
             announcer,
@@ -119,10 +119,11 @@ def _database(settings: Settings, bell: Bell, tally: Tally) -> Database:
     )
 
 
-def _mailer(settings: Settings) -> Mailer:
-    if settings.smtp_url is None:
-        return Outbox(settings.mail_folder)
-    return Smtp(settings.smtp_url, settings.mail_from.rpartition("@")[2])
+def mailer_of(settings: Settings) -> Mailer:
+    """Return what takes digests: the mail server, files in the data folder, or nothing."""
+    if settings.smtp_url is not None:
+        return Smtp(settings.smtp_url, settings.mail_from.rpartition("@")[2])
+    return NoServer() if settings.mail_folder is None else Outbox(settings.mail_folder)
 
 
 class _Process:

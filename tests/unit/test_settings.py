@@ -168,6 +168,8 @@ def test_who_sends_mail_says_from_whom_and_nobody_reads_the_password() -> None:
 def test_without_a_mail_server_mails_are_files_beside_the_other_data() -> None:
     settings = read(DATA_DIR="/srv/records")
     assert (settings.smtp_url, settings.mail_folder) == (None, Path("/srv/records/mail"))
+    assert settings.takes_mail
+    assert not read().takes_mail, "a deployed service has no folder of its own"
     assert read(DIGEST_SETTLE_SECONDS="0").digest_settle_seconds == 0
 
 

@@ -34,7 +34,7 @@ _Read = TypeVar("_Read")
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit")
+_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit", "mail")
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -75,7 +75,8 @@ def readyz() -> Response:
     `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
     be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
     `audit` is when an audit chain was found broken, and is not verified again since, or when the
-    daily verification of all chains has not ended well for more than a day.
+    daily verification of all chains has not ended well for more than a day. `mail` is when digests
+    wait because no mail server is set.
 
     `database`, `redis`, `worker` and `scheduler` are asked anew each time. What the others say is
     at most 15 seconds old; each of them is `unknown`, with its age, if that cannot be renewed.

@@ -34,6 +34,7 @@ class Outcome:
     busy: bool = False
 
 
+_OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"
 # Changing the address takes the same lock.
 _LOCK_TENANT = """
 SELECT notification_email, digest_series, address_nonce FROM tenants
@@ -92,6 +93,12 @@ def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
         refusals=digest.refusals,
         why=outcome.why,
     )
+
+
+def open_ones(session: Session) -> int:
+    """Return how many digests have not ended, in a session that sees all tenants."""
+    row = cursor(session).execute(_OPEN).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def load(session: Session, tenant_id: UUID, job: Job) -> Digest:

@@ -1,4 +1,4 @@
-"""The state of the log, anchoring, audit chains and master keys, for `/readyz`.
+"""The state of the log, anchoring, audit chains, master keys and mail, for `/readyz`.
 
 A tick in each web process computes it every five seconds while `/readyz` is asked, and keeps it in
 memory. A state older than three periods is reported as unknown, with its age.
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.core.anchoring import evidence, incidents
 from app.core.anchoring import status as anchoring_status
+from app.core.digests import digest_rows
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
 from app.core.master_keys import key_registry
@@ -78,7 +79,7 @@ class Readiness:
 
     def unknown(self, why: str = "unknown") -> dict[str, str]:
         """Return the same for every part that is read from the database."""
-        parts = ("log", "anchoring", "anchored_by", "audit", "master_keys")
+        parts = ("log", "anchoring", "anchored_by", "audit", "master_keys", "mail")
         return {**dict.fromkeys(parts, why), "log_head": self._log_head}
 
     def compute(self) -> None:
@@ -122,7 +123,12 @@ class Readiness:
             "anchored_by": self._anchored_by(session, generation),
             "audit": "; ".join(filter(None, broken)) or "up",
             "master_keys": key_registry.say_missing(missing) if missing else "up",
+            "mail": self._mail(session),
         }
+
+    def _mail(self, session: Session) -> str:
+        waiting = 0 if self._settings.takes_mail else digest_rows.open_ones(session)
+        return f"SMTP_URL is not set: {waiting} digests wait" if waiting else "up"
 
     def _anchored_by(self, session: Session, generation: Generation | None) -> str:
         policy, trusted = self._settings.witness_policy, self._settings.tsa_ca_file

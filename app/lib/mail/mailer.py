@@ -71,6 +71,18 @@ class Mailer(Protocol):
         """Say whether one more letter would be handed over at once, as far as is known here."""
 
 
+class NoServer:
+    """Takes nothing: without a mail server letters wait until there is one."""
+
+    def deliver(self, write: Write, go_ahead: GoAhead) -> None:
+        """Raise `NotAccepted`."""
+        raise NotAccepted("No mail server is set (SMTP_URL).")
+
+    def ready(self) -> bool:
+        """Say yes: whoever waits is told why."""
+        return True
+
+
 class Outbox:
     """Writes each letter into a folder, as a file that mail programs open."""
 

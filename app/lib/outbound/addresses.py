@@ -67,6 +67,8 @@ _INTERNAL_SUFFIXES = (
 # RFC 3986, section 3.2, without user information.
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f.]*:[0-9a-f:.]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
 _NOT_PRINTABLE_ASCII = re.compile(r"[^\x21-\x7e]")
+# The one way in for receivers inside a network, told where it would have helped.
+_ALLOW = "or have the operator put its network into WEBHOOK_ALLOWED_NETWORKS"
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
@@ -242,9 +244,11 @@ def _check_name(host: str, allowed_networks: Collection[Network]) -> None:
         raise BadURL("The host is not a valid name: letters, digits, - and _, between dots.")
     if _has_suffix(host, ("localhost",)):
         if not any(network.overlaps(own) for network in allowed_networks for own in _LOOPBACK):
-            raise BadURL("The host names this machine; use a public name.")
+            raise BadURL(f"The host names this machine; use a public name, {_ALLOW}.")
     elif _is_internal(host) and all(network.is_loopback for network in allowed_networks):
-        raise BadURL("The host is a name that resolves only inside a network; use a public one.")
+        raise BadURL(
+            f"The host is a name that resolves only inside a network; use a public one, {_ALLOW}."
+        )
 
 
 def _is_internal(host: str) -> bool:
@@ -263,11 +267,11 @@ def _check_reach(
         if is_within(address, allowed_networks):
             return
         if not is_public(address):
-            raise BadURL("The host is an address that is not public; use a public one.")
+            raise BadURL(f"The host is an address that is not public; use a public one, {_ALLOW}.")
         if scheme == "http":
             raise BadURL("http:// is not allowed to a public address; use https://.")
     if scheme == "http" and not allowed_networks:
-        raise BadURL("http:// is not encrypted; use https://.")
+        raise BadURL(f"http:// is not encrypted; use https://, {_ALLOW}.")
 
 
 def _unwrapped(address: Address) -> Address:

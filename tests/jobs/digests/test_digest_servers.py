@@ -9,9 +9,11 @@ from sqlalchemy import text
 
 from app import metrics
 from app.core.health import gauges
+from app.core.health.readiness import Readiness
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on
+from jobs.process.runtime import mailer_of
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.mail import REFUSED, Mood
 
@@ -35,6 +37,30 @@ def test_what_was_refused_is_tried_again_as_the_same_digest(
     (mail,) = desk.send()
     assert listed(mail) == found
     assert tenant.statuses() == ["sent"]
+
+
+def test_without_a_mail_server_digests_wait_and_readyz_says_so(desk: Desk, tenant: Tenant) -> None:
+    settings = replace(desk.settings, smtp_url=None, mail_folder=None)
+    readiness = Readiness(desk.runtime.database, settings, clock=lambda: 0.0)
+
+    def mail() -> str:
+        readiness.compute()
+        return readiness.parts()["mail"]
+
+    found = tenant.find(2)
+    desk.wait(1)
+    assert mail() == "up", "there is nothing to send yet"
+    server, desk.mortal.mailer = desk.mortal.mailer, mailer_of(settings)
+    assert desk.send() == []
+    (digest,) = tenant.digests()
+    assert (digest["status"], digest["error"]) == ("pending", "No mail server is set (SMTP_URL).")
+    assert mail() == "SMTP_URL is not set: 1 digests wait"
+    desk.mortal.mailer = server
+    desk.wait(1.1)
+    (sent,) = desk.send()
+    assert listed(sent) == found
+    assert (tenant.statuses(), mail()) == (["sent"], "up")
+    readiness.close()
 
 
 @pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT, Mood.SLOW])

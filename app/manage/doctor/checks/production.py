@@ -103,9 +103,10 @@ def _digests(context: Context) -> Iterator[Finding]:
         yield findings.not_checked(f"whether tenants want digests, without SMTP_URL: {why}")
         return
     if tenants:
+        waits = context.settings.mail_folder is None
+        fate = "wait" if waits else "become files that count as sent"
         yield findings.failed(
-            f"SMTP_URL is not set, and {tenants} tenants want digests: these become files that"
-            " count as sent",
+            f"SMTP_URL is not set, and {tenants} tenants want digests: these {fate}",
             "set SMTP_URL and MAIL_FROM",
             see="setup.md#the-digest",
         )
