@@ -25,6 +25,7 @@ from app.manage import commands
 from app.settings import Settings, WebLimits
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
+from tests.deploy.words import EXAMPLES, written
 from tests.e2e.stack import PLAIN, RunningStack, running
 from tests.support.documents import block
 from tests.support.faults import until
@@ -184,6 +185,10 @@ def test_the_folders_named_exist() -> None:
     named = re.findall(r"`([a-z/]+/)`", text("README.md").partition("Where things live")[2])
     assert len(named) >= 9
     assert [name for name in named if not (ROOT / name).is_dir()] == []
+
+
+def test_the_deployment_has_the_examples_that_get_values_of_test_deploy() -> None:
+    assert [example for example in EXAMPLES if example not in written()] == []
 
 
 def delivery(secret: str, timestamp: int | None = None) -> dict[str, str]:

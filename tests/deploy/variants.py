@@ -40,6 +40,8 @@ def _used(site: Site, figures: Figures) -> None:
     say("a record is in the log; its pack, fetched by a link, verifies as README says")
     journey.the_role_is_bound(site)
     say("the service's role has no power, and sees no row without a tenant")
+    site.run("python -m app.manage doctor")
+    say("`doctor` finds nothing that fails")
     one, other = site.base_urls
     with journey.tenant(site) as tenant:
         with tenant.traffic(one) as first, tenant.traffic(other) as second:

@@ -22,7 +22,14 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _REDIS_NUMBER = 5
 # An installation from nothing is part of it.
 _LONGEST_SECONDS = 600.0
-_MAKES_A_TENANT = '.venv/bin/python -m app.manage tenant create "Example Ltd"'
+# The examples of README's that get values of ours.
+DATABASE = "postgresql://records:secret@127.0.0.1/records"
+REDIS = "REDIS_URL=redis://:secret@127.0.0.1:6379/0"
+ADDRESS = "https://records.example.com"
+RECEIVER = "https://hooks.example.com/records"
+TENANT = '.venv/bin/python -m app.manage tenant create "Example Ltd"'
+KEY = "svc_…"
+EXAMPLES = (DATABASE, REDIS, ADDRESS, RECEIVER, TENANT, KEY)
 
 
 def as_written(servers: Servers) -> list[Figures]:
@@ -33,7 +40,7 @@ def as_written(servers: Servers) -> list[Figures]:
     servers.make_database("as_written", ALONE)
     log = servers.folder / "as-written.log"
     with Receiver() as receiver, log.open("ab") as output:
-        script = _with_values_of_ours(_words(), _values(servers, receiver))
+        script = _replaced(written(), _values(servers, receiver))
         # Processes that the shell has left behind end with its keeper.
         process = subreaper.spawn(
             "as written",
@@ -55,7 +62,7 @@ def as_written(servers: Servers) -> list[Figures]:
     return []
 
 
-def _words() -> str:
+def written() -> str:
     """Return every command of README's section, then the check of a pack, as one script."""
     section = (ROOT / "README.md").read_text("utf-8").partition("\n## Deploying\n")[2]
     commands = blocks(section.partition("\n## ")[0], "sh")
@@ -73,21 +80,19 @@ def _values(servers: Servers, receiver: Receiver) -> dict[str, str]:
         "PORT": str(port),
     }
     return {
-        "postgresql://records:secret@127.0.0.1/records": servers.database_url(ALONE, "as_written"),
-        "REDIS_URL=redis://:secret@127.0.0.1:6379/0": "\n".join(
-            f"{name}={text}" for name, text in settings.items()
-        ),
-        "https://records.example.com": f"http://127.0.0.1:{port}",
-        "https://hooks.example.com/records": receiver.url(),
-        _MAKES_A_TENANT: f"{_MAKES_A_TENANT} | tee made",
-        "svc_…": "$(grep -o 'svc_[0-9A-Za-z]*' made)",
+        DATABASE: servers.database_url(ALONE, "as_written"),
+        REDIS: "\n".join(f"{name}={text}" for name, text in settings.items()),
+        ADDRESS: f"http://127.0.0.1:{port}",
+        RECEIVER: receiver.url(),
+        TENANT: f"{TENANT} | tee made",
+        KEY: "$(grep -o 'svc_[0-9A-Za-z]*' made)",
     }
 
 
-def _with_values_of_ours(script: str, values: dict[str, str]) -> str:
-    for example, own in values.items():
+def _replaced(script: str, values: dict[str, str]) -> str:
+    for example in EXAMPLES:
         assert example in script, f"README has no `{example}` to replace"
-        script = script.replace(example, own)
+        script = script.replace(example, values[example])
     return script
 
 
