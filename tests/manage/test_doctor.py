@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app import heartbeats, migrations
+from app import migrations
 from app.dev.stack import ROOT
 from app.lib.mail.smtp_url import MailServer
 from app.manage import commands
@@ -20,7 +20,6 @@ from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
 from tests.support.doctoring import Installation
-from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS_SETTING
 
 Doctor = Callable[..., tuple[int, str]]
@@ -222,17 +221,6 @@ def test_every_section_that_a_finding_names_exists() -> None:
         assert anchor in {
             re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings
         }
-
-
-@pytest.fixture
-def healthy(here: Installation, own_valkey: OwnValkey, tmp_path: Path) -> Installation:
-    """Return an installation on one machine to which nothing is missing."""
-    for role in heartbeats.ROLES:
-        heartbeats.beat(own_valkey.client, role)
-        own_valkey.client.persist(heartbeats.key(role))
-    head = (tmp_path / "head").as_uri()
-    here.change(redis_url=own_valkey.url, base_url="http://127.0.0.1:8000", log_head_url=head)
-    return here
 
 
 def test_a_service_that_is_well_ends_with_0(healthy: Installation) -> None:

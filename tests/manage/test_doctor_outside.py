@@ -18,6 +18,7 @@ from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.lib.mail.smtp_url import MailServer
+from app.manage.doctor import report
 from app.manage.doctor.findings import Level
 from tests.support.certificates import ServerAuthority
 from tests.support.doctoring import Installation
@@ -200,6 +201,23 @@ def test_receivers_are_connected_to_by_tls_and_sent_nothing(
         (one,) = here.found("webhooks")["webhooks"]
         assert one.sentence == "1 of 1 receivers are reached"
         assert (server.connections, server.requests) == (1, [])
+
+
+def test_with_everything_set_all_is_checked_and_well(
+    healthy: Installation, tenant_id: UUID, authority: TimestampAuthority
+) -> None:
+    trusting(healthy, authority.url, authority.ca_file)
+    with Receiver(http_answer(400)) as server, serving() as postbox:
+        healthy.change(
+            witness_policy=policy((Witness("one.test/w"), server.url("/prefix"))),
+            smtp_url=MailServer.parse(f"smtp://127.0.0.1:{postbox.port}"),
+            mail_from="records@example.com",
+            webhook_allowed_networks=LOOPBACK,
+        )
+        add_webhook(healthy, tenant_id, server.url())
+        results = healthy.found()
+    assert {each.level for found in results.values() for each in found} == {Level.OK}
+    assert report.exit_status(results) == 0
 
 
 def test_one_receiver_that_is_away_is_its_owner_s(

@@ -16,7 +16,8 @@ def check(context: Context) -> Iterator[Finding]:
     settings = context.settings
     server = settings.smtp_url
     if server is None:
-        yield findings.ok("SMTP_URL is not set: digests become files")
+        fate = "wait" if settings.mail_folder is None else "become files"
+        yield findings.ok(f"SMTP_URL is not set: digests, if any, {fate}")
         return
     where = f"{server.host}:{server.port}"
     try:
