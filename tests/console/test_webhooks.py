@@ -72,6 +72,11 @@ def test_a_change_sets_what_was_typed_and_an_emptied_field_is_null(
         9,
         None,
     ]
+    types = {"event_types": ["", "finding.created", "session.completed"]}
+    assert admin.post(path, {**form, **types}).status_code == 303
+    assert (
+        api().get(f"/v1/webhooks/{webhook['id']}").json["event_types"] == types["event_types"][1:]
+    )
     assert admin.post(path, {**form, "status": "disabled"}).status_code == 303
     assert "What happens meanwhile can be replayed as skipped" in admin.get(path).text
 

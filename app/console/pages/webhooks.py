@@ -97,7 +97,7 @@ def change(webhook_id: str) -> Response:
             forms.once(session, make)
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
-    said = [_SAID[pair] for pair in wanted.items() if pair in _SAID]
+    said = [text for (name, value), text in _SAID.items() if wanted.get(name) == value]
     return _done(webhook_id, " ".join(said) or "The webhook was changed.")
 
 
