@@ -33,7 +33,6 @@ def test_a_database_that_is_well_is_told_with_its_version(here: Installation) ->
     [
         ({"password": "wrong-password"}, "password authentication failed", "set DATABASE_URL"),
         ({"port": 1}, "refused", "start PostgreSQL"),
-        ({"host": "database.invalid"}, "database.invalid", "correct the host"),
         ({"database": "elsewhere"}, 'database "elsewhere" does not exist', "that exist"),
     ],
 )
@@ -120,14 +119,12 @@ def test_the_number_of_processes_counts(own: Installation) -> None:
 
 
 def test_connections_that_are_nearly_used_up_are_warned_of(own: Installation) -> None:
-    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 100")
-    assert own.levels("connections") == {Level.OK}
     own.change(database_pool_size=1)
-    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 12")
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 30")
     with ExitStack() as held:
-        for _ in range(10):
+        for _ in range(27):
             held.enter_context(psycopg.connect(driver_url(own)))
-        assert "of 12 connections are in use (the role's" in own.warned("connections")
+        assert "of 30 connections are in use (the role's" in own.warned("connections")
 
 
 def test_a_pooler_before_the_server_is_recognised(here: Installation) -> None:

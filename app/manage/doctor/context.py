@@ -58,17 +58,22 @@ class Context:
         environ: Mapping[str, str],
         *,
         clock: Callable[[], float] = time.time,
+        patience: float = 1.0,
     ) -> None:
-        """Ask nothing yet. `environ` is the process's; `clock` returns seconds since 1970."""
+        """Ask nothing yet. `environ` is the process's; `clock` returns seconds since 1970.
+
+        `patience` multiplies the checks' own deadlines.
+        """
         self.settings = settings
         self.database = database
         self.environ = environ
         self.clock = clock
+        self._patience = patience
         self.database_problem = _Once(self._reach_database)
         self.schema_problem = _Once(self._compare_schema)
         self.redis_problem = _Once(self._reach_redis)
         url = settings.redis_url
-        self._redis = None if url is None else queue.connect(url, _REDIS_SECONDS)
+        self._redis = None if url is None else queue.connect(url, self.patient(_REDIS_SECONDS))
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -76,6 +81,10 @@ class Context:
         return is_local(urlsplit(self.settings.base_url).hostname) and is_local(
             make_url(self.settings.database_url).host
         )
+
+    def patient(self, seconds: float) -> float:
+        """Return for how long a check waits that has so many seconds."""
+        return seconds * self._patience
 
     @contextmanager
     def server(self, seconds: float = 5.0) -> Iterator[Session]:
@@ -87,7 +96,8 @@ class Context:
             raise NotChecked("the database does not answer")
         try:
             with self.database.across_tenants() as session:
-                cursor(session).execute(_READ_ONLY, (f"{seconds * 1000:.0f}ms",))
+                milliseconds = f"{self.patient(seconds) * 1000:.0f}ms"
+                cursor(session).execute(_READ_ONLY, (milliseconds,))
                 yield session
         except Unavailable as error:
             raise NotChecked(f"the database did not answer this: {reason(error)}") from error

@@ -57,7 +57,7 @@ def check_witnesses(context: Context) -> Iterator[Finding]:
     """Yield which witnesses answer, and what is not anchored."""
     policy = context.settings.witness_policy
     if policy is not None:
-        yield from _witnesses(policy)
+        yield from _witnesses(policy, context.patient(_SECONDS))
     with context.reading() as session:
         found = [(each.alarm, incidents.line(each)) for each in incidents.rows(session)]
     for is_alarm, said in found:
@@ -71,12 +71,14 @@ def check_witnesses(context: Context) -> Iterator[Finding]:
         yield findings.ok("everything that should be anchored is")
 
 
-def _witnesses(policy: Policy) -> Iterator[Finding]:
+def _witnesses(policy: Policy, seconds: float) -> Iterator[Finding]:
     asked = cosigning.asked(policy)
     outbound = Outbound(EVERYWHERE)
     try:
         with ThreadPoolExecutor(_MOST_WITNESSES) as pool:
-            answers = list(pool.map(lambda each: _ask(outbound, each), asked[:_MOST_WITNESSES]))
+            answers = list(
+                pool.map(lambda each: _ask(outbound, each, seconds), asked[:_MOST_WITNESSES])
+            )
     finally:
         outbound.close()
     met = policy.is_met_by(
@@ -90,10 +92,10 @@ def _witnesses(policy: Policy) -> Iterator[Finding]:
         yield findings.not_checked(f"{len(asked) - _MOST_WITNESSES} more witnesses of the policy")
 
 
-def _ask(outbound: Outbound, witness: Witness) -> Answer:
+def _ask(outbound: Outbound, witness: Witness, seconds: float) -> Answer:
     """Send a witness an empty request, which it refuses, and which changes nothing there."""
     url = f"{(witness.url or '').rstrip('/')}/add-checkpoint"
-    return outbound.send(url, b"", {}, deadline_seconds=_SECONDS)
+    return outbound.send(url, b"", {}, deadline_seconds=seconds)
 
 
 def _judge(witness: Witness, answer: Answer, *, met: bool) -> Finding:

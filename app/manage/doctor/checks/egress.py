@@ -28,10 +28,9 @@ def check(context: Context) -> Iterator[Finding]:
         return
     settings = context.settings
     outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
+    seconds = context.patient(_SECONDS)
     with ThreadPoolExecutor(_MOST) as pool:
-        said = list(
-            pool.map(lambda host: outbound.reach(host[1], deadline_seconds=_SECONDS), hosts)
-        )
+        said = list(pool.map(lambda host: outbound.reach(host[1], deadline_seconds=seconds), hosts))
     failing = {where: why for (where, _), why in zip(hosts, said, strict=True) if why is not None}
     if len(failing) == len(hosts) > 1:
         yield findings.failed(

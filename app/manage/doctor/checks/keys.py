@@ -60,7 +60,7 @@ def _seals(context: Context, *, known_missing: set[str]) -> Iterator[Finding]:
     """Look at the key of each seal, as far as the time goes."""
     seals: Counter[str | None] = Counter()
     passed: list[str] = []
-    ends = time.monotonic() + _LOOKING_SECONDS
+    ends = time.monotonic() + context.patient(_LOOKING_SECONDS)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
         try:
             with context.reading(max(ends - time.monotonic(), 0.001)) as session:

@@ -22,7 +22,8 @@ def check(context: Context) -> Iterator[Finding]:
     where = f"{server.host}:{server.port}"
     try:
         domain = settings.mail_from.rpartition("@")[2]
-        Smtp(server, domain, opening_seconds=_SECONDS).probe(settings.mail_from)
+        seconds = context.patient(_SECONDS)
+        Smtp(server, domain, opening_seconds=seconds).probe(settings.mail_from)
     except NotAccepted as error:
         yield findings.failed(
             f"{where}: {error}",

@@ -20,6 +20,7 @@ _MENDED = (
     ("ssl", "write redis:// where the server speaks no TLS"),
     ("closed by server", "write rediss:// where the server asks for TLS"),
     ("name or service not known", "correct the host in REDIS_URL"),
+    ("name resolution", "correct the host in REDIS_URL"),
 )
 
 
