@@ -62,9 +62,12 @@ class CounterWriter:
         """Write every five seconds from now on; called again after a fork."""
         self._thread.begin()
 
-    def write(self) -> None:
-        """Add what was counted since the last time; what cannot be written waits for the next."""
-        self._thread.work()
+    def write(self) -> bool:
+        """Add what was counted since the last time; return whether that was written.
+
+        What was not waits for the next time.
+        """
+        return self._thread.work()
 
     def close(self) -> None:
         """Write what is left, for at most a second, and end."""

@@ -1,0 +1,312 @@
+"""What happens to a service, and the alerts that fire for it: each by a real fault."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from app import heartbeats
+from app.core.anchoring import incidents
+from app.core.anchoring.gate import QuorumGate
+from app.core.jobs import job_queue
+from app.core.log.sequencer import Sequencer
+from app.core.master_keys import key_registry
+from app.errors import LogHalted
+from app.ledger.policy import Policy
+from app.lib.crypto.sealing import MasterKeys
+from jobs.durable.run_job import work_on
+from tests.jobs.digesting import Tenant, desk_at
+from tests.support.faults import until
+from tests.support.logs import FLIP, add_leaves
+from tests.support.mail import Mood, serving
+from tests.support.making import make_session, record_of
+from tests.support.monitored import Monitored
+from tests.support.receivers import Receiver, http_answer
+from tests.support.secrets import MASTER_KEYS
+from tests.support.witnesses import Witness
+from tests.support.workers import take_turn
+
+_DUE = "next_attempt_at = clock_timestamp() - interval '2 minutes'"
+_AGED = """
+UPDATE log_leaves
+   SET id = (lpad(to_hex(floor(extract(epoch FROM now()) - 3600)::bigint * 1000), 12, '0')
+             || right(replace(id::text, '-', ''), 20))::uuid
+"""
+_GIBIBYTE = 1 << 30
+# Of a request: longer than what an alert calls slow, and shorter than its patience.
+_WAITED_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, and every alert that fires then; `sweeps` unless nobody sweeps any more."""
+
+    happens: Callable[[Monitored], object]
+    fires: frozenset[str]
+    sweeps: bool = True
+
+
+# A slow machine fires these by itself, and a large process of tests `ProcessMemoryHigh`: they are
+# looked for where a fault must fire them.
+TIMED = frozenset(
+    {
+        *("DeliveriesLate", "FirstAttemptsLate", "JobsLate", "PoolExhausted", "WebSlow"),
+        *("ProcessMemoryHigh", "WebErrors"),
+    }
+)
+
+
+def part_down(service: Monitored) -> None:
+    service.valkey.client.delete("alive:worker")
+
+
+def no_scrape(service: Monitored) -> None:
+    service.token = "another"
+
+
+def nobody_sweeps(_: Monitored) -> None:
+    """The scheduler rings nobody: `Fault.sweeps`."""
+
+
+def key_dropped(service: Monitored) -> None:
+    with service.database.across_tenants() as session:
+        key_registry.announce(session, MasterKeys([bytes(32)]))
+
+
+def left_behind(service: Monitored) -> None:
+    """A worker of the release before still runs elsewhere."""
+    old = replace(heartbeats.this_process("worker"), host="elsewhere", version="0.0.9")
+    heartbeats.report(service.valkey.client, old)
+    service.keep_reports()
+
+
+def memory_taken(service: Monitored) -> None:
+    held = b"x" * _GIBIBYTE
+    service.report()
+    assert len(held) == _GIBIBYTE
+
+
+def workers_too_few(service: Monitored) -> None:
+    world = service.world()
+    world.webhook("http://127.0.0.1:9/")
+    world.emit()
+    service.run(f"UPDATE deliveries SET {_DUE}")
+
+
+def sent_late(service: Monitored) -> None:
+    world = service.world()
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        service.run("UPDATE deliveries SET created_at = created_at - interval '2 minutes'")
+        take_turn(service.runtime, world.tenant_id, webhook)
+
+
+def receivers_fail(service: Monitored) -> None:
+    """Five receivers are away, and each is tried ten times."""
+    world = service.world()
+    for _ in range(5):
+        world.webhook("http://127.0.0.1:9/")
+    world.emit(10)
+
+    def failed_enough() -> bool:
+        for row in world.rows("SELECT webhook_id FROM lanes WHERE consecutive_failures < 10"):
+            service.run(
+                "UPDATE lanes SET paused_until = NULL, due_at = clock_timestamp()"
+                " WHERE consecutive_failures < 10"
+            )
+            service.run(f"UPDATE deliveries SET {_DUE} WHERE finished_at IS NULL")
+            take_turn(service.runtime, world.tenant_id, row["webhook_id"])
+        return bool(service.value("SELECT min(consecutive_failures) >= 10 FROM lanes"))
+
+    until(failed_enough)
+
+
+def receiver_gone(service: Monitored) -> None:
+    world = service.world()
+    with Receiver(lambda _: http_answer(410)) as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        take_turn(service.runtime, world.tenant_id, webhook)
+        until(lambda: service.value("SELECT status FROM webhooks") == "disabled")
+
+
+def worker_killed(service: Monitored) -> None:
+    """A worker died with a delivery, and another takes it over."""
+    world = service.world()
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit()
+        service.run("UPDATE deliveries SET status = 'sending', claim_no = 1")
+        take_turn(service.runtime, world.tenant_id, webhook)
+
+
+def job_waits(service: Monitored) -> None:
+    tenant = service.tenant()
+    with service.database.transaction(tenant.id) as session:
+        job_queue.enqueue(session, tenant.id, kind="bulk_replay", args={})
+    service.run("UPDATE jobs SET run_at = run_at - interval '2 minutes'")
+
+
+def job_fails(service: Monitored) -> None:
+    """A job has arguments that its step cannot read, until it gives up."""
+    tenant = service.tenant()
+    with service.database.transaction(tenant.id) as session:
+        job = job_queue.enqueue(session, tenant.id, kind="bulk_replay", args={})
+
+    def is_dead() -> bool:
+        service.run("UPDATE jobs SET run_at = clock_timestamp(), locked_until = NULL")
+        work_on(service.runtime, tenant.id, job.id)
+        return bool(service.value("SELECT status FROM jobs") == "dead")
+
+    until(is_dead)
+
+
+def mail_refused(service: Monitored) -> None:
+    """It stays open for hours, and so does its job."""
+    with serving() as postbox, desk_at(service.settings, postbox) as desk:
+        tenant = Tenant(desk)
+        tenant.set_address()
+        tenant.find()
+        desk.wait(1)
+        postbox.taken(Mood.NO_RECIPIENT)
+        desk.send()
+        desk.wait(3)
+        until(desk.runtime.counters.write)
+
+
+def log_halted(service: Monitored) -> None:
+    """The head outside is lost."""
+    add_leaves(service.database, 1)
+    service.runtime.log.run()
+    service.head.unlink()
+    add_leaves(service.database, 1)
+    with suppress(LogHalted):
+        service.runtime.log.run()
+
+
+def nobody_integrates(service: Monitored) -> None:
+    add_leaves(service.database, 1)
+    service.run(_AGED)
+
+
+def quorum_away(service: Monitored) -> None:
+    witness = Witness("witness.test/one")
+    lines = f"witness one {witness.vkey} http://127.0.0.1:9/\nquorum one\n"
+    gate = QuorumGate(Policy.parse(lines.encode()), timedelta(minutes=2))
+    add_leaves(service.database, 1)
+    settings = service.settings
+    Sequencer(service.database, MASTER_KEYS, settings.log_origin, None, gate).run()
+    service.run("UPDATE checkpoints SET signed_at = signed_at - interval '5 minutes'")
+
+
+def nobody_anchors(service: Monitored) -> None:
+    service.tenant()
+    service.run("UPDATE audit_entries SET at = at - interval '2 hours'")
+
+
+def forked(service: Monitored) -> None:
+    with service.database.across_tenants() as session:
+        now = datetime.now(UTC)
+        incidents.begin(session, "witness one", now, "another log of this name", alarm=True)
+
+
+def chain_rewritten(service: Monitored) -> None:
+    tenant = service.tenant()
+    service.run("UPDATE audit_entries SET hash = sha256('another')")
+    assert service.api(tenant.root_key).get("/v1/audit/verify").status_code == 409
+
+
+def nobody_verifies(service: Monitored) -> None:
+    """As in a backup of the day before yesterday: nothing was verified since."""
+    since = (datetime.now(UTC) - timedelta(hours=27)).isoformat()
+    sealed = MASTER_KEYS.seal(b'{"since":"%s"}' % since.encode(), "sealed_notes/verify_audit")
+    service.run("INSERT INTO sealed_notes VALUES ('verify_audit', :s)", s=sealed)
+
+
+def tile_changed(service: Monitored) -> None:
+    add_leaves(service.database, 3)
+    service.runtime.log.run()
+    service.run(f"{FLIP} WHERE level = 0")
+    assert service.api().get("/v1/log/tile/0/000.p/3").status_code == 409
+
+
+def fault_inside(service: Monitored) -> None:
+    key = service.tenant().root_key
+    service.run("ALTER TABLE agents RENAME TO elsewhere")
+    try:
+        assert service.api(key).get("/v1/agents").status_code == 500
+    finally:
+        service.run("ALTER TABLE elsewhere RENAME TO agents")
+
+
+def connections_taken(service: Monitored) -> None:
+    """Every connection of the web process is in use, and a request waits for one."""
+    web = service.services.database
+    key = service.tenant().root_key
+
+    def waited() -> bool:
+        """Have a request wait; whether it did for over a second before it was answered."""
+        began: list[float] = []
+        answers: list[int] = []
+
+        def ask() -> None:
+            began.append(time.monotonic())
+            answers.append(service.api(key).get("/v1/agents").status_code)
+
+        request = threading.Thread(target=ask)
+        with ExitStack() as held:
+            for _ in range(service.settings.database_pool_size):
+                held.enter_context(web.across_tenants())
+            request.start()
+            until(lambda: answers or (began and time.monotonic() - began[0] > _WAITED_SECONDS))
+        request.join()
+        return answers == [200]
+
+    until(waited)
+
+
+def heavy_callers(service: Monitored) -> None:
+    api = service.api(service.tenant().root_key)
+    session = make_session(api)
+    room = service.services.large
+    room.enter("another")
+    try:
+        large = record_of(session["id"], content={"text": "x" * (128 << 10)})
+        assert api.post("/v1/records", large).status_code == 503
+    finally:
+        room.leave("another")
+
+
+FAULTS = {
+    each.happens.__name__: each
+    for each in (
+        Fault(no_scrape, frozenset({"NoMetrics"})),
+        Fault(part_down, frozenset({"PartDown"})),
+        Fault(nobody_sweeps, frozenset({"SweepStopped"}), sweeps=False),
+        Fault(key_dropped, frozenset({"MasterKeyMissing"})),
+        Fault(left_behind, frozenset({"MixedReleases"})),
+        Fault(memory_taken, frozenset({"ProcessMemoryHigh"})),
+        Fault(workers_too_few, frozenset({"DeliveriesLate"})),
+        Fault(sent_late, frozenset({"FirstAttemptsLate"})),
+        Fault(receivers_fail, frozenset({"AttemptsFail", "ManyLanesPaused", "WebhookFails"})),
+        Fault(receiver_gone, frozenset({"AttemptsFail", "WebhookDisabled"})),
+        Fault(worker_killed, frozenset({"WorkersLost"})),
+        Fault(job_waits, frozenset({"JobsLate"})),
+        Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
+        Fault(mail_refused, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
+        Fault(log_halted, frozenset({"LogHalted"})),
+        Fault(nobody_integrates, frozenset({"LeavesWait"})),
+        Fault(quorum_away, frozenset({"CheckpointWaits"})),
+        Fault(nobody_anchors, frozenset({"Unanchored"})),
+        Fault(forked, frozenset({"WitnessAlarm"})),
+        Fault(chain_rewritten, frozenset({"AuditChainBroken"})),
+        Fault(nobody_verifies, frozenset({"AuditUnverified"})),
+        Fault(tile_changed, frozenset({"AuditChainBroken", "LogDamaged"})),
+        Fault(fault_inside, frozenset({"WebErrors"})),
+        Fault(connections_taken, frozenset({"PoolExhausted", "WebSlow"})),
+        Fault(heavy_callers, frozenset({"WebErrors", "WebRefuses"})),
+    )
+}
