@@ -36,6 +36,7 @@ _PARTS = {
     "log": "The transparency log signs nothing: {}.",
     "anchoring": "Anchoring fails: {}.",
     "audit": "Verification of the audit chains: {}.",
+    "mail": "Digests are not sent: {}.",
 }
 
 
