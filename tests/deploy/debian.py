@@ -24,7 +24,7 @@ _PACKAGES = {
     "pgbouncer": "sbin/pgbouncer",
     "curl": "bin/curl",
     "git": "bin/git",
-    "python3-venv": "share/doc/python3-venv",
+    "python3-venv": "lib/python3.*/ensurepip",
 }
 
 
