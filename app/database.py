@@ -13,16 +13,20 @@ from uuid import UUID
 
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
-from sqlalchemy import PoolProxiedConnection, create_engine, text
+from sqlalchemy import PoolProxiedConnection, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
+from app import metrics
 from app.errors import Unavailable
 from app.lib.database import closed_connections
-from app.lib.database.counted_pool import CountedPool, PoolUse
+from app.lib.database.engine import pooled_engine
+from app.lib.database.pool import PatientPool, PoolUse
 from app.lib.database.synced_cursor import SyncedCursor
+from app.lib.metric_registry import Tally
 from app.queue import Bell
+from app.settings import Process, Settings
 from app.wakeup_batcher import WakeupBatcher
 
 _Row = TypeVar("_Row")
@@ -40,13 +44,6 @@ _AWAY = (
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
 _EVERYONE = "app.every_tenant = 'on'"
-# By default TCP says after two hours that a host is gone; these say so within half a minute.
-_NOTICE_A_DEAD_SERVER = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
 # Waiters for a locked row give up and retry before the pool's connections run out.
 _LOCK_TIMEOUT = "2s"
 _SET_TENANT = f"""
@@ -94,35 +91,36 @@ class Database:
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
-        `pool_size` bounds this process's connections; a caller waits at most 10 s for one.
+        `pool_size` bounds this process's connections; a caller waits at most 10 s for one, and idle
+        ones are closed (`PatientPool`).
         `prepare_threshold` is how often a statement is sent before its plan is kept; None: never.
         `bell` is rung after commits; `first_wait` delays a delivery's first attempt. `on_wait` gets
         the seconds of each wait for a connection, also of one in vain.
         """
-        self.engine = create_engine(
-            url,
-            hide_parameters=True,
-            isolation_level="AUTOCOMMIT",
-            poolclass=CountedPool,
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=10,
-            pool_use_lifo=True,
-            pool_recycle=1800,
-            connect_args={
-                "prepare_threshold": prepare_threshold,
-                "connect_timeout": 5,
-                "application_name": application,
-                **_NOTICE_A_DEAD_SERVER,
-            },
-        )
+        self.engine = pooled_engine(url, pool_size, application, prepare_threshold)
         self._pool.on_wait = on_wait
-        closed_connections.replace_at_checkout(self.engine)
         bell = bell or Bell(None)
         self._wakeups = WakeupBatcher(bell)
         self._info = {"bell": bell, "wakeups": self._wakeups, "first_wait": first_wait}
         # Responses are written after the commit, from objects that must still be readable then.
         self._sessions = sessionmaker(self.engine, expire_on_commit=False, info=self._info)
+
+    @classmethod
+    def of(cls, settings: Settings, process: Process, bell: Bell, tally: Tally) -> "Database":
+        """Prepare the pool of a web or worker process, by its share of the connections."""
+
+        def waited(seconds: float) -> None:
+            tally.observe(metrics.POOL_WAIT_SECONDS, seconds, process)
+
+        return cls(
+            settings.database_url,
+            pool_size=settings.connections_of(process),
+            application=f"record-service {process}",
+            bell=bell,
+            first_wait=settings.first_wait,
+            prepare_threshold=settings.database_prepare_threshold,
+            on_wait=waited,
+        )
 
     @contextmanager
     def transaction(self, tenant_id: UUID, *, snapshot: bool = False) -> Iterator[Session]:
@@ -193,9 +191,9 @@ class Database:
         return self._pool.use()
 
     @property
-    def _pool(self) -> CountedPool:
+    def _pool(self) -> PatientPool:
         pool = self.engine.pool
-        assert isinstance(pool, CountedPool)  # noqa: S101  # narrows the engine's type
+        assert isinstance(pool, PatientPool)  # noqa: S101  # narrows the engine's type
         return pool
 
     @property

@@ -20,11 +20,14 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from app import clock
 from app.core import partitions
+from app.lib.database.pool import PatientPool
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number does, as long as nobody else uses it for another lock in this database.
 _LOCK = 7_264_301_558
 _LOOK_AGAIN_SECONDS = 0.2
+# The release before may hold every connection until it is idle.
+_WAIT_SECONDS = 90.0
 # What the service's own role may do to a table, where that is not everything.
 _RIGHTS = {
     "alembic_version": "SELECT",
@@ -45,7 +48,12 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     dropped from now on that is younger than `history_days`. Raises `MigrationError` when the
     database is away, or newer than this code.
     """
-    engine = create_engine(admin_url, connect_args={"connect_timeout": 10})
+    engine = create_engine(
+        admin_url,
+        poolclass=PatientPool,
+        pool_wait=_WAIT_SECONDS,
+        connect_args={"connect_timeout": 10},
+    )
     try:
         with _alone(engine):
             return _brought_up(engine, make_url(app_url).username, history_days)

@@ -216,6 +216,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def connections(text: str) -> int:
+    """Read a number of database connections that both web and worker have some of."""
+    if not text.isdecimal() or not 2 <= int(text) <= 10_000:
+        raise ValueError("use a whole number from 2 to 10000")
+    return int(text)
+
+
 def rate(text: str) -> float:
     """Read a number of bytes a second."""
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:

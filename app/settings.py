@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from cryptography.x509 import Certificate
@@ -25,6 +25,8 @@ from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
 
 VERSION = "0.1.0"
+
+Process = Literal["web", "worker"]
 
 # Seconds before each attempt, the first included: about three days in all.
 RETRY_SCHEDULE = (0.0, 5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
@@ -96,11 +98,27 @@ class Settings:
     metrics_token: str | None = _setting("METRICS_TOKEN", str, None, secret=True)
     log_level: str = _setting("LOG_LEVEL", values.log_level, "INFO")
     log_format: str = _setting("LOG_FORMAT", values.log_format, "json")
-    database_pool_size: int = _setting("DATABASE_POOL_SIZE", values.count, 10)
+    database_connections: int = _setting("DATABASE_CONNECTIONS", values.connections, 40)
+    web_concurrency: int = _setting("WEB_CONCURRENCY", values.count, 2)
+    worker_processes: int = _setting("WORKER_PROCESSES", values.count, 2)
     database_prepare_threshold: int | None = _setting(
         "DATABASE_PREPARE_THRESHOLD", values.count, None
     )
     web: WebLimits = field(kw_only=True)
+
+    def connections_of(self, process: Process) -> int:
+        """Return how many database connections one process may have, at least one.
+
+        Half of DATABASE_CONNECTIONS is for all web processes, half for all worker processes.
+        """
+        processes = self.web_concurrency if process == "web" else self.worker_processes
+        return max(1, self.database_connections // 2 // processes)
+
+    @property
+    def most_connections(self) -> int:
+        """How many database connections all web and worker processes open at most."""
+        web = self.web_concurrency * self.connections_of("web")
+        return web + self.worker_processes * self.connections_of("worker")
 
     @property
     def takes_mail(self) -> bool:

@@ -185,15 +185,7 @@ def _with_deadline(application: Application, seconds: float) -> Application:
 def _services(settings: Settings) -> Services:
     tally = Tally()
     bell = Bell(settings.redis_url, tally)
-    database = Database(
-        settings.database_url,
-        pool_size=settings.database_pool_size,
-        application="record-service web",
-        bell=bell,
-        first_wait=settings.first_wait,
-        prepare_threshold=settings.database_prepare_threshold,
-        on_wait=lambda seconds: tally.observe(metrics.POOL_WAIT_SECONDS, seconds, "web"),
-    )
+    database = Database.of(settings, "web", bell, tally)
     counters = CounterWriter(database, tally)
     announcer = Announcer(database, settings.master_keys)
     trust = Trust(settings.tsa_ca_file, settings.witness_policy)

@@ -5,7 +5,6 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 
 from dataclasses import dataclass
 
-from app import metrics
 from app.core.anchoring import gate
 from app.core.health.process_report import ProcessReporter
 from app.core.log.head import head_store
@@ -56,7 +55,7 @@ class Runtime:
         """Open everything for a worker with `threads` threads; `tally` may count already."""
         tally = tally or Tally()
         bell = Bell(settings.redis_url, tally)
-        database = _database(settings, bell, tally)
+        database = Database.of(settings, "worker", bell, tally)
         outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
         authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, bell, settings, tally)
@@ -105,18 +104,6 @@ class Runtime:
         self.authorities.close()
         self.database.close()
         self.bell.close()
-
-
-def _database(settings: Settings, bell: Bell, tally: Tally) -> Database:
-    return Database(
-        settings.database_url,
-        pool_size=settings.database_pool_size,
-        application="record-service worker",
-        bell=bell,
-        first_wait=settings.first_wait,
-        prepare_threshold=settings.database_prepare_threshold,
-        on_wait=lambda seconds: tally.observe(metrics.POOL_WAIT_SECONDS, seconds, "worker"),
-    )
 
 
 def mailer_of(settings: Settings) -> Mailer:

@@ -112,14 +112,14 @@ def test_the_pools_of_two_releases_are_held_against_the_role_s_limit(
 def test_the_number_of_processes_counts(own: Installation) -> None:
     own.run(f"ALTER DATABASE {make_url(own.settings.database_url).database} CONNECTION LIMIT 100")
     assert own.levels("connections") == {Level.OK}
-    own.environ = {"WEB_CONCURRENCY": "9"}
+    own.change(web_concurrency=90)
     assert "up to 110 connections, and the database's CONNECTION LIMIT is 100" in own.failing(
         "connections"
     )
 
 
 def test_connections_that_are_nearly_used_up_are_warned_of(own: Installation) -> None:
-    own.change(database_pool_size=1)
+    own.change(database_connections=4)
     own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 30")
     with ExitStack() as held:
         for _ in range(27):

@@ -258,7 +258,7 @@ def connections_taken(service: Monitored) -> None:
 
         request = threading.Thread(target=ask)
         with ExitStack() as held:
-            for _ in range(service.settings.database_pool_size):
+            for _ in range(service.settings.connections_of("web")):
                 held.enter_context(web.across_tenants())
             request.start()
             until(lambda: answers or (began and time.monotonic() - began[0] > _WAITED_SECONDS))

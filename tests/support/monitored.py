@@ -181,7 +181,7 @@ def monitored(settings: Settings, valkey: OwnValkey, folder: Path) -> Iterator[M
         redis_url=valkey.url,
         log_head_url=head.as_uri(),
         retry_schedule=(0.0,) * 20,
-        database_pool_size=4,
+        database_connections=16,
         web=replace(settings.web, large_at_once=1, large_waiting=0),
     )
     owner = create_engine(settings.database_admin_url)

@@ -51,7 +51,9 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("PAUSE_SECONDS", "inf"),
         ("HISTORY_DAYS", "1.5"),
         ("HISTORY_DAYS", "0"),
-        ("DATABASE_POOL_SIZE", "many"),
+        ("DATABASE_CONNECTIONS", "many"),
+        ("DATABASE_CONNECTIONS", "1"),
+        ("WEB_CONCURRENCY", "0"),
         ("DATABASE_PREPARE_THRESHOLD", "0"),
         ("LOG_ORIGIN", "https://records.example.com"),
         ("LOG_ORIGIN", "a log"),
@@ -271,3 +273,21 @@ def test_a_quorum_is_required_only_of_a_policy_that_can_make_one(tmp_path: Path)
                 required(*policy)
     assert not read(LOG_REQUIRE_QUORUM="0").log_require_quorum
     assert not read().log_require_quorum
+
+
+@pytest.mark.parametrize(
+    ("given", "web", "worker"),
+    [
+        ({}, 10, 10),
+        ({"DATABASE_CONNECTIONS": "10", "WEB_CONCURRENCY": "1", "WORKER_PROCESSES": "1"}, 5, 5),
+        ({"WEB_CONCURRENCY": "33"}, 1, 10),
+        ({"DATABASE_CONNECTIONS": "9", "WORKER_PROCESSES": "3"}, 2, 1),
+        ({"DATABASE_CONNECTIONS": "2"}, 1, 1),
+    ],
+    ids=["defaults", "20 in all", "a large dyno", "odd", "fewest"],
+)
+def test_each_process_has_its_share_of_the_connections(
+    given: dict[str, str], web: int, worker: int
+) -> None:
+    settings = read(**given)
+    assert (settings.connections_of("web"), settings.connections_of("worker")) == (web, worker)

@@ -59,10 +59,14 @@ def reason(error: BaseException) -> str:
 
     For errors of drivers, which name hosts, roles and databases, and never a password.
     """
-    while (cause := error.__cause__ or error.__context__) is not None:
+    while (cause := _cause(error)) is not None:
         error = cause
     said = " ".join(str(error).split())
     return said[:_LONGEST_REASON] or type(error).__name__
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def place(url: str) -> str:

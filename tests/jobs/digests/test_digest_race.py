@@ -91,7 +91,7 @@ def crowd(environ: dict[str, str], desk: Desk, data_seconds: float) -> Iterator[
         **environ,
         "DATABASE_URL": desk.settings.database_url,
         "DATABASE_ADMIN_URL": desk.settings.database_admin_url,
-        "DATABASE_POOL_SIZE": "4",
+        "DATABASE_CONNECTIONS": "16",
         "LOG_LEVEL": "CRITICAL",
     }
     gathered = Crowd(own, desk.postbox.port, data_seconds)

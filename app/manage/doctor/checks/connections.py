@@ -12,8 +12,6 @@ from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding
 
 _SEE = "setup.md#the-database"
-# As the Procfile has them.
-_PROCESSES = {"WEB_CONCURRENCY": 2, "WORKER_PROCESSES": 2}
 
 _READ = """
 SELECT current_setting('max_connections')::int AS most,
@@ -96,13 +94,12 @@ def _pooler(context: Context) -> Iterator[Finding]:
 
 
 def _pools(context: Context, limits: _Limits) -> Finding:
-    counts = [int(context.environ.get(name) or most) for name, most in _PROCESSES.items()]
-    pools = sum(counts) * context.settings.database_pool_size
+    pools = context.settings.most_connections
     what, most, _ = min(limits.each(), key=lambda each: each[1])
     said = f"one release opens up to {pools} connections, and {what} is {most}"
-    mend = "lower DATABASE_POOL_SIZE, or raise that limit"
+    mend = "lower DATABASE_CONNECTIONS (or WEB_CONCURRENCY), or raise that limit"
     if pools > most:
-        return findings.failed(f"{said}: requests are answered 503 under load", mend, see=_SEE)
+        return findings.failed(f"{said}: under load some requests are answered 503", mend, see=_SEE)
     if 2 * pools > most:
         return findings.warning(f"{said}: two at once, as in a deploy, do not fit", mend, see=_SEE)
     return findings.ok(f"{said}: two at once, as in a deploy, fit")

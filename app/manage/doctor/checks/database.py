@@ -17,8 +17,8 @@ _MENDED = (
     ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
     ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),
     ("does not exist", "set DATABASE_URL to a role and a database that exist"),
-    ("too many", "lower DATABASE_POOL_SIZE, or raise the role's CONNECTION LIMIT"),
-    ("remaining connection slots", "lower DATABASE_POOL_SIZE, or raise max_connections"),
+    ("too many", "lower DATABASE_CONNECTIONS, or raise the role's CONNECTION LIMIT"),
+    ("remaining connection slots", "lower DATABASE_CONNECTIONS, or raise max_connections"),
     ("is not known", "correct the host in DATABASE_URL"),
     ("resolve", "correct the host in DATABASE_URL"),
 )

@@ -1,0 +1,140 @@
+"""Database connections: shared, closed when idle, and waited for while the server has none left."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from structlog.testing import capture_logs
+
+from app.database import Database, cursor
+from app.lib.database.pool import PatientPool, none_left
+from app.models import NO_TENANT
+from app.settings import Settings
+from tests.support.faults import until
+
+ROLE = "limited_role"
+
+
+@pytest.fixture(scope="module")
+def limited_url(settings: Settings, admin_engine: Engine) -> Iterator[str]:
+    """Return the database's address for a role that may have one connection."""
+    with admin_engine.begin() as owner:
+        owner.execute(
+            text(
+                f"CREATE ROLE {ROLE} LOGIN PASSWORD 'limited' NOSUPERUSER NOBYPASSRLS"
+                " CONNECTION LIMIT 1"
+            )
+        )
+    url = make_url(settings.database_url).set(username=ROLE, password="limited")
+    yield url.render_as_string(hide_password=False)
+    with admin_engine.begin() as owner:
+        owner.execute(text(f"DROP ROLE {ROLE}"))
+
+
+@pytest.fixture
+def taken(limited_url: str, admin_engine: Engine) -> Iterator["psycopg.Connection[Any]"]:
+    """Hold the only connection of that role."""
+    # The server counts a connection until its process has ended, after the client knows.
+    until(lambda: open_of(admin_engine) == 0)
+    with psycopg.connect(limited_url.replace("+psycopg", "")) as connection:
+        yield connection
+    until(lambda: open_of(admin_engine) == 0)
+
+
+def open_of(engine: Engine) -> int:
+    with engine.connect() as owner:
+        query = text("SELECT count(*) FROM pg_stat_activity WHERE usename = :role")
+        return int(owner.execute(query, {"role": ROLE}).scalar_one())
+
+
+def read_one(database: Database) -> int:
+    with database.transaction(NO_TENANT) as session:
+        row = cursor(session).execute("SELECT 1").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_refused_connection_is_waited_out(
+    limited_url: str, taken: "psycopg.Connection[Any]"
+) -> None:
+    engine = create_engine(limited_url, poolclass=PatientPool, pool_size=4, pool_wait=1e6)
+
+    def read(_: int) -> int:
+        with engine.connect() as connection:
+            return int(connection.execute(text("SELECT 1")).scalar_one())
+
+    with capture_logs() as lines, ThreadPoolExecutor(4) as threads:
+        reads = threads.map(read, range(40))
+        until(lambda: lines)
+        taken.close()
+        assert list(reads) == [1] * 40
+    engine.dispose()
+    assert lines[0] == {
+        "event": "connections_refused",
+        "log_level": "warning",
+        "open": lines[0]["open"],
+        "wanted": 4,
+    }
+
+
+def test_a_refusal_is_told_when_the_time_to_wait_is_over(
+    limited_url: str, taken: "psycopg.Connection[Any]"
+) -> None:
+    engine = create_engine(limited_url, poolclass=PatientPool, pool_wait=0.1)
+    with pytest.raises(OperationalError, match="too many connections for role") as refused:
+        engine.connect()
+    assert isinstance(refused.value.orig, psycopg.Error)
+    assert none_left(refused.value.orig)
+    assert not taken.closed
+
+
+def test_another_failure_to_connect_is_not_waited_out(settings: Settings) -> None:
+    url = make_url(settings.database_url).set(password="wrong")
+    engine = create_engine(url, poolclass=PatientPool, pool_wait=1e6)
+    with pytest.raises(OperationalError, match="password authentication failed"):
+        engine.connect()
+
+
+def test_callers_take_turns_at_a_single_connection(settings: Settings) -> None:
+    database = Database(settings.database_url, pool_size=1, application="tests")
+    with ThreadPoolExecutor(16) as threads:
+        assert sum(threads.map(lambda _: read_one(database), range(200))) == 200
+    assert database.engine.pool.status() == "1 of 1 connections open, 1 idle"
+    database.close()
+    assert database.engine.pool.status() == "0 of 1 connections open, 0 idle"
+
+
+def test_a_caller_waits_for_a_connection_no_longer_than_it_may(settings: Settings) -> None:
+    engine = create_engine(
+        settings.database_url, poolclass=PatientPool, pool_size=1, pool_wait=0.01
+    )
+    with engine.connect(), pytest.raises(PoolTimeout, match="1 of 1 connections open, 0 idle"):
+        engine.connect()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("idle_seconds", "left"), [(1e6, 3), (0.0, 0)], ids=["kept", "closed"])
+def test_connections_are_closed_when_they_have_been_idle(
+    settings: Settings, idle_seconds: float, left: int
+) -> None:
+    engine = create_engine(settings.database_url, poolclass=PatientPool, pool_idle=idle_seconds)
+    for connection in [engine.connect() for _ in range(3)]:
+        connection.close()
+    assert engine.pool.status() == f"{left} of 10 connections open, {left} idle"
+    engine.dispose()
+
+
+def test_a_lost_connection_makes_room_for_another(settings: Settings) -> None:
+    engine = create_engine(settings.database_url, poolclass=PatientPool, pool_size=1, pool_wait=1e6)
+    for _ in range(3):
+        with engine.connect() as connection:
+            connection.invalidate()
+    assert engine.pool.status() == "0 of 1 connections open, 0 idle"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
