@@ -151,7 +151,7 @@ def _of_deliveries(names: Mapping[str, str]) -> dict[str, Look]:
         "replays.new": _at("replays/new"),
         "replays.new of the broken webhook": _at("replays/new", webhook_id=broken),
         "replays.new of a group": _at("replays/new", group=names["group"]),
-        "replays.new of what was skipped": _at("replays/new", status="skipped"),
+        "replays.new of what was skipped": _at("replays/new", webhook_id=webhook, status="skipped"),
         "replays.show": _at(f"replays/{names['replay']}"),
         "webhooks.index": _at("webhooks"),
         "webhooks.show": _at(one),

@@ -76,7 +76,7 @@ SELECT d.webhook_id, true AS sends,
   FROM (SELECT d.webhook_id, d.finished_at FROM deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id) AND {conditions}
-         LIMIT %(most)s::bigint + 1) AS d
+         LIMIT {most}) AS d
  GROUP BY 1, 2, 3
 """
 
@@ -140,12 +140,11 @@ def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None
     Raises `NotFound` for ids that name no delivery.
     """
     named = values(tenant_id, selection) | later_replays.values(session, tenant_id)
-    named["most"] = most
     if selection.wanted.ids is not None:
         _require_all(session, named)
     read, parts = _parts(session, selection, named, most)
     for conditions in _other_conditions(selection.wanted):
-        query = _OTHERS.format(conditions=conditions)
+        query = _OTHERS.format(conditions=conditions, most="ALL" if most is None else most + 1)
         others = cursor(session, class_row(_Part)).execute(query, named).fetchall()
         read = max(read, sum(part.count for part in others))
         parts += others
@@ -156,20 +155,20 @@ def _parts(
     session: Session, selection: Selection, named: dict[str, Any], most: int | None
 ) -> tuple[int, list[_Part]]:
     """Return how many candidates were read, and what of them is selected or settled."""
-    bounded = most is not None
     sources = " UNION ALL ".join(
         f"(SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({each}) AS d)"
-        for one in (by_status(selection) if bounded else [selection])
+        for one in ([selection] if most is None else by_status(selection))
         for table in one.wanted.tables()
-        for each in [candidates(one, table, bounded=bounded)]
+        for each in [candidates(one, table, most)]
     )
     query = _PARTS.format(
         sources=sources,
-        order="ORDER BY id DESC LIMIT %(most)s + 1" if bounded else "",
-        newest="ORDER BY id DESC LIMIT %(most)s" if bounded else "",
+        order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
+        newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
         of_group="true" if selection.wanted.group is not None else "false",
     )
-    rows = cursor(session).execute(query, named).fetchall()
+    # A plan that is kept would be for any values, and reads far more.
+    rows = cursor(session).execute(query, named, prepare=False).fetchall()
     return rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
 
 

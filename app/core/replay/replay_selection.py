@@ -135,22 +135,22 @@ def source(selection: Selection, table: str) -> str:
     return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions))
 
 
-def candidates(selection: Selection, table: str, *, bounded: bool) -> str:
+def candidates(selection: Selection, table: str, most: int | None) -> str:
     """Return the statement for the same before a look at replays, with `is_replay` and `fits`.
 
-    Where it is `bounded` it has the `most` newest and one more; of a group it has then also other
+    With `most` it has so many of the newest and one more; of a group it has then also other
     failures of the webhook, which do not `fit`.
     """
-    tail = " ORDER BY id DESC LIMIT %(most)s + 1" if bounded else ""
+    tail = "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
     if table == "events":
         columns = "false AS is_replay, true AS fits"
         return _EVENTS.format(columns=columns, conditions=_of_events(selection)) + tail
     conditions, fits = _of_deliveries(selection), "true"
     if selection.wanted.group is not None:
-        if bounded:
-            fits = _SAME_FAILURE
-        else:
+        if most is None:
             conditions.append(_SAME_FAILURE)
+        else:
+            fits = _SAME_FAILURE
     columns = f"d.kind = 'replay' AS is_replay, {fits} AS fits"
     return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions)) + tail
 

@@ -33,7 +33,8 @@ SELECT {COLUMNS} FROM deliveries AS d
 """
 
 # Every delivery but a replay carries its event's millisecond in its id; replays have an index by
-# webhook and event. So no index by event alone is kept, which every write of a row would pay for.
+# webhook and event, and lanes count them. So no index by event alone is kept, which every write of
+# a row would pay for.
 EVENT_ROWS = """
 SELECT of_event.*
   FROM unnest(%(events)s::uuid[], %(first_ids)s::uuid[], %(last_ids)s::uuid[], %(oldest)s::uuid[])
@@ -43,14 +44,14 @@ SELECT of_event.*
      WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = e.id
        AND first.id BETWEEN e.first_id AND e.last_id AND first.kind <> 'replay'
     UNION ALL
-    SELECT again.* FROM webhooks AS w
+    SELECT again.* FROM lanes AS l
      CROSS JOIN LATERAL (
         SELECT * FROM deliveries AS r
-         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = w.id
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = l.webhook_id
            AND r.kind = 'replay' AND r.event_id = e.id AND r.id >= e.oldest_id
          ORDER BY r.id DESC LIMIT 500) AS again
-     WHERE w.tenant_id = (SELECT %(tenant)s::uuid)
-       AND w.id = coalesce(%(webhook)s, w.id)) AS of_event
+     WHERE l.tenant_id = (SELECT %(tenant)s::uuid) AND l.replays_accepted > 0
+       AND l.webhook_id = coalesce(%(webhook)s, l.webhook_id)) AS of_event
 """
 _OF_EVENT = f"""
 SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d

@@ -38,25 +38,29 @@ class Found:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups, most first, with the normalised error of each; `complete` unless more failed."""
+    """Groups, most first, with the normalised error of each; `complete` unless more failed.
+
+    `window` is how many failures were read at most.
+    """
 
     groups: list[tuple[Found, str | None]]
     complete: bool
+    window: int = WINDOW
 
 
 _NEWEST = """
 (SELECT d.* FROM deliveries AS d
   WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.status = '{status}' AND {conditions}
-  ORDER BY d.id DESC LIMIT %(window)s + 1)
+  ORDER BY d.id DESC LIMIT {window} + 1)
 """
 # One statement, so that its rows are read once; `read` stands in each of its rows, one at least.
 _GROUPS = f"""
 WITH newest AS MATERIALIZED (
     SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, coalesce(failure, 0) AS failure,
            outcome, status_code, coalesce(attempted_at, finished_at, created_at) AS at
-      FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT %(window)s + 1
+      FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT {{window}} + 1
 ), rows AS MATERIALIZED (
-    SELECT * FROM newest ORDER BY id DESC LIMIT %(window)s
+    SELECT * FROM newest ORDER BY id DESC LIMIT {{window}}
 ), {later_replays.AGAIN}, counted AS (
     SELECT webhook_id, id, failure, outcome, status_code, at FROM rows
      WHERE NOT {later_replays.IS_REPLAYED}
@@ -87,20 +91,22 @@ def find(
     conditions, values = delivery_filters.other_conditions(filters)
     conditions += ["d.kind <> 'test'"]
     newest = " UNION ALL ".join(
-        _NEWEST.format(status=status, conditions=" AND ".join(conditions))
+        _NEWEST.format(status=status, conditions=" AND ".join(conditions), window=window)
         for status in sorted(statuses)
     )
     if not newest:
-        return Groups([], complete=True)
-    values |= {"window": window, **later_replays.values(session, tenant_id)}
-    query = _GROUPS.format(newest=newest, most=most)
-    rows = cursor(session).execute(query, values).fetchall()
+        return Groups([], complete=True, window=window)
+    values |= later_replays.values(session, tenant_id)
+    query = _GROUPS.format(newest=newest, window=window, most=most)
+    # A plan that is kept would be for any values, and reads far more.
+    rows = cursor(session).execute(query, values, prepare=False).fetchall()
     found = [Found(*row[1:]) for row in rows if row[1] is not None]
     shown = found[:most]
     last = delivery_attempts.last_of(session, tenant_id, [each.example_id for each in shown])
     return Groups(
         [(each, _error(last.get(each.example_id))) for each in shown],
         complete=len(found) <= most and rows[0][0] <= window,
+        window=window,
     )
 
 
@@ -108,7 +114,7 @@ def represent(groups: Groups) -> dict[str, Any]:
     """Return the groups as their GET answers them."""
     return {
         "data": [_represent(found, error) for found, error in groups.groups],
-        "window": WINDOW,
+        "window": groups.window,
         "complete": groups.complete,
     }
 

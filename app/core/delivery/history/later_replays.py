@@ -21,7 +21,7 @@ SELECT webhook_id, replays_accepted FROM lanes
 """
 
 _EVENT = "webhook_id, event_id"
-IS_REPLAYED = "webhook_id = ANY (%(replayed)s::uuid[])"
+IS_REPLAYED = "(webhook_id IN (SELECT unnest(%(replayed)s::uuid[]))) IS TRUE"
 """Says of one of `rows` that its webhook had replays; the rows of others need no look."""
 
 _REPLAYS = """
@@ -33,9 +33,11 @@ SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
 AGAIN = f"""
 asked AS MATERIALIZED (
     SELECT found.*, lane.replays > {_READ_PER_PROBE} * found.count AS probed
-      FROM (SELECT webhook_id, count(*) AS count,
-                   min(event_id::text)::uuid AS first, max(event_id::text)::uuid AS last
-              FROM rows WHERE {IS_REPLAYED} GROUP BY 1) AS found
+      FROM (SELECT webhook_id, count(*) AS count, min(event)::uuid AS first,
+                   max(event)::uuid AS last
+              FROM (SELECT webhook_id, event_id::text AS event FROM rows
+                     WHERE {IS_REPLAYED} OFFSET 0) AS texts
+             GROUP BY 1) AS found
       JOIN unnest(%(replayed)s::uuid[], %(replays)s::bigint[]) AS lane (webhook_id, replays)
         ON lane.webhook_id = found.webhook_id
 ), again AS MATERIALIZED (

@@ -1,0 +1,59 @@
+"""Pages of a tenant with more failures than a page counts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.database import Database
+from tests.support.api import Api, FreshTenant
+from tests.support.console import Visitor, hidden
+from tests.support.sending import Worker, make_findings, make_webhook
+
+ApiOf = Callable[..., Api]
+FAILED = 10_001
+NEW, GROUPS = "/console/replays/new", "/console/deliveries/groups"
+MORE = """
+INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                        sequence, status, attempts, finished_at, failure, outcome)
+SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, 'event', 1,
+       n + 1, 'failed', 1, finished_at, failure, outcome
+  FROM deliveries, generate_series(1, :more) AS n
+"""
+
+
+@pytest.fixture
+def webhook(api: ApiOf, database: Database, tenant: FreshTenant) -> dict[str, Any]:
+    """A webhook with more failures than are counted."""
+    made = make_webhook(api())
+    make_findings(api(), 1)
+    worker = Worker(database, tenant)
+    worker.send(made, 500, error="a")
+    worker.run(MORE, more=FAILED - 1)
+    return made
+
+
+def test_a_preview_says_that_there_is_more_and_all_of_it_is_replayed(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    page = admin.get(f"{NEW}?webhook_id={webhook['id']}").text
+
+    assert "<strong>10,000+</strong> events are sent again" in page
+    assert "Replay 10,000+ events</button>" in page
+    fields = hidden(page, NEW)
+    led = admin.post(NEW, fields)
+    assert led.status_code == 303
+    (job,) = api().get("/v1/jobs?kind=bulk_replay").json["data"]
+    assert job["progress"]["selected"] == FAILED
+    assert job["args"]["as_of"] == fields["as_of"]
+
+
+def test_groups_say_how_many_failures_they_are_of(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    page = admin.get(GROUPS).text
+
+    assert "the newest 5,000 are read" in page
+    assert ">5,000</a>" in page
+    (group,) = api().get("/v1/deliveries/groups").json["data"]
+    assert (group["webhook_id"], group["count"]) == (webhook["id"], 10_000)
