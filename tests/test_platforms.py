@@ -53,7 +53,10 @@ def test_heroku_and_dokku_start_every_process_with_what_it_needs() -> None:
         if each.get("generator") == "secret" or each.get("required") is True
     }
     assert added | asked >= REQUIRED
-    assert set(app["env"]) <= {each.metadata.get("name") for each in fields(Settings)}
+    known = {each.metadata.get("name") for each in fields(Settings)}
+    assert set(app["env"]) <= known | set(re.findall(r"\$\{(\w+):-", " ".join(procfile().values())))
+    # The smallest database has 20 connections, and two releases meet.
+    assert 2 * int(app["env"]["DATABASE_CONNECTIONS"]["value"]) <= 20
 
 
 @pytest.mark.parametrize("process", sorted(PROCESSES))
