@@ -1,11 +1,13 @@
 """One scrape of a whole stack: real web, worker and scheduler processes, while one is killed."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.settings import VERSION
 from tests.e2e.stack import TWO_OF_EACH, RunningStack, running
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.receivers import OK, Receiver, Request, http_answer
@@ -34,6 +36,18 @@ class Scraper:
         return sum(
             value for (each, held), value in now.items() if each == name and labels.items() <= held
         )
+
+    def processes(self) -> dict[str, int]:
+        """Return how many processes of each role report, with one scheduler that leads."""
+        now = self._scrape()
+        assert now["record_service_release_info", frozenset({("version", VERSION)})] == 1
+        roles = [
+            dict(labels)["process"]
+            for (name, labels), memory in now.items()
+            if name == "record_service_process_resident_memory_bytes" and memory > 1 << 20
+        ]
+        leads = sum(v for (name, _), v in now.items() if name == "record_service_scheduler_leader")
+        return dict(Counter(roles)) if leads == 1 else {}
 
     def _scrape(self) -> dict[Sample, float]:
         # A connection for each: so either web process may answer.
@@ -89,6 +103,11 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
             lambda: scraper.value("record_service_deliveries_total", **ended) == 40, WRITTEN_SECONDS
         )
         assert scraper.value("http_requests_total", route="/v1/findings/batch") == 1
+
+        until(
+            lambda: scraper.processes() == {"web": 2, "worker": 2, "scheduler": 1}, WRITTEN_SECONDS
+        )
+        assert scraper.value("record_service_attempt_phase_duration_seconds_count") >= 43
 
         swept = scraper.value("record_service_sweeps_total")
         stack.kill_worker()

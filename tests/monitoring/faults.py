@@ -3,37 +3,24 @@
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 from app import heartbeats
-from app.core.anchoring import incidents
-from app.core.anchoring.gate import QuorumGate
 from app.core.jobs import job_queue
-from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
-from app.errors import LogHalted
-from app.ledger.policy import Policy
 from app.lib.crypto.sealing import MasterKeys
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Tenant, desk_at
+from tests.monitoring import log_faults
 from tests.support.faults import until
-from tests.support.logs import FLIP, add_leaves
 from tests.support.mail import Mood, serving
 from tests.support.making import make_session, record_of
 from tests.support.monitored import Monitored
 from tests.support.receivers import Receiver, http_answer
-from tests.support.secrets import MASTER_KEYS
-from tests.support.witnesses import Witness
 from tests.support.workers import take_turn
 
 _DUE = "next_attempt_at = clock_timestamp() - interval '2 minutes'"
-_AGED = """
-UPDATE log_leaves
-   SET id = (lpad(to_hex(floor(extract(epoch FROM now()) - 3600)::bigint * 1000), 12, '0')
-             || right(replace(id::text, '-', ''), 20))::uuid
-"""
 _GIBIBYTE = 1 << 30
 # Of a request: longer than what an alert calls slow, and shorter than its patience.
 _WAITED_SECONDS = 3.0
@@ -177,62 +164,6 @@ def mail_refused(service: Monitored) -> None:
         until(desk.runtime.counters.write)
 
 
-def log_halted(service: Monitored) -> None:
-    """The head outside is lost."""
-    add_leaves(service.database, 1)
-    service.runtime.log.run()
-    service.head.unlink()
-    add_leaves(service.database, 1)
-    with suppress(LogHalted):
-        service.runtime.log.run()
-
-
-def nobody_integrates(service: Monitored) -> None:
-    add_leaves(service.database, 1)
-    service.run(_AGED)
-
-
-def quorum_away(service: Monitored) -> None:
-    witness = Witness("witness.test/one")
-    lines = f"witness one {witness.vkey} http://127.0.0.1:9/\nquorum one\n"
-    gate = QuorumGate(Policy.parse(lines.encode()), timedelta(minutes=2))
-    add_leaves(service.database, 1)
-    settings = service.settings
-    Sequencer(service.database, MASTER_KEYS, settings.log_origin, None, gate).run()
-    service.run("UPDATE checkpoints SET signed_at = signed_at - interval '5 minutes'")
-
-
-def nobody_anchors(service: Monitored) -> None:
-    service.tenant()
-    service.run("UPDATE audit_entries SET at = at - interval '2 hours'")
-
-
-def forked(service: Monitored) -> None:
-    with service.database.across_tenants() as session:
-        now = datetime.now(UTC)
-        incidents.begin(session, "witness one", now, "another log of this name", alarm=True)
-
-
-def chain_rewritten(service: Monitored) -> None:
-    tenant = service.tenant()
-    service.run("UPDATE audit_entries SET hash = sha256('another')")
-    assert service.api(tenant.root_key).get("/v1/audit/verify").status_code == 409
-
-
-def nobody_verifies(service: Monitored) -> None:
-    """As in a backup of the day before yesterday: nothing was verified since."""
-    since = (datetime.now(UTC) - timedelta(hours=27)).isoformat()
-    sealed = MASTER_KEYS.seal(b'{"since":"%s"}' % since.encode(), "sealed_notes/verify_audit")
-    service.run("INSERT INTO sealed_notes VALUES ('verify_audit', :s)", s=sealed)
-
-
-def tile_changed(service: Monitored) -> None:
-    add_leaves(service.database, 3)
-    service.runtime.log.run()
-    service.run(f"{FLIP} WHERE level = 0")
-    assert service.api().get("/v1/log/tile/0/000.p/3").status_code == 409
-
-
 def fault_inside(service: Monitored) -> None:
     key = service.tenant().root_key
     service.run("ALTER TABLE agents RENAME TO elsewhere")
@@ -297,14 +228,14 @@ FAULTS = {
         Fault(job_waits, frozenset({"JobsLate"})),
         Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
         Fault(mail_refused, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
-        Fault(log_halted, frozenset({"LogHalted"})),
-        Fault(nobody_integrates, frozenset({"LeavesWait"})),
-        Fault(quorum_away, frozenset({"CheckpointWaits"})),
-        Fault(nobody_anchors, frozenset({"Unanchored"})),
-        Fault(forked, frozenset({"WitnessAlarm"})),
-        Fault(chain_rewritten, frozenset({"AuditChainBroken"})),
-        Fault(nobody_verifies, frozenset({"AuditUnverified"})),
-        Fault(tile_changed, frozenset({"AuditChainBroken", "LogDamaged"})),
+        Fault(log_faults.log_halted, frozenset({"LogHalted"})),
+        Fault(log_faults.nobody_integrates, frozenset({"LeavesWait"})),
+        Fault(log_faults.quorum_away, frozenset({"CheckpointWaits"})),
+        Fault(log_faults.nobody_anchors, frozenset({"Unanchored"})),
+        Fault(log_faults.forked, frozenset({"WitnessAlarm"})),
+        Fault(log_faults.chain_rewritten, frozenset({"AuditChainBroken"})),
+        Fault(log_faults.nobody_verifies, frozenset({"AuditUnverified"})),
+        Fault(log_faults.tile_changed, frozenset({"AuditChainBroken", "LogDamaged"})),
         Fault(fault_inside, frozenset({"WebErrors"})),
         Fault(connections_taken, frozenset({"PoolExhausted", "WebSlow"})),
         Fault(heavy_callers, frozenset({"WebErrors", "WebRefuses"})),

@@ -42,19 +42,24 @@ class FailingWebhook:
     failures: int
 
 
+# Materialized, it is grouped by hashing: the planner would sort every lane otherwise.
 _STATES = """
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
-), lane AS (
+), lane AS MATERIALIZED (
     SELECT CASE WHEN t.suspended_at IS NOT NULL THEN 'suspended'
                 WHEN l.held_since IS NOT NULL THEN 'held'
                 WHEN l.paused_until > present.now THEN 'paused'
                 WHEN l.recovering > 0 THEN 'recovering'
                 WHEN l.slow_at IS NOT NULL THEN 'slow'
                 ELSE 'ready' END AS state,
+           CASE WHEN t.suspended_at IS NOT NULL THEN t.suspended_at
+                WHEN l.held_since IS NOT NULL THEN l.held_since
+                WHEN l.paused_until > present.now THEN l.failing_since
+                WHEN l.recovering > 0 THEN l.recovering_since
+                ELSE l.due_at END AS since,
            l.events_open + l.replays_open + l.tests_open AS open,
-           least(l.concurrency, w.max_in_flight) AS concurrency,
-           present.now, t.suspended_at, l.held_since, l.failing_since, l.recovering_since, l.due_at
+           least(l.concurrency, w.max_in_flight) AS concurrency
       FROM lanes AS l
       JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
       JOIN tenants AS t ON t.id = l.tenant_id
@@ -62,12 +67,9 @@ WITH present AS MATERIALIZED (
      WHERE w.status = 'enabled' AND w.deleted_at IS NULL
 )
 SELECT state, count(*) AS lanes, sum(concurrency) AS concurrency, sum(open)::bigint AS open,
-       greatest(coalesce(extract(epoch FROM max(now - CASE state
-                    WHEN 'suspended' THEN suspended_at
-                    WHEN 'held' THEN held_since
-                    WHEN 'paused' THEN coalesce(failing_since, now)
-                    WHEN 'recovering' THEN recovering_since
-                    ELSE due_at END) FILTER (WHERE open > 0)), 0), 0)::float8 AS lag
+       greatest(coalesce(extract(epoch FROM (SELECT now FROM present)
+                                            - min(since) FILTER (WHERE open > 0)), 0), 0)::float8
+           AS lag
   FROM lane GROUP BY state
 """
 _WORST = """
