@@ -33,6 +33,7 @@ def test_a_database_that_is_well_is_told_with_its_version(here: Installation) ->
     [
         ({"password": "wrong-password"}, "password authentication failed", "set DATABASE_URL"),
         ({"port": 1}, "refused", "start PostgreSQL"),
+        ({"query": {"nonsense": "x"}}, "invalid connection option", "behind the ?"),
         ({"database": "elsewhere"}, 'database "elsewhere" does not exist', "that exist"),
     ],
 )

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import psycopg
 import redis
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app import queue
@@ -129,7 +131,8 @@ class Context:
     def _reach_database(self) -> str | None:
         try:
             self.database.ask("SELECT 1", ())
-        except Unavailable as error:
+        except (Unavailable, SQLAlchemyError, psycopg.Error) as error:
+            # The others for what cannot be read in the URL.
             return reason(error)
         return None
 

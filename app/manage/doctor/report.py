@@ -22,9 +22,8 @@ def lines(results: Results) -> Iterator[str]:
     for name, found in results.items():
         for each in found:
             counted[each.level] += 1
-            yield f"{_MARKS[each.level]}  {name}: {_printable(each.sentence)}{_mend(each)}"
-    counts = ", ".join(f"{counted[level]} {level.replace('_', ' ')}" for level in Level)
-    yield f"{counts}"
+            yield _printable(f"{_MARKS[each.level]}  {name}: {each.sentence}{_mend(each)}")
+    yield ", ".join(f"{counted[level]} {level.replace('_', ' ')}" for level in Level)
 
 
 def as_json(results: Results) -> str:

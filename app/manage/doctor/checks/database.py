@@ -17,6 +17,7 @@ _MENDED = (
     ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
     ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),
     ("does not exist", "set DATABASE_URL to a role and a database that exist"),
+    ("invalid connection option", "correct what stands behind the ? in DATABASE_URL"),
     ("too many", "lower DATABASE_CONNECTIONS, or raise the role's CONNECTION LIMIT"),
     ("remaining connection slots", "lower DATABASE_CONNECTIONS, or raise max_connections"),
     ("is not known", "correct the host in DATABASE_URL"),

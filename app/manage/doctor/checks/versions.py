@@ -10,7 +10,7 @@ from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding
 from app.settings import VERSION
 
-_CLIENTS = ("psycopg", "redis", "dramatiq", "granian", "cryptography")
+_CLIENTS = ("psycopg", "redis", "dramatiq", "cryptography")
 
 
 def check(_: Context) -> Iterator[Finding]:
