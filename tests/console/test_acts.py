@@ -160,7 +160,7 @@ def test_a_form_of_a_tab_whose_session_was_replaced_keeps_its_input(
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_label("rate")).to_have_value("7")
     page.get_by_role("button", name="Send it").click()
-    expect(page.locator(".facts")).to_contain_text("rate")
+    expect(page.locator(".facts")).to_contain_text("Rate")
     job_on(page)
 
 
