@@ -48,6 +48,8 @@ def configure(settings: Settings) -> None:
         cache_logger_on_first_use=False,
     )
     _redirect_standard_library(settings.log_level, rendering)
+    if not settings.redis_tls_verify:
+        structlog.get_logger(__name__).warning("redis_certificate_not_verified")
 
 
 def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> None:

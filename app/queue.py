@@ -21,6 +21,7 @@ from redis.retry import Retry
 from app import heartbeats, metrics
 from app.lib.breaker import Breaker
 from app.lib.metric_registry import Tally
+from app.lib.redis_reasons import reason
 
 _log = structlog.get_logger(__name__)
 
@@ -154,6 +155,7 @@ class Bell:
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
         self._breaker = Breaker(_BREAK_SECONDS, clock)
         self._tally = tally or Tally()
+        self.trouble: str | None = None
 
     @property
     def counts(self) -> Counts:
@@ -271,8 +273,9 @@ class Bell:
             answer = question(self._redis)
         except redis.RedisError as error:
             self._tally.add(metrics.BELL_ERRORS)
+            self.trouble = reason(error)
             if self._breaker.failed():
-                _log.warning("redis_unavailable", error=type(error).__name__)
+                _log.warning("redis_unavailable", error=type(error).__name__, reason=self.trouble)
             return None
         if self._breaker.succeeded():
             _log.info("redis_recovered")

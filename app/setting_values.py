@@ -5,7 +5,7 @@ import ipaddress
 import re
 import ssl
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cryptography.x509 import Certificate
 
@@ -43,6 +43,29 @@ def redis_url(text: str) -> str:
     if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
         raise ValueError("use redis://:password@host:port/0, or rediss:// for TLS")
     return text
+
+
+def redis_tls_verify(text: str) -> bool:
+    """Read whether the certificate of Redis is verified."""
+    if text not in ("full", "none"):
+        raise ValueError("use full, or none to take any certificate")
+    return text == "full"
+
+
+def redis_with_tls(url: str | None, authorities: str | None, *, verified: bool) -> str | None:
+    """Return the address of a Redis with how its certificate is verified, as redis-py reads it.
+
+    `authorities` is PEM. Without TLS the address is left as it is. Raises `ValueError` where both
+    are given, which contradict each other.
+    """
+    if not verified and authorities is not None:
+        raise ValueError("REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE: set one of them")
+    if url is None or not url.startswith("rediss://") or (verified and authorities is None):
+        return url
+    bare, _, query = url.partition("?")
+    kept = [pair for pair in parse_qsl(query) if not pair[0].startswith("ssl_c")]
+    how = ("ssl_ca_data", authorities) if verified else ("ssl_cert_reqs", "none")
+    return f"{bare}?{urlencode([*kept, how])}"
 
 
 def api_key(text: str) -> str:

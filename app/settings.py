@@ -66,6 +66,8 @@ class Settings:
     database_url: str = _setting("DATABASE_URL", values.database_url, secret=True)
     database_admin_url: str = _setting("DATABASE_ADMIN_URL", values.database_url, None, secret=True)
     redis_url: str | None = _setting("REDIS_URL", values.redis_url, None, secret=True)
+    redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)
+    redis_tls_verify: bool = _setting("REDIS_TLS_VERIFY", values.redis_tls_verify, True)
     master_keys: MasterKeys = _setting("MASTER_KEYS", MasterKeys.parse, secret=True)
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
@@ -153,6 +155,7 @@ class Settings:
         """
         found = _read_all(cls, environ)
         found["database_admin_url"] = found["database_admin_url"] or found["database_url"]
+        found["redis_url"] = _redis_url(found)
         found["log_origin"] = found["log_origin"] or _origin_of(found["base_url"])
         found["mail_from"] = found["mail_from"] or _sender(found["smtp_url"])
         settings = cls(**found, web=WebLimits(**_read_all(WebLimits, environ)))
@@ -210,6 +213,15 @@ def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _not_set(name: str) -> SettingError:
     return SettingError(f"{name} is not set: see docs/operations.md (or run `make up`).")
+
+
+def _redis_url(found: dict[str, Any]) -> str | None:
+    """Return REDIS_URL with how its certificate is verified."""
+    url, authorities = found["redis_url"], found["redis_ca_file"]
+    try:
+        return values.redis_with_tls(url, authorities, verified=found["redis_tls_verify"])
+    except ValueError as error:
+        raise SettingError(str(error)) from error
 
 
 def _origin_of(base_url: str) -> str:

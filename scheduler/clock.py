@@ -18,6 +18,7 @@ import structlog
 from rq_scheduler import Scheduler
 
 from app import heartbeats, queue
+from app.lib.redis_reasons import reason
 from scheduler.timetable import Entry
 
 _log = structlog.get_logger(__name__)
@@ -124,7 +125,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def _lost(self, error: redis.RedisError) -> None:
         if not self._away:
             self._away = True
-            _log.warning("redis_unavailable", error=type(error).__name__)
+            _log.warning("redis_unavailable", error=type(error).__name__, reason=reason(error))
 
     def _show_life(self, *, leads: bool) -> None:
         """Report this process, and give the role's sign of life if this one leads."""

@@ -15,6 +15,7 @@ from dramatiq import BrokerConnectionError, Message, MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import DecodeError
 
+from app.lib.redis_reasons import reason
 from app.queue import WAKE_CHANNEL, messages_key, queue_key
 from jobs.process.wakeup_listener import WakeListener
 
@@ -172,7 +173,12 @@ class BellConsumer(_RedisConsumer):
     def _lost(self, error: redis.RedisError) -> None:
         if not self._away:
             self._away = True
-            _log.warning("queue_unavailable", queue=self.queue_name, error=type(error).__name__)
+            _log.warning(
+                "queue_unavailable",
+                queue=self.queue_name,
+                error=type(error).__name__,
+                reason=reason(error),
+            )
 
 
 def _read(data: bytes | None, queue_name: str) -> Message[None] | None:

@@ -186,5 +186,7 @@ def _database_state() -> str:
 def _others() -> dict[str, str]:
     presence = services().bell.presence()
     if presence is None:
-        return {"redis": "away", "worker": "unknown", "scheduler": "unknown"}
+        trouble = services().bell.trouble
+        away = f"away: {trouble}" if trouble else "away"
+        return {"redis": away, "worker": "unknown", "scheduler": "unknown"}
     return {"redis": "up"} | {str(role): "up" if up else "away" for role, up in presence.items()}

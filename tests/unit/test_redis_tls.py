@@ -1,0 +1,113 @@
+"""Redis over TLS as platforms give it: who is believed, and why a connection failed."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from app.lib.redis_reasons import reason
+from app.queue import connect
+from app.settings import SettingError, Settings
+from tests.support.certificates import ServerAuthority
+from tests.support.faults import LONG_ENOUGH, OwnValkey
+from tests.support.ports import own_port
+from tests.support.secrets import MASTER_KEYS_SETTING
+
+NEEDED = {
+    "DATABASE_URL": "postgresql://records.test/records",
+    "MASTER_KEYS": MASTER_KEYS_SETTING,
+    "BASE_URL": "https://records.test",
+}
+
+
+def pass_on(source: socket.socket, target: socket.socket) -> None:
+    """Pass bytes on until either side closes."""
+    with suppress(OSError):
+        while piece := source.recv(65_536):
+            target.sendall(piece)
+
+
+@contextmanager
+def encrypted(valkey: OwnValkey, context: ssl.SSLContext) -> Iterator[str]:
+    """Pass one connection on to a Valkey, with TLS before it; give the address."""
+    url = urlsplit(valkey.url)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(LONG_ENOUGH)
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            accepted.settimeout(LONG_ENOUGH)
+            with accepted, suppress(OSError):
+                client = context.wrap_socket(accepted, server_side=True)
+                with client, socket.create_connection(("127.0.0.1", url.port or 0)) as server:
+                    server.settimeout(LONG_ENOUGH)
+                    back = threading.Thread(target=pass_on, args=(server, client))
+                    back.start()
+                    pass_on(client, server)
+                    server.shutdown(socket.SHUT_RDWR)
+                    back.join(LONG_ENOUGH)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"rediss://:{url.password}@127.0.0.1:{listener.getsockname()[1]}/0"
+        thread.join(LONG_ENOUGH)
+
+
+def ping(url: str, **given: str) -> tuple[bool, str | None]:
+    """Ask with these settings; return whether it answered, and else why not."""
+    settings = Settings.from_environ({**NEEDED, "REDIS_URL": url, **given})
+    client = connect(settings.redis_url or "", LONG_ENOUGH)
+    try:
+        return bool(client.ping()), None
+    except redis.RedisError as error:
+        return False, reason(error)
+    finally:
+        client.close()
+
+
+def test_a_certificate_of_a_private_authority_is_believed_when_that_is_named(
+    own_valkey: OwnValkey, tmp_path: Path
+) -> None:
+    authority = ServerAuthority(tmp_path)
+    for named in (authority.ca_file, authority.pem):
+        with encrypted(own_valkey, authority.server("127.0.0.1")) as url:
+            assert ping(url, REDIS_CA_FILE=named) == (True, None)
+
+
+def test_any_certificate_is_believed_when_none_is_verified(
+    own_valkey: OwnValkey, tmp_path: Path
+) -> None:
+    server = ServerAuthority(tmp_path).server("elsewhere.test", trusted=False)
+    with encrypted(own_valkey, server) as url:
+        assert ping(url, REDIS_TLS_VERIFY="none") == (True, None)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_reason(
+    own_valkey: OwnValkey, tmp_path: Path
+) -> None:
+    server = ServerAuthority(tmp_path).server("127.0.0.1", trusted=False)
+    with encrypted(own_valkey, server) as url:
+        answered, trouble = ping(url)
+    assert not answered
+    assert trouble is not None
+    assert trouble.startswith("its certificate was refused: self")
+
+
+def test_a_closed_port_is_named_as_such() -> None:
+    port = own_port()
+    assert ping(f"rediss://127.0.0.1:{port}/0") == (False, "the connection was refused")
+
+
+def test_both_ways_at_once_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE"):
+        ping(
+            "rediss://127.0.0.1/0",
+            REDIS_CA_FILE=ServerAuthority(tmp_path).ca_file,
+            REDIS_TLS_VERIFY="none",
+        )
