@@ -35,6 +35,7 @@ PARTS: Mapping[str, Callable[[Servers], Sequence[Figures]]] = {
 def main() -> int:
     """Run the parts; return 0 if every check held, 1 after the first that did not."""
     parser = argparse.ArgumentParser(prog="python -m tests.deploy", description=__doc__)
+    # argparse holds the default to the choices too.
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART")
     chosen = parser.parse_args().parts or [*PARTS]
     # What a shell starts in the background ignores Ctrl-C.

@@ -11,6 +11,8 @@ VARIANTS = (
     Variant("apart", 2, two_roles=True, pooled=True, server="gunicorn"),
 )
 _LOAD = 30
+# The sum of docs/setup.md: two instances at the default, and two for a command.
+_CONNECTIONS = 2 * 40 + 2
 
 
 def deployed(servers: Servers, variant: Variant) -> Figures:
@@ -26,6 +28,10 @@ def deployed(servers: Servers, variant: Variant) -> Figures:
         say(f"two of each process are ready, {figures.start:.1f} s after their start")
         with watched(site, figures):
             _used(site, figures)
+        assert figures.connections <= _CONNECTIONS, figures
+        say(
+            f"PostgreSQL had {figures.connections} connections at most, of {_CONNECTIONS} to expect"
+        )
         figures.stop = site.stop()
         say(f"all end {figures.stop:.1f} s after SIGTERM, none of them killed")
     finally:
