@@ -133,6 +133,7 @@ def test_settings_that_fit_production_are_well(here: Installation) -> None:
         ({"webhook_allowed_networks": (ip_network("10.0.0.0/8"),)}, "WEBHOOK_ALLOWED_NETWORKS"),
         ({"log_head_url": None}, "LOG_HEAD_URL"),
         ({"root_admin_key": "a-key"}, "ROOT_ADMIN_KEY"),
+        ({"redis_tls_verify": False}, "REDIS_TLS_VERIFY"),
     ],
 )
 def test_what_production_needs_is_named(

@@ -78,6 +78,13 @@ def _access(context: Context) -> Iterator[Finding]:
             "set METRICS_TOKEN to a long random text",
             see="#an-alert-fires",
         )
+    if not settings.redis_tls_verify:
+        yield findings.warning(
+            "REDIS_TLS_VERIFY does not verify Redis's certificate: who stands between reads its"
+            " password",
+            "set REDIS_CA_FILE to the server's authority, where there is one",
+            see="setup.md#redis",
+        )
     if settings.root_admin_key is not None:
         yield findings.warning(
             "ROOT_ADMIN_KEY is still set: each release makes a tenant of it if none knows the key",

@@ -16,7 +16,7 @@ _FULL = 0.9
 _MENDED = (
     ("authenticat", "set REDIS_URL as the provider shows it: redis://:PASSWORD@host:port/0"),
     ("username-password", "set REDIS_URL as the provider shows it: redis://:PASSWORD@host:port/0"),
-    ("certificate verify failed", "let this host trust the server's authority (SSL_CERT_FILE)"),
+    ("certificate verify failed", "set REDIS_CA_FILE to the server's authority"),
     ("ssl", "write redis:// where the server speaks no TLS"),
     ("closed by server", "write rediss:// where the server asks for TLS"),
     ("name or service not known", "correct the host in REDIS_URL"),
