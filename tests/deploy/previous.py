@@ -25,7 +25,9 @@ def upgraded(servers: Servers) -> list[Figures]:
     """Upgrade a deployment of the previous release while findings are posted."""
     code = _checked_out(servers.folder / "previous")
     heading(f"the previous release ({_git('log', '-1', '--format=%h %s', cwd=code)}) beside this")
-    old = Site(servers, VARIANT, VARIANT.name, code=code)
+    # A release before REDIS_CA_FILE trusts the authorities of this file.
+    trusted = {"SSL_CERT_FILE": str(servers.ca_file)}
+    old = Site(servers, VARIANT, VARIANT.name, trusted, code=code)
     new = Site(servers, VARIANT, VARIANT.name, old.settings)
     old.make_database()
     say(f"the previous release: {old.release()}")

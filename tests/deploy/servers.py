@@ -89,7 +89,7 @@ class Servers:
     @property
     def redis_settings(self) -> dict[str, str]:
         """The settings by which the service trusts Redis's certificate."""
-        return {"SSL_CERT_FILE": str(self.ca_file)}
+        return {"REDIS_CA_FILE": str(self.ca_file)}
 
     def make_database(self, name: str, owner: str) -> None:
         """Make an empty database that a role owns."""
