@@ -8,14 +8,13 @@ names and ids, never headers, query strings or bodies.
 import json
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 import structlog
 from structlog.typing import Processor
 
+from app.lib.json_lines import NAME, StandardOutput
 from app.settings import Settings
-
-_OURS = "record-service"
 
 # `json.dumps` with a `default` makes an encoder for each call: a third of the line's time.
 _ENCODER = json.JSONEncoder(default=repr)
@@ -25,17 +24,6 @@ _COMMON: tuple[Processor, ...] = (
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
-
-
-class _StandardOutput(logging.StreamHandler[TextIO]):
-    """Writes to what standard output is at that moment; tests and supervisors replace it."""
-
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # as logging's own handler for stderr
-        return sys.stdout
 
 
 def configure(settings: Settings) -> None:
@@ -53,8 +41,7 @@ def configure(settings: Settings) -> None:
 
 
 def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> None:
-    handler = _StandardOutput()
-    handler.set_name(_OURS)
+    handler = StandardOutput()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*_COMMON, structlog.stdlib.add_logger_name],
@@ -62,7 +49,7 @@ def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> 
         )
     )
     root = logging.getLogger()
-    for earlier in [known for known in root.handlers if known.name == _OURS]:
+    for earlier in [known for known in root.handlers if known.name == NAME]:
         root.removeHandler(earlier)
     root.addHandler(handler)
     root.setLevel(level)

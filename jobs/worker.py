@@ -1,4 +1,4 @@
-"""What the Procfile's worker runs: `dramatiq jobs.worker --queues deliver jobs tick`.
+"""What the Procfile's worker runs: `python -m jobs --queues deliver jobs tick`.
 
 Dramatiq imports this module in each of its processes and takes `broker` from it.
 """

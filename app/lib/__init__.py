@@ -4,5 +4,5 @@
 and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and `mail/` send,
 with a `breaker`; `redis_reasons` names failures; `database/` is around the driver;
 `metric_registry` counts, `process_memory` measures; a `repeater` works in the background;
-`parent_death` ends processes without a leader.
+`parent_death` ends processes without a leader, and `json_lines` writes what a leader logs.
 """
