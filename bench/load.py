@@ -109,6 +109,10 @@ class Load:
         """Share a plan among the processes, and return what became of it."""
         return merge(self._pool.map(drive, share(plan, self.PROCESSES)))
 
+    def drive_each(self, plans: Sequence[Plan]) -> list[Tally]:
+        """Drive at most `PROCESSES` plans at the same time, each with a process of its own."""
+        return list(self._pool.map(drive, plans))
+
 
 def share(plan: Plan, processes: int) -> list[Plan]:
     """Cut a plan into equal ones whose numbers do not meet."""

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from app.dev.stores import subreaper
 
@@ -13,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 30.0
-_PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 
 
 class BenchError(RuntimeError):
@@ -79,14 +79,18 @@ def cpu_seconds(pids: Collection[int]) -> float:
     return sum(_cpu_seconds(pid) for pid in _family(pids))
 
 
-def resident_bytes(pids: Collection[int]) -> int:
-    """Return the memory that processes and their living descendants hold (PSS, bytes)."""
-    return sum(_resident_bytes(pid) for pid in _family(pids))
+def resident_bytes(pids: Collection[int], kind: Literal["Pss", "Rss"] = "Pss") -> int:
+    """Return the memory that processes and their living descendants hold (bytes).
+
+    PSS counts a shared page by share, RSS for each process that has it (proc(5)).
+    """
+    return sum(_resident_bytes(pid, kind) for pid in _family(pids))
 
 
-def _resident_bytes(pid: int) -> int:
+def _resident_bytes(pid: int, kind: str) -> int:
     try:
-        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+        found = re.search(rf"^{kind}: +(\d+) kB", rollup, re.MULTILINE)
     except OSError:
         return 0
     return 0 if found is None else int(found[1]) * 1024

@@ -8,6 +8,7 @@ class Scale:
     """Counts and seconds of all parts."""
 
     deliveries: int
+    findings: int
     rounds: int
     threads_tried: tuple[int, ...]
     seconds: float
@@ -30,6 +31,7 @@ class Scale:
 
 FULL = Scale(
     deliveries=10_000,
+    findings=10_000,
     rounds=3,
     threads_tried=(2, 4, 8),
     seconds=3.0,
@@ -51,6 +53,7 @@ FULL = Scale(
 )
 QUICK = Scale(
     deliveries=2_000,
+    findings=1_000,
     rounds=1,
     threads_tried=(4,),
     seconds=1.5,

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -30,7 +31,8 @@ _DETAIL = "The value was written where people without need of it could read it. 
 class Service:
     """The service's processes; `web`, `worker` and `scheduler` can be stopped one by one."""
 
-    def __init__(self, lab: "Lab") -> None:
+    def __init__(self, lab: "Lab", environ: Mapping[str, str] | None = None) -> None:
+        """`environ` goes before the bench's own environment."""
         self._lab = lab
         self._lines = procfile.read(ROOT / "Procfile")
         self.port = free_port()
@@ -43,6 +45,7 @@ class Service:
             "RATE_LIMIT": "1000000000 per minute",
             "TENANT_RATE_LIMIT": "1000000000 per minute",
             "ADDRESS_RATE_LIMIT": "1000000000 per minute",
+            **(environ or {}),
         }
         self.running: dict[str, Process] = {}
         settings = Settings.from_environ({**lab.environ, **self._environ})
