@@ -6,6 +6,7 @@ from collections.abc import Callable
 import redis
 
 from app import heartbeats, logs, queue
+from app.lib.redis_reasons import reason
 from app.settings import SettingError, load
 from scheduler.clock import Clock, connect
 from scheduler.timetable import TIMETABLE
@@ -55,7 +56,7 @@ def _with_redis(command: Callable[[redis.Redis], int]) -> int:
     try:
         return command(connect(settings.redis_url))
     except redis.RedisError as error:
-        return _say(f"Redis does not answer ({type(error).__name__}): is it up?", _FAILED)
+        return _say(f"Redis does not answer: {reason(error)}.", _FAILED)
 
 
 def _say(text: str, code: int) -> int:

@@ -16,7 +16,10 @@ _BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "it did not answer in time"),
     (redis.TimeoutError, "it did not answer in time"),
     (ConnectionResetError, "the connection was reset"),
+    (BrokenPipeError, "the connection was reset"),
 )
+# redis-py's own text, of an error that has no cause.
+_CLOSED = "Connection closed by server."
 
 
 def reason(error: BaseException) -> str:
@@ -32,4 +35,4 @@ def reason(error: BaseException) -> str:
         for kind, words in _BY_KIND:
             if isinstance(each, kind):
                 return words
-    return type(error).__name__
+    return "it closed the connection" if str(error) == _CLOSED else type(error).__name__

@@ -8,7 +8,10 @@ import threading
 from collections.abc import Callable
 from multiprocessing.util import Finalize
 
+import redis
 import structlog
+
+from app.lib.redis_reasons import reason
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +75,8 @@ class Repeater:
             self._work()
         except Exception as error:  # noqa: BLE001  # the thread must outlive whatever fails
             if not self._failing:
-                _log.warning(self._failed, error=type(error).__name__)
+                why = {"reason": reason(error)} if isinstance(error, redis.RedisError) else {}
+                _log.warning(self._failed, error=type(error).__name__, **why)
             self._failing = True
             return False
         self._failing = False

@@ -14,6 +14,7 @@ import redis
 import structlog
 from redis.client import PubSub
 
+from app.lib.redis_reasons import reason
 from app.queue import WAKE_CHANNEL
 
 _log = structlog.get_logger(__name__)
@@ -59,13 +60,17 @@ class WakeListener:
             except redis.RedisError as error:
                 if self.heard:
                     backoff = _FIRST_BACKOFF_SECONDS
-                    _log.warning("wakeup_subscription_lost", error=type(error).__name__)
+                    _log.warning(
+                        "wakeup_subscription_lost",
+                        error=type(error).__name__,
+                        reason=reason(error),
+                    )
             self._deaf()
             self._stopping.wait(backoff)
             backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
 
     def _listen(self, subscription: PubSub) -> None:
-        """Set events until told to stop; a link that has gone silent raises `ConnectionError`."""
+        """Set events until told to stop; a link that has gone silent raises `TimeoutError`."""
         last_word = time.monotonic()
         while not self._stopping.is_set():
             message = subscription.get_message(timeout=_READ_SECONDS)
@@ -74,7 +79,7 @@ class WakeListener:
                 last_word = time.monotonic()
                 self._hear(message["type"], message["data"])
             elif silence > _DEAD_AFTER_SECONDS:
-                raise redis.ConnectionError("the subscription has gone silent")
+                raise redis.TimeoutError("the subscription has gone silent")
             elif silence > _PING_AFTER_SECONDS:
                 subscription.ping()
 

@@ -156,6 +156,12 @@ def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: 
                     <= {line["event"] for line in lines}
                 )
             )
+        lost = [line for line in lines if line["event"] == "wakeup_subscription_lost"]
+        assert {line["reason"] for line in lost} <= {
+            "it closed the connection",
+            "the connection was reset",
+            "the connection was refused",
+        }
         bell.ring("run_job", (TENANT, "after"))
         until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
 

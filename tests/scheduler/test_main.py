@@ -265,4 +265,4 @@ def test_now_without_a_redis_is_answered_in_one_line() -> None:
 
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "Redis does not answer (ConnectionError): is it up?\n"
+    assert done.stderr == "Redis does not answer: the connection was refused.\n"

@@ -2,6 +2,7 @@
 
 import threading
 
+import redis
 from structlog.testing import capture_logs
 
 from app.lib.repeater import Repeater
@@ -20,6 +21,15 @@ def test_errors_are_logged_once_until_the_work_succeeds_again() -> None:
     with capture_logs() as logged:
         assert [repeater.work() for _ in range(4)] == [False, False, True, False]
     assert [(line["event"], line["error"]) for line in logged] == [("it_failed", "ValueError")] * 2
+
+
+def test_an_error_of_redis_is_logged_with_its_reason() -> None:
+    def work() -> None:
+        raise redis.ConnectionError from ConnectionRefusedError()
+
+    with capture_logs() as logged:
+        Repeater("test", work, LONG, failed="it_failed").work()
+    assert [line["reason"] for line in logged] == ["the connection was refused"]
 
 
 def test_one_thread_works_however_often_it_is_begun_and_once_more_at_the_end() -> None:
