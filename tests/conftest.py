@@ -25,6 +25,8 @@ from app.database import Database
 from app.dev.stores.postgres import EmbeddedPostgres
 from app.settings import Settings
 from app.web import create_app
+from jobs.actors import send_digests
+from jobs.durable import run_job
 from jobs.process.runtime import Runtime
 from tests.support import leftovers
 from tests.support.api import Api, FreshTenant
@@ -60,9 +62,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def machine_that_stands_still() -> Iterator[None]:
-    """Let no transaction of the tests' own process end because that got no processor for 5 s."""
+    """Let neither a transaction nor a turn at jobs end because this process got no processor."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Database, "idle_seconds", 60.0)
+        monkeypatch.setattr(run_job, "TURN_SECONDS", 60.0)
+        monkeypatch.setattr(send_digests, "SECONDS", 60.0)
         yield
 
 
