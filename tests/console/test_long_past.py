@@ -38,8 +38,8 @@ def test_a_preview_says_that_there_is_more_and_all_of_it_is_replayed(
 ) -> None:
     page = admin.get(f"{NEW}?webhook_id={webhook['id']}").text
 
-    assert "<strong>5,000+</strong> events are sent again" in page
-    assert "Replay 5,000+ events</button>" in page
+    assert "<strong>3,000+</strong> events are sent again" in page
+    assert "Replay 3,000+ events</button>" in page
     fields = hidden(page, NEW)
     led = admin.post(NEW, fields)
     assert led.status_code == 303
@@ -53,7 +53,7 @@ def test_groups_say_how_many_failures_they_are_of(
 ) -> None:
     page = admin.get(GROUPS).text
 
-    assert "the newest 5,000 are read" in page
-    assert ">5,000</a>" in page
+    assert "the newest 3,000 are read" in page
+    assert ">3,000</a>" in page
     (group,) = api().get("/v1/deliveries/groups").json["data"]
     assert (group["webhook_id"], group["count"]) == (webhook["id"], FAILED)

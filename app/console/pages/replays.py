@@ -30,7 +30,7 @@ blp = Blueprint("replays", __name__, url_prefix="/replays")
 
 _HOW = ("rate", "canary", "stop_after_failures")
 # So many are counted in well under 100 ms, as groups are; what is started is all of them.
-_MOST_COUNTED = 5_000
+_MOST_COUNTED = 3_000
 
 
 class ReplayForm(BulkReplaySchema):
