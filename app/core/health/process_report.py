@@ -1,11 +1,10 @@
 """Reports of a process's release, memory and connections, which every web process can show."""
 
-from typing import Literal
-
 from app import heartbeats
 from app.database import Database
 from app.lib.repeater import Repeater
 from app.queue import Bell
+from app.settings import Process
 
 _LAST_SECONDS = 1.0
 
@@ -13,7 +12,7 @@ _LAST_SECONDS = 1.0
 class ProcessReporter:
     """Reports one process every five seconds; one a process."""
 
-    def __init__(self, database: Database, bell: Bell, role: Literal["web", "worker"]) -> None:
+    def __init__(self, database: Database, bell: Bell, role: Process) -> None:
         """`role` is what the process does."""
         self._database = database
         self._bell = bell
