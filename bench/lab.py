@@ -18,11 +18,11 @@ from app.dev.data_dir import DataDir
 from app.dev.stores.postgres import EmbeddedPostgres
 from app.dev.stores.valkey import EmbeddedValkey
 from app.settings import Settings, environment
-from bench import receivers
-from bench.load import Load
 from bench.processes import Process
-from bench.receivers import OwnReceiver, Receiver
 from bench.service import Service
+from bench.traffic import receivers
+from bench.traffic.load import Load
+from bench.traffic.receivers import OwnReceiver, Receiver
 
 
 @dataclass

@@ -14,9 +14,9 @@ from app.database import Database
 from app.dev import procfile
 from app.dev.stores.store import free_port
 from app.settings import Settings
-from bench import load
-from bench.load import Plan
 from bench.processes import ROOT, BenchError, Process, until
+from bench.traffic import load
+from bench.traffic.load import Plan
 
 if TYPE_CHECKING:
     from bench.lab import Lab

@@ -1,29 +1,17 @@
-"""The parts of a bench, by name, in the order in which they run."""
+"""The parts of a bench, by name, in the order in which they run.
+
+`capacity` is about the processes, `delivery` about deliveries, `volume` about millions of rows,
+`evidence` about what others verify.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts import (
-    accept,
-    audit,
-    backlog,
-    canonical,
-    console,
-    deliveries,
-    expiry,
-    history,
-    idle,
-    latency,
-    ledger,
-    log,
-    neighbours,
-    preset,
-    replay,
-    search,
-    slow,
-    starvation,
-)
+from bench.parts.capacity import accept, idle, preset, starvation
+from bench.parts.delivery import backlog, deliveries, latency, neighbours, replay, slow
+from bench.parts.evidence import audit, canonical, ledger, log
+from bench.parts.volume import console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {

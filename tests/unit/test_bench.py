@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from bench import load
 from bench.figures import Bound, Figure, Reach, number, percentile
-from bench.load import NUMBER, Plan
 from bench.processes import cpu_seconds
+from bench.traffic import load
+from bench.traffic.load import NUMBER, Plan
 from tests.support.receivers import Receiver, Request, http_answer
 
 HEAD = load.head("POST", "/things", [("Authorization", "Bearer key")])

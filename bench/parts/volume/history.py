@@ -20,10 +20,10 @@ from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.delivery.history.hourly_stats import Step
 from app.core.delivery.history.tenant_history import TenantFilters
 from app.database import Database, database_now
-from bench import past
+from bench.datasets import past
+from bench.datasets.past import Past
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.past import Past
 from bench.scale import Scale
 
 _PAGE = 50

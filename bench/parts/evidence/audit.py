@@ -25,7 +25,7 @@ from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.settings import Settings
-from bench import chains
+from bench.datasets import chains
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.scale import Scale

@@ -16,7 +16,7 @@ from app.core import partitions
 from app.core.delivery.lanes import lane_hours
 from app.database import Database
 from app.settings import Settings
-from bench import crowd
+from bench.datasets import crowd
 from bench.lab import owner_url
 
 DAYS = 84

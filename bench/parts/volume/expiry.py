@@ -11,7 +11,7 @@ from app.core.jobs import leases, steps
 from app.core.records import expiry
 from app.database import Database
 from app.settings import Settings
-from bench import library
+from bench.datasets import library
 from bench.figures import Bound, Figure, Reach, percentile
 from bench.lab import Lab, owner_url
 from bench.processes import BenchError

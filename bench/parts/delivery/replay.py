@@ -13,7 +13,7 @@ import psycopg
 
 from app import ids
 from app.core.delivery import failures
-from bench import crowd
+from bench.datasets import crowd
 from bench.figures import Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.processes import BenchError, until

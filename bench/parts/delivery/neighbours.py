@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import psycopg
 
-from bench.arrivals import collect
 from bench.figures import Bound, Figure, Reach, percentile
 from bench.lab import Lab
 from bench.processes import until
 from bench.scale import Scale
+from bench.traffic.arrivals import collect
 
 _WAITING = 200
 _RATE = 10.0

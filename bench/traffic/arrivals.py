@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bench.load import Answer
 from bench.processes import BenchError
-from bench.receivers import OwnReceiver
+from bench.traffic.load import Answer
+from bench.traffic.receivers import OwnReceiver
 
 _POLL_SECONDS = 0.05
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bench.figures import Bound, Figure, Reach, median, number
 from bench.lab import Lab
 from bench.pace import Pace, Stopwatch, middle
-from bench.parts.peers import Peers
+from bench.peers.runner import Peers
 from bench.scale import Scale
 from bench.service import Tenant
 

@@ -1,4 +1,4 @@
-"""Runs the peers of `bench/peers`: fills their queues, starts them, and times their work."""
+"""Runs the peers that deliver: fills their queues, starts them, and times their work."""
 
 import subprocess
 import sys

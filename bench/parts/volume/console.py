@@ -1,7 +1,7 @@
 """Every page of the console over a million deliveries and a million records: the server's time.
 
 In this process, from the request to the last byte of the page; the browser's time is left out.
-`bench.pages` says what is looked at.
+`pages` says what is looked at.
 """
 
 import time
@@ -12,10 +12,11 @@ from flask.testing import FlaskClient
 
 from app.api.http.services import EXTENSION
 from app.web import create_app
-from bench import company, pages
+from bench.datasets import company
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.pages import HERE, Look
+from bench.parts.volume import pages
+from bench.parts.volume.pages import HERE, Look
 from bench.processes import BenchError
 from bench.scale import Scale
 

@@ -8,10 +8,10 @@ from app.core.records import records, search
 from app.core.records.search import Search
 from app.database import Database
 from app.settings import Settings
-from bench import library
+from bench.datasets import library
+from bench.datasets.library import Library
 from bench.figures import Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.library import Library
 from bench.scale import Scale
 
 _PAGE = 50

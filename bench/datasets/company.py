@@ -23,10 +23,10 @@ from app.core.words import facets, search_keys
 from app.database import Database, cursor, database_now
 from app.lib.crypto import api_keys, webhook_signing
 from app.settings import Settings
-from bench import chains, library, past
+from bench.datasets import chains, library, past
+from bench.datasets.library import Library
+from bench.datasets.past import Past
 from bench.lab import Lab, owner_url
-from bench.library import Library
-from bench.past import Past
 from bench.scale import Scale
 
 _BROKEN = 8

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from bench import load, siege
 from bench.figures import Bound, Figure, Reach, number, percentile
 from bench.lab import Lab
-from bench.load import Plan
 from bench.processes import resident_bytes
 from bench.scale import Scale
 from bench.service import Tenant
-from bench.siege import Habit, Siege
+from bench.traffic import load, siege
+from bench.traffic.load import Plan
+from bench.traffic.siege import Habit, Siege
 
 _MANY = 64
 _READERS = 120

@@ -7,12 +7,12 @@ commit as well. Everything is on one machine, so all moments are of one clock.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bench.arrivals import Way, collect
 from bench.figures import Figure, Reach, percentile
 from bench.lab import Lab
-from bench.load import Plan
 from bench.scale import Scale
 from bench.service import Tenant
+from bench.traffic.arrivals import Way, collect
+from bench.traffic.load import Plan
 
 _CONNECTIONS = 8
 _IDLE_RATE = 25.0

@@ -25,8 +25,8 @@ from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
 from app.database import Database
-from bench import crowd
-from bench.crowd import Crowd
+from bench.datasets import crowd
+from bench.datasets.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab, owner_url
 from bench.scale import Scale

@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bench.arrivals import collect
 from bench.figures import Bound, Figure, Reach, percentile
 from bench.lab import Lab
-from bench.parts.neighbours import wait_until_quiet
+from bench.parts.delivery.neighbours import wait_until_quiet
 from bench.processes import until
 from bench.scale import Scale
 from bench.service import Tenant
+from bench.traffic.arrivals import collect
 
 MOST = 16
 _WAITING = 200

@@ -1,6 +1,6 @@
 """The receivers that deliveries are sent to, and how many have arrived.
 
-Rates are measured against nginx where it is installed, else against our own (`bench/receiver.py`).
+Rates are measured against nginx where it is installed, else against our own (`receiver`).
 Latencies are always measured against our own, which knows when each one came.
 """
 
@@ -65,7 +65,7 @@ class Receiver(ABC):
 
 
 class OwnReceiver(Receiver):
-    """`bench/receiver.py`, over loopback."""
+    """`bench.traffic.receiver`, over loopback."""
 
     name = "own receiver (uvloop, 1 process)"
 
@@ -79,7 +79,7 @@ class OwnReceiver(Receiver):
         return self.url(f"/paced/{name}")
 
     def crowd(self, name: str) -> dict[str, Any]:
-        """Return what came to a path since its pace was set: see `bench.receiver.Paced`."""
+        """Return what came to a path since its pace was set: see `bench.traffic.receiver.Paced`."""
         found: dict[str, Any] = json.loads(self._get(f"/crowd/{name}"))
         return found
 
@@ -112,7 +112,7 @@ def own() -> Iterator[OwnReceiver]:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         descriptor = listening.fileno()
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.receiver", str(descriptor)],
+            [sys.executable, "-m", "bench.traffic.receiver", str(descriptor)],
             pass_fds=[descriptor],
             # Ctrl-C is for the bench, which then ends this one.
             start_new_session=True,

@@ -16,13 +16,13 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from bench import load
 from bench.figures import Figure, Reach, number, percentile
 from bench.lab import Lab
-from bench.load import Tally
 from bench.processes import ROOT, BenchError, resident_bytes
 from bench.scale import Scale
 from bench.service import Service
+from bench.traffic import load
+from bench.traffic.load import Tally
 
 _LIMIT = 20
 _MIB_FOR_ALL = 512

@@ -15,7 +15,7 @@ from app.core.log.head.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.ledger.tiles import ENTRIES, WIDTH, Tile
-from bench import chains
+from bench.datasets import chains
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.processes import until

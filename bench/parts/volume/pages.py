@@ -16,7 +16,7 @@ from app.api.http.access.auth import access_rule
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_filters import Filters
 from app.database import Database, cursor
-from bench.company import Company
+from bench.datasets.company import Company
 from bench.processes import BenchError
 
 HERE = {"Sec-Fetch-Site": "same-origin"}

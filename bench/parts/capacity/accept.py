@@ -13,13 +13,13 @@ import psycopg
 from app.dev.stores.store import free_port
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.load import Plan, Tally
 from bench.pace import Pace, Stopwatch, middle
 from bench.peers import tables
 from bench.processes import BenchError, until
-from bench.receivers import listens
 from bench.scale import Scale
 from bench.service import Tenant
+from bench.traffic.load import Plan, Tally
+from bench.traffic.receivers import listens
 
 CONNECTIONS = 16
 _BATCH = 500
