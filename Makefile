@@ -17,8 +17,8 @@ demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdic
 	@exec $(BIN)/python -m app.dev.demo --tied
 
 test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an order
-	@$(BIN)/python -m tests.support.chromium
-	@$(BIN)/python -m tests.support.promtool
+	@$(BIN)/python -m tests.support.programs.chromium
+	@$(BIN)/python -m tests.support.programs.promtool
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
 
 test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)

@@ -28,9 +28,9 @@ from app.web import create_app
 from jobs.actors import send_digests
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
-from tests.support import leftovers
-from tests.support.api import Api, FreshTenant
-from tests.support.databases import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.database import leftovers
+from tests.support.database.databases import (
     SpareDatabase,
     copy_template,
     empty,

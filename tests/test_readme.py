@@ -26,11 +26,11 @@ from app.settings import Settings, WebLimits
 from app.web import create_app
 from scheduler.timetable import TIMETABLE
 from tests.deploy.words import EXAMPLES, written
-from tests.e2e.stack import PLAIN, RunningStack, running
-from tests.support.documents import block
+from tests.e2e.harness.stack import PLAIN, RunningStack, running
 from tests.support.faults import until
-from tests.support.ports import own_port
-from tests.support.receivers import Receiver
+from tests.support.programs.documents import block
+from tests.support.servers.ports import own_port
+from tests.support.servers.receivers import Receiver
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 REQUIRED = {

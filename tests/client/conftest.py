@@ -12,7 +12,7 @@ from flask import Flask
 from werkzeug.serving import make_server
 
 from app.dev.stack import ROOT
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 
 @dataclass(frozen=True)

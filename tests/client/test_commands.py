@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Command
-from tests.support.api import ApiOf, FreshTenant
-from tests.support.making import NOBODY, make_agent, make_finding, make_record, make_session
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import NOBODY, make_agent, make_finding, make_record, make_session
 
 NO_HEAD = f"1:{'0' * 64}"
 

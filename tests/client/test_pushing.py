@@ -9,8 +9,8 @@ import pytest
 from records import cli, journal
 
 from tests.client.conftest import Command
-from tests.support.api import ApiOf
-from tests.support.making import make_session, record_of
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import make_session, record_of
 
 
 @pytest.fixture

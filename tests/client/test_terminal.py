@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Command
-from tests.support.api import ApiOf
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import make_agent, make_finding, make_session
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.making import make_agent, make_finding, make_session
-from tests.support.receivers import Receiver
+from tests.support.servers.receivers import Receiver
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

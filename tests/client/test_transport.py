@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from records import Client, Conflict, RecordsError, Unavailable, Unreachable
 
-from tests.support.receivers import Receiver, Request, http_answer
+from tests.support.servers.receivers import Receiver, Request, http_answer
 
 KEY = "svc_" + "k" * 46
 OK = http_answer(200, b'{"id": "x"}')

@@ -8,8 +8,8 @@ import pytest
 
 from app.lib.crypto.webhook_signing import Signer
 from tests.client.conftest import Command
-from tests.support.api import ApiOf
-from tests.support.making import make_finding, make_session
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import make_finding, make_session
 
 BODY = b'{"id":"evt_1","data":{}}'
 

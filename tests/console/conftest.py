@@ -8,12 +8,12 @@ import pytest
 from flask import Flask
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-from tests.e2e import web
-from tests.e2e.web import Web
-from tests.support import chromium
-from tests.support.api import FreshTenant
-from tests.support.console import Visitor
+from tests.e2e.harness import web
+from tests.e2e.harness.web import Web
+from tests.support.callers.api import FreshTenant
+from tests.support.callers.console import Visitor
 from tests.support.faults import LONG_ENOUGH
+from tests.support.programs import chromium
 
 Open = Callable[..., Page]
 
@@ -36,7 +36,7 @@ def admin(app: Flask, tenant: FreshTenant) -> Visitor:
 def browser() -> Iterator[Browser]:
     """Return a real browser."""
     path = chromium.find()
-    assert path is not None, "run: python -m tests.support.chromium"
+    assert path is not None, "run: python -m tests.support.programs.chromium"
     with sync_playwright() as playwright:
         # Chromium's sandbox refuses to start as root.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.support import chromium
+from tests.support.programs import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL, SHOWN = ROOT / ".data" / "screenshots", ROOT / "docs" / "images"

@@ -22,11 +22,11 @@ from app.core.keys import console_sessions
 from app.database import Database
 from app.settings import Settings
 from app.web import create_app
-from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor, hidden, paths
-from tests.support.making import make_session, pin_of
-from tests.support.matrix import World
-from tests.support.sending import Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import Visitor, hidden, paths
+from tests.support.callers.making import make_session, pin_of
+from tests.support.callers.matrix import World
+from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 PAGE = "/console/deliveries"

@@ -9,9 +9,9 @@ from sqlalchemy import Engine, text
 
 from app.database import Database
 from tests.console.conftest import Open
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 from tests.support.faults import LONG_ENOUGH
-from tests.support.sending import Worker, history, make_findings, make_webhook
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)

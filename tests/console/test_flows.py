@@ -13,11 +13,11 @@ from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.console.conftest import Open
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_record, make_session
+from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 from tests.support.faults import LONG_ENOUGH
-from tests.support.making import make_record, make_session
-from tests.support.receivers import Receiver
-from tests.support.sending import Worker, history, make_findings, make_webhook
+from tests.support.servers.receivers import Receiver
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)

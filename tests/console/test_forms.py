@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor, hidden
-from tests.support.making import make_record, make_session
-from tests.support.sending import Worker, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.making import make_record, make_session
+from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 TWICE = "This form was sent twice, and done once."

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from flask import Flask
 
-from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor
-from tests.support.making import make_session, pin_of
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import Visitor
+from tests.support.callers.making import make_session, pin_of
 
 ApiOf = Callable[..., Api]
 PAGE = "/console/keys"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor, hidden
-from tests.support.sending import Worker, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 FAILED = 5_001

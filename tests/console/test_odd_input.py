@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from flask import Flask
 
-from tests.support.api import Api, FreshTenant
-from tests.support.console import BASE, HERE, Visitor, paths
-from tests.support.matrix import World
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import BASE, HERE, Visitor, paths
+from tests.support.callers.matrix import World
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -21,13 +21,13 @@ from app.core.records import retention
 from app.core.verification import alerts, daily_state
 from app.database import Database
 from app.models import NO_TENANT
-from tests.support.api import Api, FreshTenant
-from tests.support.console import Visitor, hidden
-from tests.support.expiring import Expirer
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.making import make_record, make_session
+from tests.support.callers.sending import Worker, make_findings, make_webhook
 from tests.support.faults import until
-from tests.support.making import make_record, make_session
 from tests.support.secrets import MASTER_KEYS
-from tests.support.sending import Worker, make_findings, make_webhook
+from tests.support.workers.expiring import Expirer
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

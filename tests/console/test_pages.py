@@ -11,10 +11,10 @@ from playwright.sync_api import Page
 
 from app.database import Database
 from tests.console.conftest import Open
-from tests.support.api import Api, FreshTenant
-from tests.support.console import paths
-from tests.support.matrix import World
-from tests.support.sending import Worker, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.console import paths
+from tests.support.callers.matrix import World
+from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 pytestmark = pytest.mark.browser
 

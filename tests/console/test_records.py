@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from tests.support.api import Api
-from tests.support.console import Visitor
-from tests.support.making import make_finding, make_record, make_session, pin_of
-from tests.support.matrix import World
+from tests.support.callers.api import Api
+from tests.support.callers.console import Visitor
+from tests.support.callers.making import make_finding, make_record, make_session, pin_of
+from tests.support.callers.matrix import World
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

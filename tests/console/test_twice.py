@@ -10,10 +10,17 @@ from playwright.sync_api import Page, Route, expect
 from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.database import Database
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_record, make_session
+from tests.support.callers.sending import (
+    TWO_TRIES,
+    URL,
+    Worker,
+    history,
+    make_findings,
+    make_webhook,
+)
 from tests.support.faults import LONG_ENOUGH
-from tests.support.making import make_record, make_session
-from tests.support.sending import TWO_TRIES, URL, Worker, history, make_findings, make_webhook
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from app.settings import Settings
-from tests.support.chains import Place, Saved, new_place
-from tests.support.databases import made_database
+from tests.support.database.databases import made_database
+from tests.support.evidence.chains import Place, Saved, new_place
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from app.core.jobs import leases, steps
 from app.core.records import expiry
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.expiring import Expirer
-from tests.support.making import make_record, make_session
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_record, make_session
+from tests.support.workers.expiring import Expirer
 
 Callers = Callable[..., Api]
 

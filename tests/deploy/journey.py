@@ -12,13 +12,13 @@ from psycopg import errors
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site
-from tests.e2e import books
-from tests.e2e.books import Closed
-from tests.e2e.stack import PLAIN, Caller, Hook
-from tests.e2e.traffic import Neighbour, Traffic
-from tests.support.documents import block
+from tests.e2e.harness import books
+from tests.e2e.harness.books import Closed
+from tests.e2e.harness.stack import PLAIN, Caller, Hook
+from tests.e2e.harness.traffic import Neighbour, Traffic
 from tests.support.faults import until
-from tests.support.receivers import Receiver
+from tests.support.programs.documents import block
+from tests.support.servers.receivers import Receiver
 
 _POWERS = (
     "SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = %s"

@@ -12,7 +12,7 @@ from tests.deploy.figures import Figures
 from tests.deploy.servers import Servers
 from tests.deploy.site import Site, Variant
 from tests.deploy.telling import heading, say
-from tests.e2e.traffic import Traffic
+from tests.e2e.harness.traffic import Traffic
 
 VARIANT = Variant("upgraded", 3, pooled=True)
 _OLD = ("web-1", "worker-1", "scheduler-1")

@@ -17,10 +17,10 @@ from tests.deploy.figures import Figures
 from tests.deploy.servers import Servers
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
 from tests.deploy.telling import heading, say
-from tests.e2e.stack import Hook
-from tests.e2e.traffic import Neighbour
-from tests.support.documents import block
+from tests.e2e.harness.stack import Hook
+from tests.e2e.harness.traffic import Neighbour
 from tests.support.faults import until
+from tests.support.programs.documents import block
 
 VARIANT = Variant("dumped", 4, two_roles=True)
 _ONE_OF_EACH = ("web-1", "worker-1", "scheduler-1")

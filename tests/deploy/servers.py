@@ -20,10 +20,10 @@ import redis
 
 from app.dev.stores import subreaper
 from tests.deploy.debian import Host
-from tests.e2e.stack import PLAIN
-from tests.support.certificates import ServerAuthority
+from tests.e2e.harness.stack import PLAIN
 from tests.support.faults import until
-from tests.support.ports import own_port
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.ports import own_port
 
 # The role that owns what two roles share, the service's own then, and the one that is alone.
 OWNER, SERVICE, ALONE = "records_owner", "record_service", "records"

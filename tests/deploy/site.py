@@ -22,10 +22,10 @@ from app.dev.stores import subreaper
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
 from tests.deploy.servers import ALONE, OWNER, SERVICE, Servers
-from tests.e2e.misfortune import children_by_parent
-from tests.e2e.stack import PLAIN, START_SECONDS, Caller
+from tests.e2e.harness.misfortune import children_by_parent
+from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.ports import own_port
+from tests.support.servers.ports import own_port
 
 # README: SIGTERM drains within so long.
 DRAIN_SECONDS = 25.0

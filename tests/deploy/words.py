@@ -14,9 +14,9 @@ from app.dev.stores import subreaper
 from tests.deploy.figures import Figures
 from tests.deploy.servers import ALONE, Servers
 from tests.deploy.telling import heading, say
-from tests.support.documents import block, blocks
-from tests.support.ports import own_port
-from tests.support.receivers import Receiver
+from tests.support.programs.documents import block, blocks
+from tests.support.servers.ports import own_port
+from tests.support.servers.receivers import Receiver
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _REDIS_NUMBER = 5

@@ -1,1 +1,4 @@
-"""Whole services, and faults done to them."""
+"""Whole services, and faults done to them.
+
+`harness/` has the services, their traffic and the faults; the tests here and `soak` use it.
+"""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.misfortune import House, house
-from tests.e2e.ordeal import SETTINGS
+from tests.e2e.harness.misfortune import House, house
+from tests.e2e.harness.ordeal import SETTINGS
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.e2e.elsewhere import Elsewhere, HostRefused, elsewhere
-from tests.e2e.misfortune import House, Misfortune, house
-from tests.e2e.ordeal import SETTINGS, Neighbourhood, undergo
+from tests.e2e.harness.elsewhere import Elsewhere, HostRefused, elsewhere
+from tests.e2e.harness.misfortune import House, Misfortune, house
+from tests.e2e.harness.ordeal import SETTINGS, Neighbourhood, undergo
 
 _AT_ONCE = 3
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 15, 60

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from app.dev.stack import ROOT
-from tests.e2e.misfortune import House
-from tests.e2e.stack import PLAIN, Caller
-from tests.support.documents import block
+from tests.e2e.harness.misfortune import House
+from tests.e2e.harness.stack import PLAIN, Caller
 from tests.support.faults import until
-from tests.support.ports import own_port
-from tests.support.receivers import Receiver, http_answer
+from tests.support.programs.documents import block
+from tests.support.servers.ports import own_port
+from tests.support.servers.receivers import Receiver, http_answer
 
 pytestmark = pytest.mark.stacks
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from app.dev.stack import ROOT
-from tests.e2e.stack import ONE_OF_EACH, PLAIN, remove_data
+from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, remove_data
 from tests.support.faults import until
-from tests.support.ports import own_port
+from tests.support.servers.ports import own_port
 
 pytestmark = pytest.mark.stacks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.elsewhere import HostRefused, elsewhere
+from tests.e2e.harness.elsewhere import HostRefused, elsewhere
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and ip")

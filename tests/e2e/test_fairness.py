@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.stack import TWO_OF_EACH, Caller, RunningStack, running
-from tests.e2e.traffic import Neighbour
+from tests.e2e.harness.stack import TWO_OF_EACH, Caller, RunningStack, running
+from tests.e2e.harness.traffic import Neighbour
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks

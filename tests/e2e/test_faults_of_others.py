@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.e2e.misfortune import House, Misfortune, suffer
-from tests.e2e.ordeal import Neighbourhood, neighbourhood, undergo
+from tests.e2e.harness.misfortune import House, Misfortune, suffer
+from tests.e2e.harness.ordeal import Neighbourhood, neighbourhood, undergo
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks

@@ -8,8 +8,8 @@ duplicates: `pytest -s` shows how many.
 
 import pytest
 
-from tests.e2e.misfortune import House
-from tests.e2e.ordeal import neighbourhood, undergo
+from tests.e2e.harness.misfortune import House
+from tests.e2e.harness.ordeal import neighbourhood, undergo
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks

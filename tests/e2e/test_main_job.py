@@ -11,9 +11,9 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 from svix.webhooks import Webhook as SvixWebhook
 
-from tests.e2e.stack import Caller, RunningStack, running
+from tests.e2e.harness.stack import Caller, RunningStack, running
 from tests.support.faults import until
-from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 

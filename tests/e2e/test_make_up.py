@@ -23,9 +23,9 @@ import redis
 from app.dev import env_file
 from app.dev.stores.postgres import EmbeddedPostgres
 from app.dev.stores.valkey import EmbeddedValkey
-from tests.e2e.stack import ONE_OF_EACH, PLAIN, START_SECONDS, remove_data
+from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS, remove_data
 from tests.support.faults import LONG_ENOUGH
-from tests.support.ports import own_port
+from tests.support.servers.ports import own_port
 
 pytestmark = pytest.mark.stacks
 

@@ -8,9 +8,9 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.settings import VERSION
-from tests.e2e.stack import TWO_OF_EACH, RunningStack, running
+from tests.e2e.harness.stack import TWO_OF_EACH, RunningStack, running
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.stack import Caller
-from tests.e2e.web import Web, everything, request, serving
-from tests.support.api import FreshTenant
+from tests.e2e.harness.stack import Caller
+from tests.e2e.harness.web import Web, everything, request, serving
+from tests.support.callers.api import FreshTenant
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks

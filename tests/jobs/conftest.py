@@ -8,8 +8,8 @@ import pytest
 
 from app.settings import Settings
 from jobs.process.runtime import Runtime
-from tests.support.api import FreshTenant
-from tests.support.worlds import World
+from tests.support.callers.api import FreshTenant
+from tests.support.workers.worlds import World
 
 
 @pytest.fixture

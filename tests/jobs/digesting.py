@@ -25,8 +25,8 @@ from app.settings import Settings
 from jobs.actors import free_stuck_jobs, send_digests
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.mail import Mail, Postbox
 from tests.support.secrets import MASTER_KEYS
+from tests.support.servers.mail import Mail, Postbox
 
 ADDRESS = "dana@example.com"
 _FINDING = re.compile(r"/v1/findings/(fnd_[0-9a-f]{32})\b")

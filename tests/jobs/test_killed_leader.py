@@ -10,9 +10,9 @@ from pathlib import Path
 
 import requests
 
-from tests.support import processes
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
-from tests.support.ports import own_port
+from tests.support.programs import processes
+from tests.support.servers.ports import own_port
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import pytest
 import requests
 
 from app import heartbeats
-from tests.support import processes
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
-from tests.support.ports import own_port
+from tests.support.programs import processes
+from tests.support.servers.ports import own_port
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.core.jobs import job_queue, job_rows, leases
 from app.database import Database
 from app.models import Job
 from app.queue import Bell
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 from tests.support.faults import OwnValkey, until
 
 # The same that `hanging_worker` calls it, which cannot be imported: it becomes a worker.

@@ -45,13 +45,13 @@ from jobs.delivery.lane_run import LaneRun
 from jobs.durable.run_job import work_on
 from jobs.process import runtime as process
 from jobs.process.runtime import Runtime
-from tests.support.api import Api, FreshTenant, serving
-from tests.support.chains import BROKEN_HEADS
-from tests.support.databases import made_database
+from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.making import make_finding, make_record, make_session
+from tests.support.database.databases import made_database
+from tests.support.evidence.chains import BROKEN_HEADS
+from tests.support.evidence.packing import Packer, opened_runtime
 from tests.support.faults import until
-from tests.support.making import make_finding, make_record, make_session
-from tests.support.packing import Packer, opened_runtime
-from tests.support.receivers import Receiver
+from tests.support.servers.receivers import Receiver
 
 A, B = MasterKeys.generate(), MasterKeys.generate()
 A_ID, B_ID = MasterKeys.parse(f"{A},{B}").ids

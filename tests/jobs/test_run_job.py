@@ -20,7 +20,7 @@ from app.settings import Settings
 from jobs.durable import handlers, lease_renewal
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 KIND = "errand_of_a_test"
 

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from app import heartbeats
 from app.settings import Settings
-from tests.support.databases import empty
-from tests.support.doctoring import Installation, new_installation
+from tests.support.database.databases import empty
+from tests.support.database.doctoring import Installation, new_installation
 from tests.support.faults import OwnValkey
 
 

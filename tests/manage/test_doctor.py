@@ -19,7 +19,7 @@ from app.manage.doctor import findings, report, running
 from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
-from tests.support.doctoring import Installation
+from tests.support.database.doctoring import Installation
 from tests.support.secrets import MASTER_KEYS_SETTING
 
 Doctor = Callable[..., tuple[int, str]]

@@ -17,10 +17,10 @@ from app.ledger.checkpoints import Checkpoint
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.timestamps import read_certificates
 from app.manage.doctor.findings import Level
-from tests.support.certificates import BEGIN, END, ROOT, issue, private_key
-from tests.support.doctoring import Installation
-from tests.support.logs import FLIP, add_leaves
+from tests.support.database.doctoring import Installation
+from tests.support.evidence.logs import FLIP, add_leaves
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support.servers.certificates import BEGIN, END, ROOT, issue, private_key
 
 
 @pytest.fixture

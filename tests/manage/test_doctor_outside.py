@@ -20,12 +20,12 @@ from app.lib.crypto.timestamps import read_certificates
 from app.lib.mail.smtp_url import MailServer
 from app.manage.doctor import report
 from app.manage.doctor.findings import Level
-from tests.support.certificates import ServerAuthority
-from tests.support.doctoring import Installation
-from tests.support.mail import Mood, serving
-from tests.support.receivers import LOOPBACK, Listener, Receiver, http_answer
+from tests.support.database.doctoring import Installation
+from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-from tests.support.witnesses import Witness
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.mail import Mood, serving
+from tests.support.servers.receivers import LOOPBACK, Listener, Receiver, http_answer
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from app.manage.doctor.findings import Level
-from tests.support.doctoring import Installation
-from tests.support.pooler import Pooler
+from tests.support.database.doctoring import Installation
+from tests.support.servers.pooler import Pooler
 
 
 def moved(here: Installation, **changes: object) -> str:

@@ -13,10 +13,10 @@ from app.core.jobs import job_queue
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.manage.doctor.findings import Level
-from tests.support.doctoring import Installation
+from tests.support.database.doctoring import Installation
 from tests.support.faults import OwnValkey
-from tests.support.ports import own_port
 from tests.support.secrets import MASTER_KEYS
+from tests.support.servers.ports import own_port
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app.settings import Settings
-from tests.support.databases import made_database
+from tests.support.database.databases import made_database
 from tests.support.faults import OwnValkey
-from tests.support.monitored import Monitored, monitored
+from tests.support.workers.monitored import Monitored, monitored
 
 
 @pytest.fixture(scope="module")

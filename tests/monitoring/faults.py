@@ -13,12 +13,12 @@ from app.lib.crypto.sealing import MasterKeys
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Tenant, desk_at
 from tests.monitoring import log_faults
+from tests.support.callers.making import make_session, record_of
 from tests.support.faults import until
-from tests.support.mail import Mood, serving
-from tests.support.making import make_session, record_of
-from tests.support.monitored import Monitored
-from tests.support.receivers import Receiver, http_answer
-from tests.support.workers import take_turn
+from tests.support.servers.mail import Mood, serving
+from tests.support.servers.receivers import Receiver, http_answer
+from tests.support.workers.delivering import take_turn
+from tests.support.workers.monitored import Monitored
 
 _DUE = "next_attempt_at = clock_timestamp() - interval '2 minutes'"
 _GIBIBYTE = 1 << 30

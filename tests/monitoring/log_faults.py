@@ -8,10 +8,10 @@ from app.core.anchoring.gate import QuorumGate
 from app.core.log.sequencer import Sequencer
 from app.errors import LogHalted
 from app.ledger.policy import Policy
-from tests.support.logs import FLIP, add_leaves
-from tests.support.monitored import Monitored
+from tests.support.evidence.logs import FLIP, add_leaves
+from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-from tests.support.witnesses import Witness
+from tests.support.workers.monitored import Monitored
 
 _AGED = """
 UPDATE log_leaves

@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support import promtool
-from tests.support.monitored import Scrape, Series
+from tests.support.programs import promtool
+from tests.support.workers.monitored import Scrape, Series
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "monitoring" / "alerts.yml"
@@ -19,7 +19,7 @@ _FIRING = 'group by (alertname) (ALERTS{{alertstate="firing", alertname!~"{left_
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool, whatever comes of it."""
     found = promtool.find()
-    assert found, "there is no promtool: run `python -m tests.support.promtool`"
+    assert found, "there is no promtool: run `python -m tests.support.programs.promtool`"
     return subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
 
 

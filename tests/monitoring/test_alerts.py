@@ -9,8 +9,8 @@ import yaml
 
 from tests.monitoring import rules
 from tests.monitoring.faults import FAULTS, TIMED
-from tests.support.logs import add_leaves
-from tests.support.monitored import Monitored
+from tests.support.evidence.logs import add_leaves
+from tests.support.workers.monitored import Monitored
 
 NAME = re.compile(r"\b(?:record_service|http)_[a-z_]+")
 ALERTS: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.monitoring import rules
 from tests.monitoring.test_alerts import NAME, exposed
-from tests.support.monitored import Monitored
+from tests.support.workers.monitored import Monitored
 
 DASHBOARD: dict[str, Any] = json.loads(
     (rules.ROOT / "docs" / "monitoring" / "dashboard.json").read_text("utf-8")

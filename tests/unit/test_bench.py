@@ -12,7 +12,7 @@ from bench.figures import Bound, Figure, Reach, number, percentile
 from bench.processes import cpu_seconds
 from bench.traffic import load
 from bench.traffic.load import NUMBER, Plan
-from tests.support.receivers import Receiver, Request, http_answer
+from tests.support.servers.receivers import Receiver, Request, http_answer
 
 HEAD = load.head("POST", "/things", [("Authorization", "Bearer key")])
 

@@ -14,9 +14,9 @@ from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Outbox, W
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.lib.outbound import deadline_sockets
-from tests.support.certificates import ServerAuthority
 from tests.support.faults import until
-from tests.support.mail import REFUSED, Mood, Postbox, serving
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.mail import REFUSED, Mood, Postbox, serving
 
 LETTER = Letter(
     "dig_1", "records@example.com", "dana@example.com", b"Subject: x\r\n\r\n.dot\r\nbody\r\n"

@@ -14,10 +14,10 @@ import redis
 from app.lib.redis_reasons import reason
 from app.queue import connect
 from app.settings import SettingError, Settings
-from tests.support.certificates import ServerAuthority
 from tests.support.faults import LONG_ENOUGH, OwnValkey
-from tests.support.ports import own_port
 from tests.support.secrets import MASTER_KEYS_SETTING
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.ports import own_port
 
 NEEDED = {
     "DATABASE_URL": "postgresql://records.test/records",

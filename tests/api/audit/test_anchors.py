@@ -17,12 +17,12 @@ from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
-from tests.support.anchoring import anchor_heads, put_line, put_stamp
-from tests.support.api import Api, FreshTenant, serving
-from tests.support.making import refused
-from tests.support.verifying import Answer
-from tests.support.verifying import answer as answer_of
-from tests.support.witnesses import Witness
+from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.making import refused
+from tests.support.evidence.anchoring import anchor_heads, put_line, put_stamp
+from tests.support.evidence.verifying import Answer
+from tests.support.evidence.verifying import answer as answer_of
+from tests.support.evidence.witnesses import Witness
 
 Apis = Callable[..., Api]
 

@@ -18,8 +18,8 @@ from app.errors import LogDamaged
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.api import Api, FreshTenant
-from tests.support.making import make_session, pin_of, pointers, refused, shifted
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_session, pin_of, pointers, refused, shifted
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

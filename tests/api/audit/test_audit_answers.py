@@ -20,8 +20,8 @@ from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.api import Answer, Api, FreshTenant
-from tests.support.making import refused
+from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.making import refused
 from tests.support.secrets import MASTER_KEYS
 
 pytestmark = pytest.mark.usefixtures("forgotten")

@@ -22,9 +22,9 @@ from app.ledger.notes import VerifierKey
 from app.lib.crypto.signing import PublicKey
 from app.settings import Settings
 from app.web import create_app
-from tests.support.api import Api
-from tests.support.logs import FLIP, World, add_leaves, new_world
-from tests.support.making import NOBODY, make_record, make_session, pointers, refused
+from tests.support.callers.api import Api
+from tests.support.callers.making import NOBODY, make_record, make_session, pointers, refused
+from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
 from tests.support.secrets import MASTER_KEYS
 
 FOR_EVER = "public, max-age=31536000, immutable"

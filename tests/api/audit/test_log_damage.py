@@ -21,9 +21,9 @@ from app.ledger.checkpoints import Checkpoint
 from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
-from tests.support.api import Answer, Api
-from tests.support.logs import FLIP, World, add_leaves, new_world
-from tests.support.making import make_record, make_session
+from tests.support.callers.api import Answer, Api
+from tests.support.callers.making import make_record, make_session
+from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
 from tests.support.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,8 +9,15 @@ import structlog
 
 from app.core.delivery import accounting
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.sending import (
+    TWO_TRIES,
+    Worker,
+    books,
+    history,
+    make_findings,
+    make_webhook,
+)
 
 ApiOf = Callable[..., Api]
 

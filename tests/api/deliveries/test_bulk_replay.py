@@ -10,9 +10,9 @@ from app.core.jobs import steps
 from app.core.jobs.steps import JobFailed
 from app.core.replay import bulk_replay
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.support.sending import Worker, books, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -11,8 +11,8 @@ import pytest
 
 from app.core.delivery.history import catch_up
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import (
     NOBODY,
     finding_of,
     make_finding,
@@ -21,7 +21,7 @@ from tests.support.making import (
     pointers,
     refused,
 )
-from tests.support.sending import (
+from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
     history,

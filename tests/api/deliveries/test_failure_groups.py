@@ -7,9 +7,9 @@ import pytest
 
 from app.core.delivery.history import failure_groups
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, pointers
-from tests.support.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, pointers
+from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 PATH = "/v1/deliveries/groups"

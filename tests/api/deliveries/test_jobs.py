@@ -10,8 +10,8 @@ from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.support.sending import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
     books,

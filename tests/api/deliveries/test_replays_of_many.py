@@ -14,8 +14,8 @@ from app.core.replay import bulk_replay, replay_selection
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Status, Wanted
 from app.database import Database, cursor
-from tests.support.api import Api, FreshTenant
-from tests.support.sending import Worker, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 EVENTS = 24

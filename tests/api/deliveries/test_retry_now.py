@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import pointers, refused
-from tests.support.sending import TWO_TRIES, Worker, books, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import pointers, refused
+from tests.support.callers.sending import (
+    TWO_TRIES,
+    Worker,
+    books,
+    history,
+    make_findings,
+    make_webhook,
+)
 
 ApiOf = Callable[..., Api]
 

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Engine, text
 from app.core.delivery.history.subject_events import MOST_SUBJECTS
 from app.core.delivery.history.tenant_history import MOST_READ
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, finding_of, make_record, make_session, pointers
-from tests.support.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, finding_of, make_record, make_session, pointers
+from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 PATH = "/v1/deliveries"

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from tests.support.api import Api, FreshTenant
-from tests.support.making import make_finding, make_session, pin_of
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_finding, make_session, pin_of
 
 Apis = Callable[..., Api]
 

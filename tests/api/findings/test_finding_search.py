@@ -16,8 +16,8 @@ from app.database import Database
 from app.settings import Settings
 from jobs.actors import index_findings
 from jobs.process.runtime import Runtime
-from tests.support.api import ApiOf, FreshTenant
-from tests.support.making import finding_of, make_finding, make_session, pin_of, pointers
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import finding_of, make_finding, make_session, pin_of, pointers
 from tests.support.secrets import MASTER_KEYS
 
 MATCHING = [

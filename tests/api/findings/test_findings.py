@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.api import Api, FreshTenant
-from tests.support.making import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import (
     NOBODY,
     finding_of,
     make_agent,

@@ -9,9 +9,16 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core.lookup import Type
-from tests.support.api import Api, ApiOf, FreshTenant
-from tests.support.making import NOBODY, make_finding, make_record, make_session, pin_of, pointers
-from tests.support.matrix import World
+from tests.support.callers.api import Api, ApiOf, FreshTenant
+from tests.support.callers.making import (
+    NOBODY,
+    make_finding,
+    make_record,
+    make_session,
+    pin_of,
+    pointers,
+)
+from tests.support.callers.matrix import World
 
 # Of each kind: whether a key that is pinned to them finds it.
 PINNED = {

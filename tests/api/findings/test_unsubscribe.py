@@ -16,7 +16,7 @@ from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.rates import Rate
 from app.settings import Settings
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
 
 ADDRESS = "dana@example.com"
 SETTINGS = "/v1/tenant/settings"

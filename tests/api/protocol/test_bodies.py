@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import Api
-from tests.support.refusals import REFUSED
+from tests.support.callers.api import Api
+from tests.support.callers.refusals import REFUSED
 
 ApiOf = Callable[..., Api]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import Api
-from tests.support.making import NOBODY, finding_of, make_session, refused
+from tests.support.callers.api import Api
+from tests.support.callers.making import NOBODY, finding_of, make_session, refused
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

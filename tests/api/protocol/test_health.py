@@ -20,7 +20,7 @@ from app.dev.stores.postgres import EmbeddedPostgres
 from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings
-from tests.support.api import ApiOf, FreshTenant, serving
+from tests.support.callers.api import ApiOf, FreshTenant, serving
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS
 

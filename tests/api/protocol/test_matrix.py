@@ -1,7 +1,7 @@
 """Who may do what: every route, every role, every pin, and every id that belongs to somebody else.
 
-The tables, here and in tests/support/matrix.py, are the specification; a route that stands in
-neither of them fails a test.
+The tables, here and in tests/support/callers/matrix.py, are the specification; a route that stands
+in neither of them fails a test.
 """
 
 import re
@@ -16,8 +16,8 @@ from app.core import tenants
 from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.settings import Settings
-from tests.support.api import Answer, Api, FreshTenant
-from tests.support.matrix import PREFIXES, ROWS, Row, World
+from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.matrix import PREFIXES, ROWS, Row, World
 from tests.support.secrets import MASTER_KEYS
 
 # Anybody may read these; /metrics has a token of its own and is not there without one.

@@ -22,7 +22,7 @@ from app.heartbeats import Process
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import VERSION, Settings
 from app.web import create_app
-from tests.support.api import Api
+from tests.support.callers.api import Api
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS
 

@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 
 from app.core import tenants
 from app.database import Database
-from tests.support.api import Api
-from tests.support.matrix import PREFIXES, ROWS, Row, World
+from tests.support.callers.api import Api
+from tests.support.callers.matrix import PREFIXES, ROWS, Row, World
 from tests.support.secrets import MASTER_KEYS
 
 # That a key is needed is the matrix's matter; and that a cursor must have been given out, or a time

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app import clock
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

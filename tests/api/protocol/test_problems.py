@@ -17,7 +17,7 @@ from app.api.http.services import EXTENSION, services
 from app.database import cursor
 from app.settings import Settings
 from app.web import create_app
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 

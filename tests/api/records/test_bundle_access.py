@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.api import Answer, Api, FreshTenant
-from tests.support.expiring import expire_link, make_due
-from tests.support.making import (
+from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.making import (
     NOBODY,
     make_agent,
     make_record,
@@ -17,7 +16,8 @@ from tests.support.making import (
     pin_of,
     token_to,
 )
-from tests.support.packing import Packer, packer
+from tests.support.evidence.packing import Packer, packer
+from tests.support.workers.expiring import expire_link, make_due
 
 __all__ = ["packer"]
 

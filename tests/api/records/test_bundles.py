@@ -16,8 +16,8 @@ from app.api.http.requests.client_address import network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle
-from tests.support.api import Answer, Api
-from tests.support.making import make_record, make_session, refused
+from tests.support.callers.api import Answer, Api
+from tests.support.callers.making import make_record, make_session, refused
 
 Callers = Callable[..., Api]
 

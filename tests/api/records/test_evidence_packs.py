@@ -19,10 +19,9 @@ from app.core.packs import building, pack_evidence, pack_requests, store
 from app.evidence import pack
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
-from tests.support.api import Answer, Api
-from tests.support.faults import until
-from tests.support.making import make_share_link, refused
-from tests.support.packing import (
+from tests.support.callers.api import Answer, Api
+from tests.support.callers.making import make_share_link, refused
+from tests.support.evidence.packing import (
     AT_ONCE,
     Packer,
     execute,
@@ -34,6 +33,7 @@ from tests.support.packing import (
     set_up_as,
     stored,
 )
+from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS_SETTING
 
 Callers = Callable[..., Api]

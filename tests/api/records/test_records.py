@@ -24,8 +24,8 @@ from app.ids import parse
 from app.lib.crypto.signing import PublicKey
 from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.settings import Settings
-from tests.support.api import Api, FreshTenant
-from tests.support.making import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import (
     NOBODY,
     make_agent,
     make_record,

@@ -17,9 +17,8 @@ from app.database import Database
 from app.ids import parse
 from app.lib.crypto import share_tokens
 from app.settings import Settings
-from tests.support.api import Api, serving
-from tests.support.expiring import expire_link, make_due
-from tests.support.making import (
+from tests.support.callers.api import Api, serving
+from tests.support.callers.making import (
     NOBODY,
     make_record,
     make_session,
@@ -28,6 +27,7 @@ from tests.support.making import (
     refused,
     token_to,
 )
+from tests.support.workers.expiring import expire_link, make_due
 
 Callers = Callable[..., Api]
 

@@ -17,9 +17,9 @@ from app.api.http import bulkhead
 from app.api.http.services import EXTENSION
 from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS
 from app.lib.text_sanitizer import visible
-from tests.support.api import Answer, Api, FreshTenant
-from tests.support.expiring import expire_link
-from tests.support.making import make_record, make_session, refused, token_to
+from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.making import make_record, make_session, refused, token_to
+from tests.support.workers.expiring import expire_link
 
 Callers = Callable[..., Api]
 

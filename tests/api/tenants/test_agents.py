@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, make_agent, make_session, pin_of, pointers, refused
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, make_agent, make_session, pin_of, pointers, refused
 
 Apis = Callable[..., Api]
 FULL = {"name": "a", "description": "what it does", "metadata": {"model": "m-4"}}

@@ -10,9 +10,9 @@ from sqlalchemy import text
 
 from app.clock import rfc3339
 from app.database import Database
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import refused
 from tests.support.faults import until
-from tests.support.making import refused
 
 Apis = Callable[..., Api]
 SOON = datetime(2060, 1, 1, tzinfo=UTC)

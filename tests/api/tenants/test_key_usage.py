@@ -13,8 +13,8 @@ from app.api.http.services import EXTENSION
 from app.core.keys import keyring
 from app.core.keys.usage import KeyUsage
 from app.database import Database
-from tests.support.api import ApiOf, FreshTenant
-from tests.support.making import make_session, pin_of, pointers
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import make_session, pin_of, pointers
 
 
 def mint(api: ApiOf, **fields: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
-from tests.support.api import Api, FreshTenant
+from tests.support.callers.api import Api, FreshTenant
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

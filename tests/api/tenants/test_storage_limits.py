@@ -15,10 +15,10 @@ from app.core.records.storage import MIB, StorageUse
 from app.database import Database
 from app.manage import commands
 from app.settings import SettingError, Settings
-from tests.support.api import Api, ApiOf, FreshTenant, serving
-from tests.support.expiring import Expirer
-from tests.support.making import make_record, make_session, record_of, refused
-from tests.support.storing import counted, kept
+from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
+from tests.support.callers.making import make_record, make_session, record_of, refused
+from tests.support.database.storing import counted, kept
+from tests.support.workers.expiring import Expirer
 
 Limited = Callable[..., Any]
 

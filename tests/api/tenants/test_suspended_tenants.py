@@ -8,8 +8,8 @@ from flask.testing import FlaskClient
 
 from app import ids
 from app.manage import commands
-from tests.support.api import Api, FreshTenant
-from tests.support.making import (
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import (
     finding_of,
     make_record,
     make_session,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import Api
-from tests.support.making import make_session, pin_of, pointers, refused
+from tests.support.callers.api import Api
+from tests.support.callers.making import make_session, pin_of, pointers, refused
 
 PATH = "/v1/tenant/settings"
 DEFAULTS = {

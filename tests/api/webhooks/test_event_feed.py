@@ -17,9 +17,16 @@ from app.core.delivery.history import event_feed
 from app.database import Database
 from app.lib.gateway.gateway import CAN_WAIT
 from app.lib.gateway.streams import Waiting
-from tests.support.api import ApiOf, FreshTenant
-from tests.support.making import finding_of, make_finding, make_session, pin_of, pointers, refused
-from tests.support.sending import make_findings
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import (
+    finding_of,
+    make_finding,
+    make_session,
+    pin_of,
+    pointers,
+    refused,
+)
+from tests.support.callers.sending import make_findings
 
 PATH = "/v1/events"
 

@@ -12,9 +12,9 @@ from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
 from app.core.delivery.lanes import lanes
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, finding_of, make_session, pin_of, refused
-from tests.support.sending import Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, finding_of, make_session, pin_of, refused
+from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

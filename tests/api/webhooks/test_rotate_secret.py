@@ -16,9 +16,9 @@ from app.database import Database
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.crypto.webhook_signing import Signer
 from app.settings import Settings
-from tests.support.api import Api, FreshTenant
-from tests.support.making import pointers, refused
-from tests.support.sending import make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import pointers, refused
+from tests.support.callers.sending import make_webhook
 
 ApiOf = Callable[..., Api]
 InForce = Callable[..., list[str]]

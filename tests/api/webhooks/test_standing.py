@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 WAITS = "It waits for its first attempt"

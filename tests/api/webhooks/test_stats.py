@@ -16,9 +16,9 @@ from app.core.delivery.history.hourly_stats import Step, percentiles, span
 from app.core.delivery.lanes import lane_hours, lanes
 from app.database import Database
 from app.errors import Invalid
-from tests.support.api import Api, FreshTenant
-from tests.support.making import pointers
-from tests.support.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import pointers
+from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

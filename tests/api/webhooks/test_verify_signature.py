@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.lib.crypto.webhook_signing import Signer, decode
-from tests.support.api import ApiOf
-from tests.support.making import NOBODY, pointers, refused
-from tests.support.sending import history, make_findings, make_webhook
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import NOBODY, pointers, refused
+from tests.support.callers.sending import history, make_findings, make_webhook
 
 Sent = tuple[dict[str, Any], dict[str, str], bytes]
 

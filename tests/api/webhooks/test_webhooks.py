@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import NOBODY, make_session, pin_of, pointers, refused
-from tests.support.sending import URL, Worker, books, history, make_findings, make_webhook
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.callers.sending import URL, Worker, books, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]

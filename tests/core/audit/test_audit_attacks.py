@@ -29,7 +29,7 @@ from app.errors import AuditChainBroken, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
 from app.ledger.notes import Signer
-from tests.support.chains import Owner, Place, anchor, daily_run, standing
+from tests.support.evidence.chains import Owner, Place, anchor, daily_run, standing
 from tests.support.secrets import MASTER_KEYS
 
 Attack = Callable[[Place, Owner], object]

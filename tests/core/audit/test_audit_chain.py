@@ -29,7 +29,7 @@ from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.models import AuditEntry, AuditHead
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

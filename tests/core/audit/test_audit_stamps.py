@@ -18,8 +18,8 @@ from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
-from tests.support.chains import Place, anchor, daily_run, standing
-from tests.support.logs import add_leaves
+from tests.support.evidence.chains import Place, anchor, daily_run, standing
+from tests.support.evidence.logs import add_leaves
 from tests.support.secrets import MASTER_KEYS
 
 SECONDS = 1_800_000_000

@@ -14,10 +14,10 @@ from app.core.verification import alerts
 from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
-from tests.support.api import Api, FreshTenant
-from tests.support.chains import BROKEN_HEADS
-from tests.support.databases import made_database
-from tests.support.logs import World, add_leaves, new_world
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.database.databases import made_database
+from tests.support.evidence.chains import BROKEN_HEADS
+from tests.support.evidence.logs import World, add_leaves, new_world
 from tests.support.secrets import MASTER_KEYS
 
 Manage = Callable[..., tuple[int, str]]

@@ -18,7 +18,7 @@ from app.database import database_now
 from app.lib import canonical_json
 from app.lib.crypto.sealing import MasterKeys
 from app.models import Job
-from tests.support.chains import Place
+from tests.support.evidence.chains import Place
 from tests.support.secrets import MASTER_KEYS
 
 LONG_AGO = "2026-01-01T00:00:00.000000Z"

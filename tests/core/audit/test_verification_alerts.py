@@ -25,7 +25,7 @@ from app.manage import commands
 from app.models import Job
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.chains import Place, daily_run, done, standing
+from tests.support.evidence.chains import Place, daily_run, done, standing
 from tests.support.secrets import MASTER_KEYS
 
 

@@ -16,7 +16,7 @@ from app.core.webhooks import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
 
 

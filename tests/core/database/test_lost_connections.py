@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event, text
 from app.database import Database, Tx, cursor
 from app.errors import Unavailable
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 Opened = Callable[[FreshTenant], AbstractContextManager[Tx]]
 

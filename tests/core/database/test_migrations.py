@@ -28,12 +28,12 @@ from app.errors import AuditChainBroken
 from app.manage import commands
 from app.models import Base
 from app.settings import Settings
-from tests.support.api import FreshTenant, serving
-from tests.support.databases import made_database
+from tests.support.callers.api import FreshTenant, serving
+from tests.support.callers.making import make_record, make_session
+from tests.support.database.databases import made_database
+from tests.support.database.storing import counted, kept
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.making import make_record, make_session
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
-from tests.support.storing import counted, kept
 
 ROOT = Path(__file__).resolve().parents[3]
 # The two hashes by which a caller's tenant is found.

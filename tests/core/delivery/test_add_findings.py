@@ -21,8 +21,8 @@ from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import NotFound, Unauthenticated
 from app.lib import canonical_json
-from tests.support.api import Api, FreshTenant
-from tests.support.making import make_record, make_session
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_record, make_session
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 JSON = st.recursive(

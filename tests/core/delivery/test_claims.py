@@ -17,7 +17,7 @@ from app.core.delivery.lanes import lane_slots, lanes
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 
 @pytest.fixture

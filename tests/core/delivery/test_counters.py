@@ -13,7 +13,7 @@ from app.database import Database
 from app.lib.metric_registry import Counter, Tally
 from app.models import NO_TENANT
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 A = Counter("a", "A.", labels=("which",))
 B = Counter("b", "B.")

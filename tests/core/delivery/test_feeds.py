@@ -12,8 +12,8 @@ from app.core.callers import Caller, Pin, Role
 from app.core.findings import NewFinding
 from app.database import Database
 from app.models import AgentSession, Finding
-from tests.support.api import FreshTenant
-from tests.support.plans import rows_read
+from tests.support.callers.api import FreshTenant
+from tests.support.database.plans import rows_read
 from tests.support.secrets import MASTER_KEYS
 
 BUSY, IDLE = "busy@example.com", "idle@example.com"

@@ -7,8 +7,8 @@ from app import ids
 from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.database import Database
-from tests.support.api import Api, FreshTenant
-from tests.support.making import finding_of, make_session
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import finding_of, make_session
 
 
 def webhook_with_a_waiting_event(api: Api) -> UUID:

@@ -16,7 +16,7 @@ from app.core.delivery.retries import Blame, Verdict
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 URL = "http://127.0.0.1:9/"
 

@@ -12,9 +12,9 @@ from app.core.health.log_figures import LogFigures
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.errors import LogHeadLost
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place, put_line, put_stamp
-from tests.support.logs import add_leaves
-from tests.support.witnesses import Witness
+from tests.support.evidence.anchoring import Place, new_place, put_line, put_stamp
+from tests.support.evidence.logs import add_leaves
+from tests.support.evidence.witnesses import Witness
 
 OTHERS = frozenset((Voucher.TIMESTAMPS, Voucher.WITNESSES))
 THREE_DAYS = 3 * 86_400

@@ -8,7 +8,7 @@ from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
 from app.models import Job
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 A_SECOND = timedelta(seconds=1)
 

@@ -18,8 +18,8 @@ from app.models import NO_TENANT, Job
 from app.settings import Settings
 from jobs.actors import prune_history
 from jobs.process import runtime
-from tests.support.databases import made_database
-from tests.support.plans import rows_of, rows_read
+from tests.support.database.databases import made_database
+from tests.support.database.plans import rows_of, rows_read
 from tests.support.secrets import MASTER_KEYS
 
 MANY = 30_000

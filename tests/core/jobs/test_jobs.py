@@ -12,7 +12,7 @@ from app.core.jobs.steps import Step
 from app.database import Database
 from app.errors import NotFound, NotResumable
 from app.models import Job
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 
 
 def enqueue(database: Database, tenant: FreshTenant, dedupe_key: str | None = None) -> Job:

@@ -25,10 +25,10 @@ from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place, put_stamp
-from tests.support.logs import Killed
+from tests.support.evidence.anchoring import Place, new_place, put_stamp
+from tests.support.evidence.logs import Killed
+from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-from tests.support.witnesses import Witness
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
 from app.lib.crypto.timestamps import read_certificates
 from jobs.actors import stamp_checkpoint
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place, put_stamp
-from tests.support.receivers import Receiver, Request, http_answer
-from tests.support.witnessed import Witnessed
-from tests.support.witnesses import SIZE, Witness
+from tests.support.evidence.anchoring import Place, new_place, put_stamp
+from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.witnesses import SIZE, Witness
+from tests.support.servers.receivers import Receiver, Request, http_answer
 
 
 @pytest.fixture

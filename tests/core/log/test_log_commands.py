@@ -16,7 +16,7 @@ from app.manage import commands
 from app.settings import Settings
 from jobs.actors.integrate import integrate
 from jobs.process import runtime
-from tests.support.logs import FLIP, World, add_leaves, new_world
+from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
 
 Manage = Callable[..., tuple[int, str]]
 

@@ -16,7 +16,7 @@ from app.core.log.recovery import rebuild
 from app.database import cursor
 from app.ledger.merkle import EMPTY_ROOT
 from app.settings import Settings
-from tests.support.logs import (
+from tests.support.evidence.logs import (
     ORIGIN,
     FailingDatabase,
     FailingHead,

@@ -20,7 +20,7 @@ from app.errors import (
 )
 from app.ledger import leaves
 from app.settings import Settings
-from tests.support.logs import (
+from tests.support.evidence.logs import (
     FLIP,
     ORIGIN,
     FailingDatabase,

@@ -28,12 +28,12 @@ from jobs.actors.integrate import integrate
 from jobs.durable.run_job import work_on
 from jobs.process import runtime
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place
-from tests.support.logs import FailingDatabase, FailingHead, Killed, add_leaves, killed
-from tests.support.receivers import http_answer
+from tests.support.evidence.anchoring import Place, new_place
+from tests.support.evidence.logs import FailingDatabase, FailingHead, Killed, add_leaves, killed
+from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.secrets import MASTER_KEYS
-from tests.support.witnessed import Witnessed
-from tests.support.witnesses import SIZE, Witness
+from tests.support.servers.receivers import http_answer
 
 AWAY = http_answer(503)
 

@@ -22,7 +22,7 @@ from app.core.log import publication
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place
+from tests.support.evidence.anchoring import Place, new_place
 
 PROGRAM = os.environ.get("AICS_WITNESS") or shutil.which("aics-witness")
 

@@ -17,8 +17,8 @@ from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey
 from app.manage import commands
 from app.settings import Settings
-from tests.support.api import Api, FreshTenant
-from tests.support.making import make_record, make_session
+from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_record, make_session
 
 
 def test_after_a_rotation_new_bundles_have_the_new_key_and_old_ones_still_verify(

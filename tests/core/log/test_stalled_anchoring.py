@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.dev.tsa import KeyType, TimestampAuthority
 from jobs.actors import anchor_audit, stamp_checkpoint
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place
+from tests.support.evidence.anchoring import Place, new_place
 
 # What somebody with the database can do to every job in one statement.
 PUT_OFF = """

@@ -30,8 +30,8 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped, Stamp, read_certificates
 from app.models import NO_TENANT, Job
 from jobs.process.runtime import Runtime
-from tests.support.anchoring import Place, new_place, put_stamp
-from tests.support.receivers import Listener, Receiver, Request, http_answer, read_request
+from tests.support.evidence.anchoring import Place, new_place, put_stamp
+from tests.support.servers.receivers import Listener, Receiver, Request, http_answer, read_request
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,10 @@ from app.lib.metric_registry import Counter, Histogram
 from app.settings import Settings
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.runtime import Runtime
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.lanes import fill, has_answered
-from tests.support.receivers import OK, Receiver, Request, http_answer
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from tests.support.workers.lanes import fill, has_answered
 
 SECRET = "s3cret"
 PHASES = ("dns", "connect", "tls", "first_byte")

@@ -10,10 +10,10 @@ import pytest
 from app.core import tenants
 from jobs.delivery import lane_run
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
-from tests.support.receivers import OK, Receiver, Request, http_answer
 from tests.support.secrets import MASTER_KEYS
-from tests.support.workers import delivering, take_turn
-from tests.support.worlds import World
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from tests.support.workers.delivering import delivering, take_turn
+from tests.support.workers.worlds import World
 
 MOST = 16
 THREADS = 64

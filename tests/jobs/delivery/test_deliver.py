@@ -17,8 +17,8 @@ from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
 from app.database import Database
 from jobs.delivery import lane_run
-from tests.support.receivers import OK, Receiver, Request, http_answer
-from tests.support.worlds import World
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from tests.support.workers.worlds import World
 
 
 def test_what_arrives_is_verified_by_the_libraries_receivers_use(world: World) -> None:

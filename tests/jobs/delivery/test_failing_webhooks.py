@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app import ids
-from tests.support.receivers import OK, Receiver, Request, http_answer
-from tests.support.worlds import World
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from tests.support.workers.worlds import World
 
 REFUSED, BROKEN = http_answer(404), http_answer(500)
 ONE_TRY, MANY_TRIES = (0.0,), (0.0, *[24 * 3600.0] * 400)

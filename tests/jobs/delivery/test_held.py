@@ -7,8 +7,8 @@ import pytest
 from app.core.delivery import sweeping
 from app.core.replay import fire_test_event
 from jobs.actors import sweep
-from tests.support.receivers import Receiver
-from tests.support.worlds import World
+from tests.support.servers.receivers import Receiver
+from tests.support.workers.worlds import World
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from app.settings import Settings
 from jobs.delivery import lane_run
 from jobs.delivery.lane_run import TURN_SECONDS, LaneRun
 from jobs.process.runtime import Runtime
-from tests.support.api import FreshTenant
+from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
-from tests.support.lanes import fill, has_answered
-from tests.support.receivers import OK, Receiver, Request
+from tests.support.servers.receivers import OK, Receiver, Request
+from tests.support.workers.lanes import fill, has_answered
 
 
 def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(

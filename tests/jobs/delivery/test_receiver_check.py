@@ -16,11 +16,11 @@ from app.core.jobs import leases
 from app.lib.crypto.webhook_signing import Signer
 from jobs.durable import handlers
 from jobs.durable.run_job import work_on
-from tests.support import lanes
-from tests.support.api import ApiOf
-from tests.support.making import NOBODY, refused
-from tests.support.receivers import Receiver, Request, http_answer
-from tests.support.worlds import World
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import NOBODY, refused
+from tests.support.servers.receivers import Receiver, Request, http_answer
+from tests.support.workers import lanes
+from tests.support.workers.worlds import World
 
 Answer = Callable[["Judge", Request], int | None]
 

@@ -10,8 +10,8 @@ from app import clock
 from app.core.delivery import claims, sweeping
 from app.core.delivery.lanes import lanes, recovery
 from app.core.webhooks import webhooks
-from tests.support.receivers import OK, Receiver, Request, http_answer
-from tests.support.worlds import World
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from tests.support.workers.worlds import World
 
 BROKEN, REFUSED = http_answer(500), http_answer(404)
 LATER = http_answer(503, headers={"Retry-After": "36000"})

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from app.settings import Settings
 from tests.jobs.digesting import Desk, Tenant, desk_at
-from tests.support.databases import made_database
-from tests.support.mail import Mood, Postbox, serving
+from tests.support.database.databases import made_database
+from tests.support.servers.mail import Mood, Postbox, serving
 
 
 @pytest.fixture(scope="module")

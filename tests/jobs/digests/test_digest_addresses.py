@@ -3,7 +3,7 @@
 import pytest
 
 from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
-from tests.support.mail import Mood
+from tests.support.servers.mail import Mood
 
 
 def test_an_address_starts_from_the_moment_it_is_set(desk: Desk) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.jobs.digesting import Desk, Tenant, killed, listed
-from tests.support.mail import Mood
+from tests.support.servers.mail import Mood
 
 
 def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:

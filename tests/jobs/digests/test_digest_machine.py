@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 from app.core.digests import content
 from app.settings import Settings
 from tests.jobs.digesting import Desk, Tenant, desk_at, killed, listed
-from tests.support.mail import Mood, Postbox, serving
+from tests.support.servers.mail import Mood, Postbox, serving
 
 # Hours after it was told DATA, at which a slow server takes a mail, and says so; and at which one
 # takes it that nobody waits for any more.

@@ -22,9 +22,9 @@ from app.lib.mail.mailer import DATA_SECONDS
 from app.settings import Settings
 from tests.jobs.digest_process import live
 from tests.jobs.digesting import Desk, Tenant, desk_at, listed
-from tests.support.databases import made_database
+from tests.support.database.databases import made_database
 from tests.support.faults import until
-from tests.support.mail import Mail, Mood, serving
+from tests.support.servers.mail import Mail, Mood, serving
 
 pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import mailer_of
 from tests.jobs.digesting import Desk, Tenant, listed
-from tests.support.mail import REFUSED, Mood
+from tests.support.servers.mail import REFUSED, Mood
 
 
 @pytest.mark.parametrize("mood", sorted(REFUSED, key=str))

@@ -10,7 +10,7 @@ from app.core.digests import assigned_findings, content
 from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
-from tests.support.mail import Mood
+from tests.support.servers.mail import Mood
 
 
 @pytest.mark.parametrize(

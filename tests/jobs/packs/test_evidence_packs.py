@@ -28,11 +28,19 @@ from app.lib.crypto.timestamps import read_certificates
 from app.models import Job
 from app.settings import Settings
 from jobs.actors import prune_history
-from tests.support.anchoring import put_line, put_stamp
-from tests.support.expiring import Expirer
-from tests.support.making import refused
-from tests.support.packing import Packer, execute, files_in, packer, record_id, set_up_as, stored
-from tests.support.witnesses import Witness
+from tests.support.callers.making import refused
+from tests.support.evidence.anchoring import put_line, put_stamp
+from tests.support.evidence.packing import (
+    Packer,
+    execute,
+    files_in,
+    packer,
+    record_id,
+    set_up_as,
+    stored,
+)
+from tests.support.evidence.witnesses import Witness
+from tests.support.workers.expiring import Expirer
 
 __all__ = ["packer"]
 

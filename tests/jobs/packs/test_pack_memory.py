@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import FreshTenant
-from tests.support.packing import Packer, packer
+from tests.support.callers.api import FreshTenant
+from tests.support.evidence.packing import Packer, packer
 
 __all__ = ["packer"]
 

@@ -16,14 +16,14 @@ from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
-from tests.support.anchoring import put_line, put_stamp
-from tests.support.api import FreshTenant, serving
+from tests.support.callers.api import FreshTenant, serving
+from tests.support.evidence.anchoring import put_line, put_stamp
+from tests.support.evidence.logs import new_world
+from tests.support.evidence.packing import Packer, files_in, opened_runtime
+from tests.support.evidence.verifying import Answer, answer
+from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.logs import new_world
-from tests.support.packing import Packer, files_in, opened_runtime
 from tests.support.secrets import MASTER_KEYS
-from tests.support.verifying import Answer, answer
-from tests.support.witnesses import Witness
 
 
 @pytest.fixture(scope="module")

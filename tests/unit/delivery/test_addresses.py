@@ -15,7 +15,7 @@ from app.lib.outbound.addresses import (
     parse_url,
     vet,
 )
-from tests.support.receivers import LOOPBACK
+from tests.support.servers.receivers import LOOPBACK
 
 PRIVATE_LAN = (ipaddress.ip_network("10.0.0.0/8"), *LOOPBACK)
 

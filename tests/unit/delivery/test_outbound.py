@@ -24,9 +24,9 @@ from app.lib.outbound.client import Answer, Outbound
 from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure
 from app.lib.outbound.resolver import Resolver
-from tests.support.certificates import ServerAuthority
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 
 BODY = b'{"id": "evt_1"}'
 HEADERS = {"content-type": "application/json", "user-agent": "record-service/0.1.0"}

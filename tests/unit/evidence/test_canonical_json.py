@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.lib.canonical_json import MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, dumps, parse
-from tests.support.refusals import REFUSED
+from tests.support.callers.refusals import REFUSED
 
 MEBIBYTE = 1 << 20
 

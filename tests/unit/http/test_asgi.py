@@ -11,8 +11,8 @@ from app.dev import procfile
 from app.settings import Settings
 from app.web import caller
 from tests.support.faults import LONG_ENOUGH, until
-from tests.support.ports import own_port
 from tests.support.secrets import MASTER_KEYS_SETTING
+from tests.support.servers.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[3]
 

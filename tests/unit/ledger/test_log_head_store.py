@@ -13,7 +13,7 @@ from app.core.log.head import head_store
 from app.core.log.head.head_store import FileHead, HeadStore
 from app.core.log.head.s3_head import S3Head
 from app.errors import LogHeadUnavailable
-from tests.support import s3
+from tests.support.servers import s3
 
 
 @pytest.fixture

@@ -14,7 +14,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.support.certificates import BEGIN, END, ROOT, PrivateKey, digest_of, issue, private_key
+from tests.support.servers.certificates import (
+    BEGIN,
+    END,
+    ROOT,
+    PrivateKey,
+    digest_of,
+    issue,
+    private_key,
+)
 
 KINDS = ("rsa", "p256", "p384")
 

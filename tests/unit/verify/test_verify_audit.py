@@ -17,7 +17,7 @@ from app.ledger import hash_chain, leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note
 from app.lib import canonical_json
-from tests.support.verifying import Answer, answer
+from tests.support.evidence.verifying import Answer, answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import authority
 

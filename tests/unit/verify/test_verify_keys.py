@@ -12,8 +12,8 @@ import pytest
 
 from app.evidence import pack
 from app.evidence.pack import Timestamp
-from tests.support.certificates import BEGIN, END
-from tests.support.verifying import Answer, answer
+from tests.support.evidence.verifying import Answer, answer
+from tests.support.servers.certificates import BEGIN, END
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority, authority
 

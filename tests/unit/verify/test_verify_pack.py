@@ -28,7 +28,7 @@ from app.ledger import leaves
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib import canonical_json
 from app.lib.crypto.signing import SigningKey
-from tests.support.verifying import Answer, answer
+from tests.support.evidence.verifying import Answer, answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import authority, gen_time
 

@@ -17,8 +17,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from app.evidence import pack, verify
 from app.evidence.pack import Timestamp
-from tests.support.certificates import ROOT, issue, private_key
-from tests.support.verifying import Answer, answer
+from tests.support.evidence.verifying import Answer, answer
+from tests.support.servers.certificates import ROOT, issue, private_key
 from tests.unit.verify import authorities, packs
 from tests.unit.verify.authorities import TIMESTAMPING, Authority, authority
 

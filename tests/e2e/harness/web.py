@@ -1,0 +1,106 @@
+"""A web process of the Procfile on the test's database, and connections that behave badly."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from app.dev import procfile
+from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
+from tests.support.faults import LONG_ENOUGH, until
+from tests.support.servers.ports import own_port
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Web:
+    """One web process that is up."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.base_url = f"http://127.0.0.1:{port}"
+
+    def caller(self, key: str) -> Caller:
+        """Return a caller with this key."""
+        return Caller(self.base_url, key)
+
+    def get(self, path: str, **headers: str) -> requests.Response:
+        """GET `path` without a key, on a connection of its own."""
+        return requests.get(self.base_url + path, headers=headers, timeout=LONG_ENOUGH)
+
+    def connection(self, sent: bytes, *, window: int | None = None) -> socket.socket:
+        """Open a connection and send something; `window` makes its receive buffer small."""
+        opened = socket.socket()
+        opened.settimeout(LONG_ENOUGH)
+        if window is not None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        opened.connect(("127.0.0.1", self.port))
+        opened.sendall(sent)
+        return opened
+
+    def is_up(self) -> bool:
+        """Say whether it answers."""
+        try:
+            return self.get("/healthz").ok
+        except requests.ConnectionError:
+            return False
+
+
+@contextmanager
+def serving(
+    environ: Mapping[str, str], folder: Path, *, by_its_address: bool = False, **settings: str
+) -> Iterator[Web]:
+    """Run the Procfile's web line as one process with these settings.
+
+    `by_its_address`: its BASE_URL is where it listens.
+    """
+    web = Web(own_port())
+    own = {"HOST": "127.0.0.1", "PORT": str(web.port), "WEB_CONCURRENCY": "1", **settings}
+    if by_its_address:
+        own["BASE_URL"] = web.base_url
+    own["PATH"] = f"{Path(sys.executable).parent}:{PLAIN['PATH']}"
+    line = procfile.read(ROOT / "Procfile")["web"]
+    with (folder / "web.log").open("ab") as log:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", line],
+            env={**PLAIN, **environ, **own},
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: web.is_up() or process.poll() is not None, START_SECONDS)
+        assert process.poll() is None, "the web process has ended"
+        yield web
+    except BaseException:
+        print((folder / "web.log").read_text("utf-8", "replace")[-20_000:])
+        raise
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def request(method: str, path: str, *headers: str, key: str | None = None) -> bytes:
+    """Write the head of a request."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: records.test", *headers]
+    if key is not None:
+        lines.append(f"Authorization: Bearer {key}")
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
+
+
+def everything(connection: socket.socket) -> bytes:
+    """Read until the other side closes; what a reset leaves is not missed."""
+    received = b""
+    try:
+        while piece := connection.recv(65_536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received

@@ -1,0 +1,64 @@
+"""A browser without a screen: it keeps cookies and sends the forms that it is shown."""
+
+import re
+from html import unescape
+from typing import Any, cast
+
+from flask import Flask
+
+from app.api.http.access.auth import access_rule
+from tests.support.callers.api import Answer
+from tests.support.callers.matrix import World
+
+BASE = "https://records.test"
+HERE = {"Sec-Fetch-Site": "same-origin"}
+_INPUT = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
+
+
+class Visitor:
+    """Somebody with a browser."""
+
+    def __init__(self, app: Flask) -> None:
+        self.client = app.test_client()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        """Open a page; follows no redirect."""
+        return self._open(path, headers=headers)
+
+    def post(self, path: str, fields: dict[str, Any], **headers: str) -> Answer:
+        """Send a form as a page of the console does."""
+        return self._open(path, method="POST", data=fields, headers={**HERE, **headers})
+
+    def sign_in(self, key: str, **fields: str) -> Answer:
+        """Sign in with a key."""
+        return self.post("/console/sign-in", {"key": key, **fields})
+
+    def form(self, path: str, action: str | None = None) -> dict[str, str]:
+        """Return the hidden fields of the form on a page that leads to `action`, or to its path."""
+        page = self.get(path)
+        assert page.status_code == 200, page.text
+        return hidden(page.text, action or path)
+
+    def _open(self, path: str, **options: Any) -> Answer:
+        return cast(Answer, self.client.open(path, base_url=BASE, buffered=True, **options))
+
+
+def hidden(page: str, action: str) -> dict[str, str]:
+    """Return the hidden fields of the form on a page that leads to `action`."""
+    found = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', page, re.DOTALL)
+    assert found is not None, page
+    return {name: unescape(value) for name, value in _INPUT.findall(found[1])}
+
+
+def paths(app: Flask, world: World) -> list[str]:
+    """Return every page that a session opens, with the world's ids, and where one signs in."""
+    rules = [
+        rule.rule
+        for rule in app.url_map.iter_rules()
+        if rule.rule.startswith("/console/") and "GET" in (rule.methods or ())
+        if "/files/" not in rule.rule
+        if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
+    ]
+    ids = world.ids()
+    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
+    return [*sorted(filled), "/console/sign-in", "/console/nothing"]

@@ -1,0 +1,94 @@
+"""Makes the things that most tests of the API begin with, through the API."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from tests.support.callers.api import Api
+
+NOBODY = "0" * 32
+
+
+def make_agent(api: Api, **fields: Any) -> dict[str, Any]:
+    """Make an agent."""
+    return _created(api, "/v1/agents", {"name": "invoice-assistant"} | fields)
+
+
+def make_session(api: Api, agent_id: str | None = None, **fields: Any) -> dict[str, Any]:
+    """Open a session, of an agent made for it unless one is given."""
+    agent_id = agent_id or make_agent(api)["id"]
+    return _created(
+        api, "/v1/sessions", {"agent_id": agent_id, "principal": "alice@example.com"} | fields
+    )
+
+
+def finding_of(session_id: str, **fields: Any) -> dict[str, Any]:
+    """Return the body of a finding."""
+    return {
+        "session_id": session_id,
+        "rule": "pii.in-log",
+        "severity": "high",
+        "title": "An address was written to a log",
+    } | fields
+
+
+def make_finding(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
+    """Add a finding to a session."""
+    return _created(api, "/v1/findings", finding_of(session_id, **fields))
+
+
+def record_of(session_id: str, **fields: Any) -> dict[str, Any]:
+    """Return the body of a record."""
+    return {
+        "session_id": session_id,
+        "kind": "tool.call",
+        "title": "Refunded an order",
+        "content": {"order": "4711", "amount": "49.90 EUR"},
+    } | fields
+
+
+def make_record(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
+    """Post a record of a session."""
+    return _created(api, "/v1/records", record_of(session_id, **fields))
+
+
+def make_share_link(api: Api, record_id: str, **fields: Any) -> dict[str, Any]:
+    """Make a link that opens a record."""
+    return _created(api, f"/v1/records/{record_id}/share-links", fields)
+
+
+def pin_of(session: dict[str, Any]) -> dict[str, str]:
+    """Return the pin under which a session lies."""
+    return {"agent_id": session["agent_id"], "principal": session["principal"]}
+
+
+def refused(answer: Any, status: int, slug: str) -> dict[str, Any]:
+    """Hold an answer to be this problem, and return it without its request id."""
+    assert answer.status_code == status, answer.json
+    assert answer.content_type == "application/problem+json"
+    assert answer.json["type"].endswith(f"/problems/{slug}")
+    return {name: value for name, value in answer.json.items() if name != "request_id"}
+
+
+def pointers(answer: Any) -> list[str]:
+    """Return where a 422 points to."""
+    return [error["pointer"] for error in refused(answer, 422, "validation-failed")["errors"]]
+
+
+def token_to(owner: Api, record: dict[str, Any]) -> tuple[str, str]:
+    """Make a link to a record; return its token and its id."""
+    made = make_share_link(owner, record["id"])
+    return made["url"].rpartition("/")[2], made["id"]
+
+
+def shifted(moment: str, microseconds: int) -> str:
+    """Return an answered time moved by some microseconds, ready for a query string."""
+    moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)
+    return quote(moved.isoformat())
+
+
+def _created(api: Api, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = api.post(path, body)
+    assert answer.status_code == 201, answer.json
+    made: dict[str, Any] = answer.json
+    return made

@@ -1,0 +1,241 @@
+"""Who may do what: every route with what each caller gets, and a tenant with one of everything."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tests.support.callers.api import Api
+from tests.support.callers.making import (
+    finding_of,
+    make_agent,
+    make_finding,
+    make_record,
+    make_session,
+    make_share_link,
+    pin_of,
+    record_of,
+)
+from tests.support.callers.sending import history, make_webhook
+
+# Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
+# A pack is 202 because no worker builds here.
+# r, w, a: keys with the role read, write, admin.
+TABLE = """
+                                            | no  | no pin      | inside      | outside
+                                            | key | r   w   a   | r   w   a   | r   w   a
+GET    /v1/keys                             | 401 | 200 200 200 | 200 200 200 | 200 200 200
+GET    /v1/keys/self                        | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/keys                             | 401 | 403 403 201 | 403 403 201 | 403 403 403
+DELETE /v1/keys/<key_id>                    | 401 | 403 403 204 | 403 403 204 | 403 403 404
+
+GET    /v1/tenant/settings                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PATCH  /v1/tenant/settings                  | 401 | 403 403 200 | 403 403 403 | 403 403 403
+
+GET    /v1/agents                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/agents                           | 401 | 403 201 201 | 403 403 403 | 403 403 403
+GET    /v1/agents/<agent_id>                | 401 | 200 200 200 | 200 200 200 | 404 404 404
+PATCH  /v1/agents/<agent_id>                | 401 | 403 200 200 | 403 403 403 | 403 403 403
+
+GET    /v1/sessions                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/sessions                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/sessions/<session_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 403 404 404
+
+GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/records                          | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/records/<record_id>              | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/log-proof    | 401 | 200 200 200 | 200 200 200 | 404 404 404
+
+GET    /v1/records/<record_id>/bundle       | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/prov.json    | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/evidence.zip
+                                            | 401 | 202 202 202 | 202 202 202 | 404 404 404
+GET    /v1/records/<record_id>/otlp-logs.json
+                                            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/otlp-traces.json
+                                            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+GET    /v1/records/<record_id>/share-links  | 401 | 200 200 200 | 200 200 200 | 404 404 404
+POST   /v1/records/<record_id>/share-links  | 401 | 403 403 201 | 403 403 201 | 403 403 404
+DELETE /v1/records/<record_id>/share-links/<share_link_id>
+                                            | 401 | 403 403 204 | 403 403 204 | 403 403 404
+
+GET    /v1/findings                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/findings                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
+POST   /v1/findings/batch                   | 401 | 403 201 201 | 403 201 201 | 403 404 404
+GET    /v1/findings/<finding_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+
+GET    /v1/search                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
+
+GET    /v1/webhooks                         | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks                         | 401 | 403 403 201 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PATCH  /v1/webhooks/<webhook_id>            | 401 | 403 403 200 | 403 403 403 | 403 403 403
+DELETE /v1/webhooks/<webhook_id>            | 401 | 403 403 204 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/verify-signature
+                                            | 401 | 403 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/check      | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/rotate-secret
+                                            | 401 | 403 403 200 | 403 403 403 | 403 403 403
+POST   /v1/deliveries/replay                | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/retry-now  | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now
+                                            | 401 | 403 409 409 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/stats      | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/decisions  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/deliveries | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/webhooks/<webhook_id>/deliveries/<delivery_id>
+                                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/replay
+                                            | 401 | 403 202 202 | 403 403 403 | 403 403 403
+
+GET    /v1/stats                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/deliveries                       | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/deliveries/groups                | 401 | 200 200 200 | 403 403 403 | 403 403 403
+
+GET    /v1/event-types                      | 401 | 200 200 200 | 200 200 200 | 200 200 200
+GET    /v1/events                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
+GET    /v1/events/<event_id>                | 401 | 200 200 200 | 403 403 403 | 403 403 403
+
+GET    /v1/digests                          | 401 | 200 200 200 | 403 403 403 | 403 403 403
+
+GET    /v1/jobs                             | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/jobs/<job_id>                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/cancel             | 401 | 403 200 200 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/resume             | 401 | 403 409 409 | 403 403 403 | 403 403 403
+POST   /v1/jobs/<job_id>/retry              | 401 | 403 409 409 | 403 403 403 | 403 403 403
+
+GET    /v1/audit                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/audit/verify                     | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/audit/anchors                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
+"""
+
+ROLES = ("read", "write", "admin")
+PINS = ("no pin", "inside", "outside")
+PREFIXES = {
+    "key_id": "key",
+    "agent_id": "agt",
+    "session_id": "ses",
+    "record_id": "rec",
+    "share_link_id": "shr",
+    "finding_id": "fnd",
+    "webhook_id": "whk",
+    "delivery_id": "dlv",
+    "event_id": "evt",
+    "job_id": "job",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route with the status that each caller gets."""
+
+    method: str
+    rule: str
+    no_key: int
+    expected: dict[tuple[str, str], int]
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.rule}"
+
+    @property
+    def parameters(self) -> list[str]:
+        return [name for name in PREFIXES if f"<{name}>" in self.rule]
+
+
+def rows() -> Iterator[Row]:
+    route = ""
+    for line in TABLE.splitlines()[3:]:
+        name, *columns = line.split("|")
+        route = name.strip() or route
+        if columns:
+            method, rule = route.split()
+            statuses = [[int(status) for status in column.split()] for column in columns]
+            yield Row(
+                method,
+                rule,
+                statuses[0][0],
+                {
+                    (role, pin): statuses[1 + place][ROLES.index(role)]
+                    for place, pin in enumerate(PINS)
+                    for role in ROLES
+                },
+            )
+
+
+ROWS = list(rows())
+
+
+class World:
+    """A tenant with one of everything; things lie under one pin."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._keys: dict[tuple[str, str], str] = {}
+        self.session = make_session(api)
+        self.pin = pin_of(self.session)
+        self.webhook = make_webhook(api)
+        self.record = make_record(api, self.session["id"])
+        self.share_link = make_share_link(api, self.record["id"])
+        self.finding = make_finding(api, self.session["id"])
+        self.delivery = history(api, self.webhook)[0]
+        self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
+        self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
+
+    def ids(self) -> dict[str, str]:
+        return {
+            "key_id": self.key["id"],
+            "agent_id": self.session["agent_id"],
+            "session_id": self.session["id"],
+            "record_id": self.record["id"],
+            "share_link_id": self.share_link["id"],
+            "finding_id": self.finding["id"],
+            "webhook_id": self.webhook["id"],
+            "delivery_id": self.delivery["id"],
+            "event_id": self.delivery["event_id"],
+            "job_id": self.job["id"],
+        }
+
+    def body(self, row: Row) -> Any:
+        """Return a body that this route accepts from a caller who may send it."""
+        finding = finding_of(self.session["id"])
+        bodies = {
+            "POST /v1/keys": {"name": "n", "role": "read", "pin": self.pin},
+            "PATCH /v1/tenant/settings": {"bundle_visibility": "public"},
+            "POST /v1/agents": {"name": "n"},
+            "PATCH /v1/agents/<agent_id>": {"name": "n"},
+            "POST /v1/sessions": self.pin,
+            "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
+            "POST /v1/records": record_of(self.session["id"]),
+            "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
+            "POST /v1/findings": finding,
+            "POST /v1/findings/batch": {"findings": [finding]},
+            "POST /v1/webhooks": {"url": self.webhook["url"]},
+            "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
+            "POST /v1/webhooks/<webhook_id>/replay": {},
+            "POST /v1/deliveries/replay": {},
+            "POST /v1/webhooks/<webhook_id>/retry-now": {},
+            "POST /v1/webhooks/<webhook_id>/verify-signature": {"headers": {}, "body": ""},
+        }
+        return bodies.get(str(row))
+
+    def key_text(self, role: str, pin: str) -> str:
+        """Return a key whose pin is none, this world's, or another's."""
+        if (role, pin) not in self._keys:
+            pinned = self._other_pin if pin == "outside" else {"inside": self.pin}.get(pin)
+            body = {"name": "n", "role": role, "pin": pinned}
+            self._keys[role, pin] = str(self._made("/v1/keys", body)["key"])
+        return self._keys[role, pin]
+
+    @cached_property
+    def _other_pin(self) -> dict[str, str]:
+        return {**self.pin, "agent_id": make_agent(self.api)["id"]}
+
+    def _made(self, path: str, body: Any) -> dict[str, Any]:
+        answer = self.api.post(path, body)
+        assert answer.status_code in (201, 202), answer.json
+        made: dict[str, Any] = answer.json
+        return made

@@ -1,0 +1,84 @@
+"""An installation that the doctor looks at: a database and a role of its own, to be broken."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
+
+from app import migrations
+from app.database import Database
+from app.manage.doctor import running
+from app.manage.doctor.checks import CHECKS
+from app.manage.doctor.context import Context
+from app.manage.doctor.findings import Finding, Level
+from app.settings import Settings
+from tests.support.database.databases import made_database
+
+
+@dataclass
+class Installation:
+    """Settings, the database's owner, and the service's role."""
+
+    settings: Settings
+    owner: Engine
+    role: str
+    environ: dict[str, str] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
+
+    def change(self, **settings: Any) -> None:
+        """Change settings."""
+        self.settings = replace(self.settings, **settings)
+
+    def run(self, sql: str, **values: Any) -> None:
+        """Do something to the database as its owner."""
+        with self.owner.begin() as connection:
+            connection.execute(text(sql), values)
+
+    def found(self, *names: str) -> Mapping[str, list[Finding]]:
+        """Return what these checks find, or all."""
+        database = Database(self.settings.database_url, pool_size=2, application="tests")
+        # Guards: no verdict hangs on how soon a slow machine is done.
+        context = Context(self.settings, database, self.environ, clock=self.clock, patience=20.0)
+        try:
+            checks = {name: CHECKS[name] for name in names or CHECKS}
+            results = running.run(context, checks, 300.0)
+            return {name: list(found) for name, found in results.items()}
+        finally:
+            context.close()
+            database.close()
+
+    def levels(self, name: str) -> set[Level]:
+        """Return how bad what a check finds is."""
+        return {each.level for each in self.found(name)[name]}
+
+    def failing(self, name: str, level: Level = Level.FAILED) -> str:
+        """Return the one sentence of this level that a check finds, with what mends it."""
+        (one,) = [each for each in self.found(name)[name] if each.level is level]
+        assert one.mend
+        return f"{one.sentence} → {one.mend}"
+
+    def warned(self, name: str) -> str:
+        """Return the one warning of a check, with what mends it."""
+        return self.failing(name, Level.WARNING)
+
+
+@contextmanager
+def new_installation(settings: Settings, admin_engine: Engine) -> Iterator[Installation]:
+    """Have an empty, migrated database whose service has a role of its own."""
+    role, password = f"doctored_{secrets.token_hex(6)}", secrets.token_hex(12)
+    with made_database(settings, admin_engine) as own:
+        owner = create_engine(own.database_admin_url)
+        with owner.begin() as connection:
+            connection.execute(text(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'"))
+        url = make_url(own.database_url).set(username=role, password=password)
+        named = replace(own, database_url=url.render_as_string(hide_password=False))
+        migrations.migrate(named.database_admin_url, app_url=named.database_url)
+        yield Installation(named, owner, role)
+        owner.dispose()
+    with admin_engine.begin() as connection:
+        connection.execute(text(f"DROP ROLE {role}"))

@@ -1,0 +1,190 @@
+"""What tests of anchoring stand on: a log, a worker's runtime, and tenants whose chains grow."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from app.core import tenants
+from app.core.anchoring import heads, incidents
+from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import chain
+from app.core.callers import OPERATOR
+from app.core.log import publication
+from app.database import Database
+from app.dev.tsa import TimestampAuthority
+from app.ledger.notes import Note, VerifierKey
+from app.ledger.policy import Policy
+from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import read_certificates
+from app.models import NO_TENANT, AnchoringTrouble, Job
+from jobs.actors import anchor_audit, stamp_checkpoint
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
+from tests.support.evidence.logs import World, add_leaves, new_world
+from tests.support.evidence.witnesses import Witness
+from tests.support.secrets import MASTER_KEYS
+
+
+@dataclass
+class Place:
+    """A service that anchors: the clock's ticks happen when a test says so."""
+
+    world: World
+    runtime: Runtime
+    owner: Engine
+    head: Path
+
+    @property
+    def database(self) -> Database:
+        return self.runtime.database
+
+    def set(self, **settings: Any) -> None:
+        """Change settings, as a restarted worker has them."""
+        self.runtime = replace(self.runtime, settings=replace(self.runtime.settings, **settings))
+
+    def stamped_by(self, url: str, ca_file: Path) -> None:
+        """Name an authority."""
+        self.set(tsa_url=url, tsa_ca_file=read_certificates(ca_file.read_bytes()))
+
+    def tenant(self) -> UUID:
+        """Return a new tenant: its chain has two entries."""
+        return tenants.create(self.database, MASTER_KEYS, "anchored")[0]
+
+    def append(self, tenant_id: UUID) -> None:
+        """Add an entry to a tenant's chain."""
+        with self.database.transaction(tenant_id) as session:
+            chain.append(session, tenant_id, OPERATOR, "test", target=("test", "1"))
+
+    def anchor(self) -> None:
+        """Do what the clock's `anchor_audit` asks for."""
+        anchor_audit.run(self.runtime)
+        self.work()
+
+    def grow(self, leaves: int = 1) -> int:
+        """Publish another checkpoint; return its size."""
+        add_leaves(self.database, leaves)
+        return self.publish()
+
+    def publish(self) -> int:
+        """Publish what waits; return the size."""
+        self.world.keeper().run()
+        return self.world.published().checkpoint.size
+
+    def forget_head(self) -> None:
+        """Lose what is kept of the log outside the database."""
+        self.head.unlink()
+        self.run("UPDATE log_generations SET head_kept = false")
+
+    def stamp(self) -> None:
+        """Do what the clock's `stamp_checkpoint` asks for."""
+        stamp_checkpoint.run(self.runtime)
+        self.work()
+
+    def age(self) -> None:
+        """Let more time pass than there is between two ticks since all that was published."""
+        self.run("UPDATE checkpoints SET published_at = published_at - interval '11 minutes'")
+
+    def work(self) -> None:
+        """Run every job that is due."""
+        for job in self.jobs():
+            work_on(self.runtime, NO_TENANT, job.id)
+
+    def retry(self) -> None:
+        """Let the time pass that jobs wait, and run them."""
+        self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE finished_at IS NULL")
+        self.work()
+
+    def jobs(self) -> list[Job]:
+        with self.database.across_tenants() as session:
+            return list(session.query(Job).order_by(Job.id))
+
+    def troubles(self) -> list[AnchoringTrouble]:
+        with self.database.across_tenants() as session:
+            return list(incidents.rows(session))
+
+    def anchors(self, tenant_id: UUID, policy: Policy | None = None) -> list[dict[str, Any]]:
+        """Return a tenant's anchors as they are answered."""
+        with self.database.transaction(tenant_id, snapshot=True) as session:
+            trusted = self.runtime.settings.tsa_ca_file
+            reader = AnchorReader(session, tenant_id, policy, MASTER_KEYS, trusted)
+            return [reader.represent(each) for each in reader.rows(None, 200)]
+
+    def key(self) -> VerifierKey:
+        with self.database.across_tenants() as session:
+            return publication.verifier_key(session, self.world.published().generation)
+
+    def run(self, sql: str, **values: Any) -> None:
+        """Do something to the database as its owner."""
+        with self.owner.begin() as connection:
+            connection.execute(text(sql), values)
+
+    def count(self, table: str) -> int:
+        with self.owner.connect() as connection:
+            return int(connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+
+def anchor_heads(database: Database) -> None:
+    """Anchor every head, in as many steps as it takes: other tests leave many that are due."""
+    job = Job(cursor=None, progress=None)
+    while True:
+        with database.across_tenants() as session:
+            job.cursor = heads.step(MASTER_KEYS, session, NO_TENANT, job).cursor
+        if job.cursor is None:
+            return
+
+
+_NEWEST = """
+SELECT generation, size, note FROM checkpoints WHERE note IS NOT NULL AND size <= :size
+ ORDER BY generation DESC, size DESC LIMIT 1
+"""
+_STAMP = """
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
+VALUES (:generation, :size, :response, :chain, :at)
+"""
+
+
+def put_stamp(
+    owner: Engine, authority: TimestampAuthority, size: int = 1 << 40, data: bytes | None = None
+) -> bytes:
+    """Put a stamp of the newest checkpoint up to `size` into its row; return the response.
+
+    With `data` it is a stamp of that, in the same row.
+    """
+    trusted = read_certificates(authority.ca_file.read_bytes())
+    with owner.begin() as connection:
+        row = connection.execute(text(_NEWEST), {"size": size}).one()
+        stamped = row.note if data is None else data
+        asked = timestamps.request(stamped)
+        made = timestamps.check(authority.reply(asked.as_bytes()), asked, stamped, trusted)
+        values = {"response": made.response, "chain": made.chain, "at": made.gen_time}
+        place = {"generation": row.generation, "size": row.size}
+        connection.execute(text(_STAMP), place | values)
+    return made.response
+
+
+_COSIGN = """
+INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
+VALUES (:generation, :size, :name, :hash, :line, clock_timestamp())
+"""
+
+
+def put_line(owner: Engine, witness: Witness) -> None:
+    """Put a witness's cosignature of the newest checkpoint into its row."""
+    with owner.begin() as connection:
+        row = connection.execute(text(_NEWEST), {"size": 1 << 40}).one()
+        line = witness.cosign(Note.parse(row.note).text)
+        key = {"name": line.name, "hash": line.key_hash, "line": str(line)}
+        place = {"generation": row.generation, "size": row.size}
+        connection.execute(text(_COSIGN), place | key)
+
+
+@contextmanager
+def new_place(runtime: Runtime, log_owner: Engine, folder: Path) -> Iterator[Place]:
+    """Have a log that has not begun, and no tenant, in the database of this runtime."""
+    with new_world(runtime.settings, log_owner, folder) as world:
+        yield Place(world, runtime, log_owner, folder / "head")

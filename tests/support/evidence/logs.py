@@ -1,0 +1,189 @@
+"""What tests of the log stand on: leaves by the thousand, stores and databases that fail, and a
+world that remembers every tree it was ever told of."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.log import publication
+from app.core.log.head.head_store import FileHead, HeadStore
+from app.core.log.sequencer import Sequencer
+from app.database import Database, cursor
+from app.errors import LogHeadUnavailable
+from app.ledger import leaves, merkle
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Note
+from app.lib.crypto.sealing import MasterKeys
+from app.settings import Settings
+from tests.support.database.databases import empty
+
+ORIGIN = "records.test/log"
+# One bit of a stored tile, by the statement that its owner may make.
+FLIP = "UPDATE log_tiles SET data = set_byte(data, 40, get_byte(data, 40) # 1)"
+_INSERT = """
+INSERT INTO log_leaves (id, leaf_hash, data)
+SELECT * FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[])
+"""
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def add_leaves(database: Database, count: int) -> list[bytes]:
+    """Have leaves wait for the log, as records leave them; return their hashes."""
+    data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
+    hashes = [merkle.leaf_hash(each) for each in data]
+    keys = [ids.new() for _ in data]
+    with database.across_tenants() as session:
+        cursor(session).execute(_INSERT, (keys, hashes, data))
+    return hashes
+
+
+class FailingHead:
+    """A head store that fails when its turn comes, before or after the swap has happened."""
+
+    def __init__(self, store: HeadStore, error: type[BaseException] = LogHeadUnavailable) -> None:
+        self._store = store
+        self._error = error
+        self.seen: list[bytes] = []
+        self.before_read = self.before_swap = self.after_swap = 0
+
+    def read(self) -> bytes | None:
+        """Read, or fail."""
+        self._maybe("before_read")
+        return self._store.read()
+
+    def swap(self, old: bytes | None, new: bytes) -> bool:
+        """Swap, and fail before or after it."""
+        self._maybe("before_swap")
+        done = self._store.swap(old, new)
+        if done:
+            self.seen.append(new)
+        self._maybe("after_swap")
+        return done
+
+    def _maybe(self, moment: str) -> None:
+        turns = getattr(self, moment)
+        if turns:
+            setattr(self, moment, turns - 1)
+            if turns == 1:
+                raise self._error("the store of the test fails")
+
+
+class FailingDatabase:
+    """A database of which one transaction fails: before its commit, or although it was made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.at: int | None = None
+        self.committed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @contextmanager
+    def across_tenants(self, *, snapshot: bool = False) -> Iterator[Session]:
+        """Open a transaction; the one whose turn it is ends with `Killed`."""
+        mine = self.at == 0
+        self.at = None if self.at is None or mine else self.at - 1
+        with self._database.across_tenants(snapshot=snapshot) as session:
+            yield session
+            if mine and not self.committed:
+                raise Killed
+        if mine:
+            raise Killed
+
+
+@dataclass
+class World:
+    """A log with all its parts, and every checkpoint that anybody saw of it."""
+
+    database: Database
+    master_keys: MasterKeys
+    store: HeadStore | None
+    seen: dict[tuple[str, int], bytes] = field(default_factory=dict)
+
+    def keeper(self, **changed: Any) -> Sequencer:
+        """Return a keeper as a fresh process has it."""
+        database = changed.get("database", self.database)
+        head = changed.get("head", self.store)
+        return Sequencer(database, self.master_keys, ORIGIN, head, changed.get("gate"))
+
+    def published(self) -> publication.Published:
+        """Return the last checkpoint, with its signature verified."""
+        with self.database.across_tenants() as session:
+            last = publication.current(session)
+            assert last is not None
+            key = publication.verifier_key(session, last.generation)
+        note = Note.parse(last.note)
+        note.verify([key])
+        assert note.text == last.checkpoint.text
+        return last
+
+    def look(self, *heads: bytes) -> None:
+        """Hold every note and head against all that was seen before: one tree a size, for ever."""
+        head = None if self.store is None else self.store.read()
+        for each in (*heads, *self._notes(), *([] if head is None else [head])):
+            found = Checkpoint.parse(each.decode())
+            assert self.seen.setdefault((found.origin, found.size), found.root) == found.root
+
+    def prove(self) -> None:
+        """Hold every tree ever seen of the current log against its leaves."""
+        self.look()
+        last = self.published()
+        hashes = self.hashes()
+        assert len(hashes) == last.checkpoint.size
+        for (origin, size), root in self.seen.items():
+            if origin == last.checkpoint.origin:
+                assert merkle.root(hashes[:size]) == root
+
+    def hashes(self) -> list[bytes]:
+        """Return the leaves' hashes in the log's order."""
+        with self.database.across_tenants() as session:
+            rows = cursor(session).execute(
+                "SELECT leaf_index, leaf_hash FROM log_leaves WHERE generation ="
+                " (SELECT max(generation) FROM log_generations) ORDER BY leaf_index"
+            )
+            found = rows.fetchall()
+        assert [row[0] for row in found] == list(range(len(found)))
+        return [bytes(row[1]) for row in found]
+
+    def waiting(self) -> int:
+        """Return how many leaves have no place."""
+        with self.database.across_tenants() as session:
+            row = cursor(session).execute(
+                "SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL OR generation <"
+                " (SELECT max(generation) FROM log_generations)"
+            )
+            return int((row.fetchone() or (0,))[0])
+
+    def _notes(self) -> list[bytes]:
+        with self.database.across_tenants() as session:
+            rows = cursor(session).execute("SELECT note FROM checkpoints WHERE note IS NOT NULL")
+            return [Note.parse(bytes(row[0])).text.encode() for row in rows.fetchall()]
+
+
+def killed(work: Callable[[], object]) -> bool:
+    """Run something that may be killed or refused by its stores; return whether it was."""
+    try:
+        work()
+    except (Killed, LogHeadUnavailable):
+        return True
+    return False
+
+
+@contextmanager
+def new_world(log_settings: Settings, log_owner: Engine, folder: Path) -> Iterator[World]:
+    """Have a log that has not begun, in an empty database, with its head in this folder."""
+    empty(log_owner)
+    database = Database(log_settings.database_url, application="tests")
+    yield World(database, log_settings.master_keys, FileHead(folder / "head"))
+    database.close()

@@ -1,0 +1,148 @@
+"""Builds evidence packs as a worker would, a turn at a time, and takes them apart."""
+
+import dataclasses
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core.jobs import control as job_control
+from app.core.log.sequencer import Sequencer
+from app.database import Database
+from app.models import Job
+from app.settings import Settings
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
+from tests.support.callers.api import Answer, Api, FreshTenant, serving
+from tests.support.callers.making import make_record, make_session
+
+AT_ONCE = {"Prefer": "wait=0"}
+
+
+class Packer:
+    """One tenant with its records, the log, and a worker that runs when it is told to."""
+
+    def __init__(
+        self, api: Callable[..., Api], tenant: FreshTenant, runtime: Runtime, log: Sequencer
+    ) -> None:
+        self.api = api
+        self.tenant = tenant
+        self.runtime = runtime
+        self.log = log
+
+    def record(self, *, published: bool = True, **fields: Any) -> dict[str, Any]:
+        """Make a record, and by default let the log publish it."""
+        made = make_record(self.api(), make_session(self.api())["id"], **fields)
+        if published:
+            self.log.run()
+        return made
+
+    def ask(self, record: dict[str, Any], key: str | None = "", **headers: str) -> Answer:
+        """Ask for a pack, by the root key unless another or None is given; wait for nothing."""
+        caller = self.api() if key == "" else self.api(key)
+        return caller.get(path_of(record), headers=AT_ONCE | headers)
+
+    def jobs(self) -> list[Job]:
+        """Return the tenant's jobs that build packs, oldest first."""
+        with self.runtime.database.transaction(self.tenant.id) as session:
+            found = job_control.find(
+                session, self.tenant.id, before=None, limit=200, kind="evidence_pack"
+            )
+        return found[::-1]
+
+    def work(self) -> list[Job]:
+        """Let a worker take a turn at each open job that is due; return all as they are then."""
+        for job in self.jobs():
+            if job.finished_at is None:
+                work_on(self.runtime, self.tenant.id, job.id)
+        return self.jobs()
+
+    def built(self, record: dict[str, Any]) -> bytes:
+        """Return a record's pack, as it is answered once it was built."""
+        if self.ask(record).status_code == 202:
+            self.work()
+        answer = self.ask(record)
+        assert answer.status_code == 200, answer.json
+        return bytes(answer.data)
+
+
+def parts_of(answer: Answer) -> Iterator[bytes]:
+    """Return an answer's parts one after another, as they are made."""
+    return cast(Iterator[bytes], iter(answer.response))
+
+
+def path_of(record: dict[str, Any]) -> str:
+    """Return where a record's pack is."""
+    return f"/v1/records/{record['id']}/evidence.zip"
+
+
+def files_in(pack: bytes) -> dict[str, bytes]:
+    """Return a pack's files by name."""
+    with zipfile.ZipFile(io.BytesIO(pack)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def stored(owner: Engine, record: dict[str, Any]) -> list[tuple[bool, bool, int]]:
+    """Return each stored build of a record's pack: whether built, superseded, and its parts."""
+    query = """
+    SELECT built_at IS NOT NULL, superseded_at IS NOT NULL,
+           (SELECT count(*) FROM evidence_pack_parts WHERE pack_id = p.id)
+      FROM evidence_packs AS p WHERE record_id = :id ORDER BY id
+    """
+    with owner.connect() as connection:
+        rows = connection.execute(text(query), {"id": ids.parse("rec", record["id"])})
+        return [(row[0], row[1], row[2]) for row in rows]
+
+
+def execute(owner: Engine, statement: str, **values: Any) -> None:
+    """Do something behind the service's back."""
+    with owner.begin() as connection:
+        connection.execute(text(statement), values)
+
+
+def record_id(record: dict[str, Any]) -> UUID:
+    """Return a record's id as the database has it."""
+    found = ids.parse("rec", record["id"])
+    assert found is not None
+    return found
+
+
+@contextmanager
+def opened_runtime(settings: Settings) -> Iterator[Runtime]:
+    """Open what a worker process holds, without Redis."""
+    opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture
+def packer(
+    api: Callable[..., Api],
+    tenant: FreshTenant,
+    settings: Settings,
+    database: Database,
+    log: Sequencer,
+    admin_engine: Engine,
+) -> Iterator[Packer]:
+    """Return a packer of the test's tenant; what vouches for its checkpoints goes with it."""
+    with opened_runtime(settings) as runtime:
+        yield Packer(api, tenant, runtime, log)
+    execute(admin_engine, "DELETE FROM checkpoint_timestamps")
+    execute(admin_engine, "DELETE FROM checkpoint_cosignatures")
+
+
+@contextmanager
+def set_up_as(packer: Packer, settings: Settings, **changed: Any) -> Iterator[Packer]:
+    """Serve the same tenant with some other settings."""
+    other = dataclasses.replace(settings, **changed)
+    own_key = packer.tenant.root_key
+    with serving(other) as api, opened_runtime(other) as runtime:
+        yield Packer(lambda key=own_key: api(key), packer.tenant, runtime, packer.log)

@@ -1,0 +1,39 @@
+"""Real processes as the Procfile has them, and what remains of them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from app.dev import procfile
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def start(name: str, environ: Mapping[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start a line of the Procfile with this environment alone, in a session of its own."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["/bin/sh", "-c", procfile.read(ROOT / "Procfile")[name]],
+        env={"PATH": path, **environ},
+        cwd=ROOT,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process's main thread has forked."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process runs; one that has ended may still wait to be reaped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

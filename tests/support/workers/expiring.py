@@ -1,0 +1,82 @@
+"""Makes records old and lets what is due expire, as the clock and a worker would."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core.jobs import leases, steps
+from app.core.records import expiry
+from app.database import Database
+from tests.support.callers.api import Api, FreshTenant
+
+
+class Expirer:
+    """One tenant's expiry, without clock and broker."""
+
+    def __init__(self, database: Database, owner: Engine, tenant: FreshTenant) -> None:
+        self._database = database
+        self._owner = owner
+        self._tenant = tenant
+
+    def age(self, record: dict[str, Any], *, days: float) -> None:
+        """Let a record have been made so long ago."""
+        with self._owner.begin() as connection:
+            connection.execute(
+                text(
+                    "UPDATE records SET created_at = clock_timestamp() - make_interval(secs => :s)"
+                    " WHERE id = :id"
+                ),
+                {"s": days * 86400, "id": ids.parse("rec", record["id"])},
+            )
+
+    def look(self) -> UUID | None:
+        """Look what is due, as the clock's entry does; return the job's id."""
+        with self._database.transaction(self._tenant.id) as session:
+            job = expiry.enqueue_due(session, self._tenant.id)
+            return None if job is None else job.id
+
+    def finish(self, job_id: UUID) -> dict[str, Any]:
+        """Take every step that is left of a job; return its progress."""
+        while True:
+            with self._database.transaction(self._tenant.id) as session:
+                job = leases.claim(session, self._tenant.id, job_id)
+                assert job is not None
+                step = expiry.step(session, self._tenant.id, job)
+                assert steps.advance(session, job, step)
+            if step.cursor is None:
+                return dict(step.progress)
+
+    def run(self) -> dict[str, Any] | None:
+        """Look and finish; None when nothing was due."""
+        job_id = self.look()
+        return None if job_id is None else self.finish(job_id)
+
+    def bundles(self) -> set[str]:
+        """Return the ids of the records that have a bundle."""
+        with self._database.transaction(self._tenant.id) as session:
+            found = session.scalars(text("SELECT record_id FROM bundles"))
+            return {ids.text("rec", each) for each in found}
+
+
+def expire_link(engine: Engine, share_link_id: str) -> None:
+    """Let a link's time be over."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE share_links SET created_at = created_at - interval '2 days',"
+                " expires_at = expires_at - interval '2 days' WHERE id = :id"
+            ),
+            {"id": ids.parse("shr", share_link_id)},
+        )
+
+
+def make_due(owner: Api, engine: Engine, record: dict[str, Any]) -> None:
+    """Let a record's bundle be due."""
+    owner.patch("/v1/tenant/settings", {"bundle_retention_days": 1})
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"),
+            {"id": ids.parse("rec", record["id"])},
+        )
