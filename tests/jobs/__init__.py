@@ -1,1 +1,5 @@
-"""Actors, the broker and the worker."""
+"""Actors, the broker and the worker.
+
+`sample_worker`, `hanging_worker` and `reseal_process` are processes that tests start; `digesting`
+and its `digest_process` make the digests of `digests/`.
+"""
