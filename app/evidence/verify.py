@@ -1121,21 +1121,26 @@ def ecdsa_verifies(curve: list[int], public: bytes, signature: bytes, digest: by
     if not good or (y * y - x * x * x + 3 * x - b) % p or not (0 < r < n and 0 < s < n):
         return False
 
-    def add(one: Any, other: Any) -> Any:  # pairs (x, y); None is the point at infinity
-        if one is None or other is None:
-            return one or other
-        (x1, y1), (x2, y2) = one, other
-        if x1 == x2 and (y1 + y2) % p == 0:
-            return None
-        above, below = (3 * x1 * x1 - 3, 2 * y1) if one == other else (y2 - y1, x2 - x1)
-        slope = above * pow(below, -1, p)
-        x3 = (slope * slope - x1 - x2) % p
-        return x3, (slope * (x1 - x3) - y1) % p
+    def add(one: Any, other: Any) -> Any:  # (X, Y, Z) is (X/Z², Y/Z³), at infinity where Z is 0
+        (x1, y1, z1), (x2, y2, z2) = one, other
+        if not (z1 and z2):
+            return one if z1 else other
+        square, other_square = z1 * z1 % p, z2 * z2 % p
+        a, b = x1 * other_square % p, y1 * other_square * z2 % p
+        across, slope = (x2 * square - a) % p, (y2 * square * z1 - b) % p
+        z3, cube = across * z1 * z2 % p, across**3 % p
+        a, b = a * across * across % p, b * cube % p
+        if not across and not slope:  # a point and itself: its tangent
+            slope, z3 = 3 * (x1 - square) * (x1 + square) % p, 2 * y1 * z1 % p
+            a, b = 4 * x1 * y1 * y1 % p, 8 * y1**4 % p
+        x3 = (slope * slope - cube - 2 * a) % p
+        return x3, (slope * (a - x3) - b) % p, z3
 
     e = int.from_bytes(digest, "big") >> max(0, 8 * len(digest) - n.bit_length())
     inverse = pow(s, -1, n)
-    found = combined(add, None, e * inverse % n, (base_x, base_y), r * inverse % n, (x, y))
-    return found is not None and bool(found[0] % n == r)
+    base, key = (base_x, base_y, 1), (x, y, 1)
+    x, _, z = combined(add, (1, 1, 0), e * inverse % n, base, r * inverse % n, key)
+    return z != 0 and bool(x * pow(z, -2, p) % p % n == r)
 
 # --- Certificates (RFC 5280) and timestamps (RFC 3161 over CMS, RFC 5652) -------------------------
 
