@@ -471,7 +471,8 @@ def test_an_ordinary_user_needs_no_more(
     stack.data_dir = folder / "data"
     path = f"{folder / 'bin'}:{PLAIN['PATH']}"
     stack.up(*python, "-m", "app.dev.up", env={"PATH": path, "HOME": str(folder)}, **options)
-    assert stack.get("/readyz")["degraded"] == []
+    ready = stack.get("/readyz")
+    assert ready["degraded"] == [], ready
     assert stack.get("/v1/keys/self")["role"] == "admin"
     uids = {Path(f"/proc/{pid}").stat().st_uid for pid in stack.all_of_it()}
     assert uids == {options["user"]}

@@ -876,15 +876,20 @@ def test_a_thousand_failures_leave_no_file_and_no_thread() -> None:
 
     nameless = Outbound(LOOPBACK, lookup=fail)
     client = Outbound(LOOPBACK)
-    with Receiver() as closed:
-        pass
 
     def speak_nonsense(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(b"nonsense\r\n\r\n")
 
-    with Receiver(lambda _: None) as mute, Listener(speak_nonsense) as broken:
-        urls = [closed.url(), mute.url(), broken.url(), f"https://127.0.0.1:{broken.port}/"]
+    with (
+        socket.socket() as closed,
+        Receiver(lambda _: None) as mute,
+        Listener(speak_nonsense) as broken,
+    ):
+        # Bound and not listening, so nobody else listens there either.
+        closed.bind(("127.0.0.1", 0))
+        refused = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        urls = [refused, mute.url(), broken.url(), f"https://127.0.0.1:{broken.port}/"]
         for url in urls:
             assert post(client, url).failure
         until(lambda: open_files() < 200)
