@@ -43,7 +43,7 @@ format: $(INSTALLED) ## write the code as `make lint` wants it
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-bench: $(INSTALLED) ## measure this machine: every figure beside its bound (twenty minutes)
+bench: $(INSTALLED) ## measure this machine: every figure beside its bound (forty minutes)
 	@$(BIN)/uv sync --quiet --locked --inexact --group bench --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m bench
 
