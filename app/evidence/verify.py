@@ -1137,9 +1137,8 @@ def ecdsa_verifies(curve: list[int], public: bytes, signature: bytes, digest: by
         return x3, (slope * (a - x3) - b) % p, z3
 
     e = int.from_bytes(digest, "big") >> max(0, 8 * len(digest) - n.bit_length())
-    inverse = pow(s, -1, n)
-    base, key = (base_x, base_y, 1), (x, y, 1)
-    x, _, z = combined(add, (1, 1, 0), e * inverse % n, base, r * inverse % n, key)
+    u, v = (each * pow(s, -1, n) % n for each in (e, r))
+    x, _, z = combined(add, (1, 1, 0), u, (base_x, base_y, 1), v, (x, y, 1))
     return z != 0 and bool(x * pow(z, -2, p) % p % n == r)
 
 # --- Certificates (RFC 5280) and timestamps (RFC 3161 over CMS, RFC 5652) -------------------------
