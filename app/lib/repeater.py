@@ -53,8 +53,10 @@ class Repeater:
         with self._beginning:
             if self._thread is not None and self._thread.is_alive():
                 return False
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            # Only now: `close`, in another thread, cannot join one that has not begun.
+            self._thread = thread
             if self._at_end is not None:
                 # A web server that is told to stop tells the application nothing, and its processes
                 # are those of multiprocessing, which do not run what was registered with atexit.

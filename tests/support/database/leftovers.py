@@ -5,7 +5,7 @@ import threading
 from sqlalchemy import Engine, text
 
 from app.models import NO_TENANT
-from tests.support.faults import LONG_ENOUGH
+from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS
 
 # What the whole service is judged by, in `/readyz` and by operators. (A log that others grew is
@@ -38,7 +38,12 @@ def take_rows(owner: Engine) -> list[str]:
 
 def end_of_threads(before: set[threading.Thread]) -> None:
     """Wait for the end of the threads that write by themselves, but those `before`."""
-    for thread in set(threading.enumerate()) - before:
-        if thread.name in _WRITERS:
-            thread.join(LONG_ENOUGH)
-            assert not thread.is_alive(), f"a test leaves the thread {thread.name}"
+
+    def running() -> set[str]:
+        threads = set(threading.enumerate()) - before
+        return {thread.name for thread in threads} & {*_WRITERS}
+
+    try:
+        until(lambda: not running())
+    except AssertionError as error:
+        raise AssertionError(f"a test leaves threads: {running()}") from error
