@@ -3,5 +3,5 @@
 `callers` says who asks, `keys` authenticates, `idempotency` keeps first answers. `tenants`,
 `tenant_control`, `tenant_settings`, `agents`, `sessions` and `findings` are resources, listed by
 `feeds` and found by `lookup`, with `json_columns`. `wakeups` rings after a commit; `signing_keys`
-sign; `partitions` hold history. The folders are rooms.
+sign; `partitions` hold history. Larger subjects have folders.
 """

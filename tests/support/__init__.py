@@ -1,6 +1,6 @@
 """What several tests share.
 
-`faults` waits, sets clocks and harms a Valkey; `secrets` has the master key. The folders are
-rooms: `servers/` and `programs/` are what tests start, `callers/` use the API, `workers/` do its
-work, `evidence/` holds what is recorded to account, and `database/` looks underneath.
+`faults` waits, sets clocks and makes a Valkey fail; `secrets` has the master key. `servers/` and
+`programs/` are what tests start, `callers/` use the API, `workers/` run actors in this process,
+`evidence/` has the log, audit chains and witnesses, and `database/` looks at the tables.
 """

@@ -1,7 +1,7 @@
-"""From an event to its outcome: what is due on which lane, who sends it, and what became of it.
+"""From an event to its outcome.
 
 `event_types` and `events` begin; `sweeping` finds what is due, `claims` leases it,
 `request_headers` signs it, `retries` judges an attempt, `failures` classifies, `outcomes` records
-it. `cancelling` and `disabling` end it;
-`accounting` balances the books. `lanes/` has a lane's state, `history/` what is read back.
+it. `cancelling` and `disabling` end it; `accounting` compares what was accepted with what became of
+it. `lanes/` has a lane's state, `history/` what is read back.
 """

@@ -1,5 +1,5 @@
 """How much the processes take in, and what they cost.
 
-`idle` asks nothing of them, `accept` as much as they take; `starvation` is others taking more than
-their share, `preset` a small database and little memory.
+`idle` measures them without requests, `accept` with as many as they take; `starvation` beside
+callers that take more than their share, `preset` on a small database with little memory.
 """

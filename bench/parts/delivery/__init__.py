@@ -1,6 +1,6 @@
 """Deliveries on their way to receivers.
 
-`deliveries` is how many a second, `latency` how soon; `neighbours` is beside receivers that hang,
-`slow` with receivers that take long; `backlog` is many that wait, `replay` many that are sent
+`deliveries` measures how many a second, `latency` how soon; `neighbours` beside receivers that
+hang, `slow` to receivers that answer late; `backlog` while many wait, `replay` as many are sent
 again.
 """

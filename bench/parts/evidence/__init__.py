@@ -1,5 +1,5 @@
-"""What others verify, from bytes to services.
+"""What others verify: writing it, and verifying it.
 
-`canonical` JSON, the `ledger` as a tree, the `log` that publishes it, and the `audit` chain that it
-anchors.
+`canonical` measures canonical JSON, `ledger` the log's tree in memory, `log` the log in PostgreSQL,
+`audit` the audit chain that is anchored in it.
 """

@@ -1,5 +1,5 @@
 """Work over millions of rows.
 
-`history` is of deliveries, `search` of records, `console` of both as its `pages` show them;
-`expiry` ends records.
+`history` reads deliveries, `search` finds records, `console` times its `pages` over both, and
+`expiry` deletes bundles.
 """

@@ -1,6 +1,6 @@
-"""A whole service, what befalls it, and whether its books close.
+"""A whole service, the faults done to it, and whether nothing was lost by them.
 
 `stack` starts one and `web` a web process alone; `traffic` is what is posted and taken.
-`elsewhere` is another host and `other_worker` a worker on it; `misfortune` is what goes wrong. An
-`ordeal` is all of these together, after which the `books` must close.
+`elsewhere` is another host and `other_worker` a worker on it; `misfortune` has the faults. An
+`ordeal` is all of these together, after which the `books` (the accounting) must close.
 """

@@ -1,1 +1,1 @@
-"""Daily and weekly digests by mail."""
+"""Digests by mail: when they are due, what they hold, and what became of them."""
