@@ -10,9 +10,11 @@ from flask import request
 LONGEST_WAIT = 15.0
 LONGEST_WAIT_WITHOUT_KEY = 10.0
 
-# A name, perhaps with a value, as a token or quoted; what parameters follow changes neither.
+# A name, perhaps with a value, as a token or quoted; what parameters follow changes neither. No
+# repeat gives back (`*+`): white space fits in three, and each way to share it out would be tried.
 _PREFERENCE = re.compile(
-    r"""[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*"?([^",;]*)"?)?[ \t]*(?:;[^,]*)?""",
+    r"""[ \t]*+([!#$%&'*+.^_`|~0-9A-Za-z-]++)"""
+    r"""(?:[ \t]*+=[ \t]*+"?([^",;]*+)"?)?[ \t]*+(?:;[^,]*+)?""",
     re.ASCII,
 )
 
