@@ -21,6 +21,7 @@ CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=2)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,15 @@ def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
 
 
 def _pretty(value: Any, most: int) -> Cut:
-    return _cut(json.dumps(value, ensure_ascii=False, indent=2), most)
+    """Write JSON indented, and no more of it than is shown: the whole may be a hundredfold."""
+    parts: list[str] = []
+    size = 0
+    for part in _INDENTED.iterencode(value):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            break
+    return _cut("".join(parts), most)
 
 
 def _cut(text: str, most: int) -> Cut:

@@ -4,10 +4,11 @@ import base64
 import html
 import re
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flask import Flask
@@ -15,7 +16,8 @@ from sqlalchemy import Engine
 
 from app.api.http import bulkhead
 from app.api.http.services import EXTENSION
-from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS
+from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS, shown
+from app.evidence.bundle import Bundle
 from app.lib.text_sanitizer import visible
 from tests.support.callers.api import Answer, Api, FreshTenant
 from tests.support.callers.making import make_record, make_session, refused, token_to
@@ -119,6 +121,23 @@ def test_a_huge_record_is_cut_with_a_way_to_the_rest(show: Callable[..., Answer]
     assert page.text.count("x" * 1000) <= CONTENT_CHARACTERS / 1000
     assert "It goes on in the <a href=" in page.text
     assert "And 5 more steps" in page.text
+
+
+def test_what_is_nested_deeply_is_indented_only_as_far_as_it_is_shown() -> None:
+    content: Any = [0] * 100_000
+    for _ in range(120):
+        content = [content]
+    tracemalloc.start()
+    try:
+        cut = shown(cast(Bundle, {"content": content, "steps": []})).content
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cut.more
+    assert cut.text.startswith("[\n  [\n    [")
+    assert CONTENT_CHARACTERS / 2 < len(cut.text) <= CONTENT_CHARACTERS
+    # Indented to its end it is 24 MB, in pieces of 30 MB.
+    assert peak < 2_000_000
 
 
 @pytest.mark.parametrize("content", [None, "", [], {}, 0, False, "words"])
