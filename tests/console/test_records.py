@@ -68,6 +68,14 @@ def test_what_strangers_have_written_does_nothing(
     assert "took 2.0 s" in admin.get(f"{PAGE}/{record['id']}").text
 
 
+def test_a_record_has_its_page_however_long_its_steps_took(admin: Visitor, api: ApiOf) -> None:
+    ages = {"started_at": "0001-01-01T00:00:00Z", "ended_at": "9999-12-31T23:59:59Z"}
+    made = make_record(api(), make_session(api())["id"], steps=[STEP, {**STEP, **ages}])
+    shown = admin.get(f"{PAGE}/{made['id']}")
+    assert shown.status_code == 200
+    assert 'width="1000.0"' in shown.text
+
+
 def test_records_and_findings_are_found_by_what_the_url_says(admin: Visitor, api: ApiOf) -> None:
     session = make_session(api())["id"]
     wanted = make_record(api(), session, title="Refunded the zebra", labels={"case": "4711"})

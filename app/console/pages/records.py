@@ -156,7 +156,7 @@ def _waterfall(steps: list[ShownStep]) -> list[tuple[ShownStep, float, float]]:
     first = min(step.started_at for step in steps)
     whole = max(max(step.ended_at for step in steps) - first, timedelta(microseconds=1))
     return [
-        (step, 1000 * ((step.started_at - first) / whole), 1000 * _length(step) / whole)
+        (step, 1000 * ((step.started_at - first) / whole), 1000 * (_length(step) / whole))
         for step in steps
     ]
 
