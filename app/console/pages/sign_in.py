@@ -5,6 +5,7 @@ from typing import Any
 from flask import Blueprint, g, redirect, request, url_for
 from werkzeug.wrappers import Response
 
+from app.api.http.access import rate_limit
 from app.api.http.access.auth import public
 from app.console.frame import access, browser, forms, rendering
 from app.errors import TenantSuspended, Unauthenticated
@@ -24,6 +25,8 @@ def ask() -> Response:
 def sign_in() -> Response:
     """Begin a session, and go on to the page, or the form, that asked for it."""
     access.require_own_form()
+    # Before the body is read: a request passes here again, uncounted, once a late one has come.
+    rate_limit.count_sign_in()
     sent = forms.sent()
     place, kept, has_form = sent.value("next"), sent.value("kept"), bool(sent.value("form"))
     place = place if browser.is_ours(place) else browser.HOME
