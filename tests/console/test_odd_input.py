@@ -8,6 +8,7 @@ from flask import Flask
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.console import BASE, HERE, Visitor, paths
 from tests.support.callers.matrix import World
+from tests.support.callers.sending import make_webhook
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -46,6 +47,19 @@ def test_no_form_breaks_a_page(admin: Visitor, form: str) -> None:
         content_type=FORM,
     )
     assert answer.status_code in (409, 422)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    ['{"webhook-id": "\\ud800"}', '{"a": 1e999}', '{"a": NaN}', "[" * 20_000, '{"a":' * 20_000],
+)
+def test_no_pasted_headers_break_the_debugger_of_signatures(
+    admin: Visitor, api: Callable[..., Api], headers: str
+) -> None:
+    path = f"/console/webhooks/{make_webhook(api())['id']}/signature"
+    answer = admin.post(path, {**admin.form(path), "headers": headers, "body": "{}"})
+    # What is no JSON is taken for lines of headers.
+    assert answer.status_code == (200 if "NaN" in headers else 422)
 
 
 @pytest.mark.parametrize("kept", ["=x", "a=%FF", "&".join(["a=1"] * 1_101)])

@@ -1,6 +1,5 @@
 """What helps the owner of a receiver: secrets, "why did I not get it?", signatures, a check."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +26,7 @@ from app.core.jobs import job_rows
 from app.core.webhooks import receiver_check, signature_check, webhooks
 from app.core.webhooks.signature_check import Pasted
 from app.errors import FieldError, Invalid, NotFound
+from app.lib import canonical_json
 
 blp = Blueprint("receivers", __name__, url_prefix="/webhooks/<webhook_id>")
 
@@ -175,12 +175,14 @@ def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any
     )
 
 
-def _headers(text: str) -> dict[str, str]:
+def _headers(text: str) -> dict[str, Any]:
     """Read headers as they are pasted: a JSON object, or lines of `name: value`."""
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = canonical_json.parse(text.encode())
+    except canonical_json.NotJSON:
         found = None
+    except canonical_json.NotIJSON as error:
+        raise Invalid(FieldError("/headers", error.detail)) from None
     if isinstance(found, dict):
         return found
     pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
