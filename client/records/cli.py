@@ -39,6 +39,7 @@ from records.errors import (
     Unavailable,
     Unreachable,
 )
+from records.output import nobody_reads
 from records.transport import version
 
 CODES: tuple[tuple[type[RecordsError], int], ...] = (
@@ -64,7 +65,8 @@ class Records(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            return _nobody_reads()
+            nobody_reads()
+            return None
 
 
 @click.group("records", cls=Records)
@@ -110,7 +112,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _nobody_reads()
+        nobody_reads()
     if code == INTERRUPTED:
         # At once: a thread may still wait for an answer.
         os._exit(code)
@@ -153,9 +155,3 @@ def _usage(wrong: click.ClickException) -> str:
     context = getattr(wrong, "ctx", None)
     help_at = f" `{context.command_path} --help` has more." if context else ""
     return f"{wrong.format_message()}{help_at}"
-
-
-def _nobody_reads() -> int:
-    """End quietly: `head` has had enough. What is still buffered goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

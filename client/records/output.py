@@ -92,6 +92,13 @@ class Output:
         click.echo(_json(value) if self.json else text)
         sys.stdout.flush()
 
+    def aside(self, tell: Callable[..., object], *what: Any) -> None:
+        """Tell something of a command whose work, or exit code, counts if nobody reads it too."""
+        try:
+            tell(*what)
+        except BrokenPipeError:
+            nobody_reads()
+
     def note(self, text: str) -> None:
         """Tell the person at the keyboard, on standard error."""
         click.echo(_escaped(text), err=True)
@@ -114,6 +121,11 @@ class Output:
                     pattern = rf"(?:(?<=  )|^){cell}(?=  |$)"
                     return re.sub(pattern, self.style(cell, fg=colour), line, count=1)
         return line
+
+
+def nobody_reads() -> None:
+    """Write to nowhere from now on, also what is still buffered: `head` has had enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def plain(value: Any) -> str:

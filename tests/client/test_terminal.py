@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import struct
 import subprocess
 import sys
@@ -241,6 +242,37 @@ def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -
     assert done.stdout.splitlines()[-4:] == ["sessions", "listen", "--outcome", "failed"]
     for shell in ("zsh", "fish"):
         assert "_RECORDS_COMPLETE" in records("completion", shell).out
+
+
+def code_without_a_reader(*arguments: str) -> str:
+    """Run the command into a pipe that nobody reads; return its exit code."""
+    piped = f'{shlex.join([sys.executable, "-m", "records", *arguments])} | :'
+    done = subprocess.run(
+        ["bash", "-c", f'{piped}; echo "${{PIPESTATUS[0]}}"'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.stdout.strip()
+
+
+def test_a_push_goes_on_though_nobody_reads_what_it_says(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    files = [str(tmp_path / f"{number}") for number in range(20)]
+    for file in files:
+        Path(file).write_text(file)
+
+    assert code_without_a_reader("record", "push", "--session", session["id"], *files) == "0"
+
+    listed = api().get(f"/v1/records?session_id={session['id']}&limit=200").json["data"]
+    assert sorted(row["title"] for row in listed) == sorted(map(str, range(20)))
+
+
+def test_the_answer_is_no_though_nobody_reads_why(records: Command) -> None:
+    head = f"1:{'0' * 64}"
+    assert code_without_a_reader("audit", "verify", "--head", head, "--json") == "1"
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(records: Command, api: ApiOf) -> None:

@@ -65,7 +65,7 @@ def verify(
         if conflict.slug not in _BROKEN:
             raise
         if run.out.json:
-            run.out.document(conflict.body)
+            run.out.aside(run.out.document, conflict.body)
         raise No(str(conflict)) from None
 
 

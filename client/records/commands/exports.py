@@ -115,13 +115,17 @@ def evidence(
         run.out.item(told) if to != _TO_STDOUT else None
         return
     found = _verified(run, to, keys, policy)
-    if run.out.json:
-        run.out.document({**told, "valid": found.code == 0, "checks": found.checks})
-    else:
-        for line in found.lines:
-            click.echo(plain(line))
+    run.out.aside(_tell, run, told, found)
     if found.code != 0:
         raise No(f"{to} does not prove the record.")
+
+
+def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
+    if run.out.json:
+        run.out.document({**told, "valid": found.code == 0, "checks": found.checks})
+        return
+    for line in found.lines:
+        click.echo(plain(line))
 
 
 def _save_pack(run: Run, record_id: str, to: str, give_up_at: float) -> str:

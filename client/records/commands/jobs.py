@@ -45,7 +45,7 @@ def watch(run: Run, job_id: str, failed: Callable[[Json], bool] = lambda _: Fals
         progress: dict[str, Any] = job["progress"] or {}
         if (job["status"], progress) != shown:
             shown = (job["status"], progress)
-            _print(run, job, progress)
+            run.out.aside(_print, run, job, progress)
         if job["status"] in _ENDED:
             break
         time.sleep(_POLL_SECONDS)

@@ -135,13 +135,18 @@ def verify(run: Run, webhook_id: str, file: str, received_at: str | None) -> Non
         body.setdefault("received_at", received_at)
     found = run.client.post(at("/v1/webhooks/{}/verify-signature", webhook_id), body)
     if run.out.json:
-        run.out.document(found)
+        run.out.aside(run.out.document, found)
     else:
-        for check in found["checks"]:
-            verdict = {True: "ok", False: "FAILED", None: "unknown"}[check["ok"]]
-            click.echo(f"{check['name']}\t{verdict}\t{plain(check['detail'])}")
+        run.out.aside(print_checks, found["checks"])
     if not found["valid"]:
         raise No(found["advice"])
+
+
+def print_checks(checks: list[Json]) -> None:
+    """Print checks, of a request or of a receiver, a line each."""
+    for each in checks:
+        verdict = {True: "ok", False: "FAILED", None: "unknown"}[each["ok"]]
+        click.echo(f"{each['name']}\t{verdict}\t{plain(each['detail'])}")
 
 
 def _pasted(raw: bytes) -> dict[str, Any]:

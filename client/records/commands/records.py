@@ -121,7 +121,8 @@ class _Tally:
             self._again += pushed.again
             if self._advance is None:
                 line = {"path": pushed.path, "id": pushed.record_id, "again": pushed.again}
-                self._run.out.line(line, f"{plain(pushed.path)}\t{pushed.record_id}")
+                text = f"{plain(pushed.path)}\t{pushed.record_id}"
+                self._run.out.aside(self._run.out.line, line, text)
         if self._advance is not None:
             self._advance(1)
 

@@ -9,7 +9,7 @@ import click
 from records.client import Json
 from records.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
 from records.commands.jobs import watch, watch_option
-from records.commands.listening import listen, verify
+from records.commands.listening import listen, print_checks, verify
 from records.output import plain
 
 _WEBHOOKS = {
@@ -152,9 +152,7 @@ def check(run: Run, webhook_id: str, watch: bool) -> None:
 def _watch_check(run: Run, job_id: str) -> None:
     def failed(progress: Json) -> bool:
         if not run.out.json:
-            for each in progress["checks"]:
-                verdict = {True: "ok", False: "FAILED", None: "unknown"}[each["ok"]]
-                click.echo(f"{each['name']}\t{verdict}\t{plain(each['detail'])}")
+            run.out.aside(print_checks, progress["checks"])
         return progress["passed"] is not True
 
     watch(run, job_id, failed)
