@@ -1,10 +1,15 @@
 """The command's habits: exit codes, JSON, pipes, questions, secrets."""
 
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+from records import Unreachable
+from records.commands import exports
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf, FreshTenant
@@ -149,6 +154,31 @@ def test_exports_are_the_bytes_of_the_service(
         to = tmp_path / command
         assert records(command, record, "-o", str(to)).code == 0
         assert to.read_bytes() == content
+
+
+class Cut:
+    """A body that ends early, as urllib3 1.26 lets it."""
+
+    def stream(self, _: int, *, decode_content: bool) -> Iterator[bytes]:
+        assert decode_content
+        yield b"half"
+
+    def tell(self) -> int:
+        return len(b"half")
+
+
+def answered(**headers: str) -> requests.Response:
+    answer = requests.Response()
+    answer.raw = Cut()
+    answer.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    return answer
+
+
+def test_an_answer_that_was_cut_is_no_export() -> None:
+    for whole in (answered(), answered(Content_Length="4")):
+        exports.copy(whole, io.BytesIO())
+    with pytest.raises(Unreachable):
+        exports.copy(answered(Content_Length="8"), io.BytesIO())
 
 
 def test_an_export_of_the_chain_is_whole(records: Command, tmp_path: Path) -> None:

@@ -44,11 +44,15 @@ def saving(to: str) -> Iterator[BinaryIO]:
 
 
 def copy(answer: requests.Response, file: BinaryIO) -> str:
-    """Write an answer's body to a file; return its SHA-256 in hex."""
+    """Write an answer's body to a file; return its SHA-256 in hex. Raises `Unreachable`."""
     digest = hashlib.sha256()
     for piece in answer.iter_content(_PIECE):
         digest.update(piece)
         file.write(piece)
+    # With urllib3 before 2.0, which requests takes as well, a body that was cut is no error.
+    length = answer.headers.get("Content-Length", "").partition(",")[0]
+    if length.isdigit() and answer.raw.tell() < int(length):
+        raise Unreachable("The connection broke before the end of the answer.")
     return digest.hexdigest()
 
 
