@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from records.client import Client
-from records.errors import Invalid, NotFound, Problem, RecordsError, Unavailable
+from records.errors import Invalid, NotFound, RecordsError
 from records.journal import Journal
 
 # How long one file is tried: longer than a service takes to start again.
 PATIENCE_SECONDS = 180.0
 # The clocks of this machine and of the service differ by less.
 _CLOCKS = timedelta(days=1)
+# Refusals of one file, which say nothing of the others.
+_OF_THE_FILE = (Invalid, NotFound)
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class Pusher:
             if isinstance(result, str):
                 yield Pushed(path, result)
                 continue
-            if not isinstance(result, (Invalid, NotFound)):
+            if not isinstance(result, _OF_THE_FILE):
                 self._stop.set()
             yield Pushed(path, error=result)
 
@@ -199,8 +201,9 @@ class Pusher:
         try:
             record_id = future.result()
         except RecordsError as error:
-            # A refusal has kept nothing. What broke half-way stays in doubt.
-            if isinstance(error, Problem) and not isinstance(error, Unavailable):
+            # Of such a file nothing was ever kept. Another refusal may have met the second attempt
+            # at what the first one did, such as that of a key which ended between the two.
+            if isinstance(error, _OF_THE_FILE):
                 self._journal.forget(key)
             return error
         self._journal.finish(key, record_id)

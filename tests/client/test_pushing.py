@@ -2,11 +2,14 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from records import cli, journal
+from records import Client, Conflict, Denied, Invalid, NotFound, Problem, cli, journal
+from records.pushing import Content, Pusher
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
@@ -113,6 +116,41 @@ def test_a_file_whose_answer_never_came_is_pushed_once(
 
     found = sorted(content["number"] for content in contents(api, session))
     assert found == [0, 1, 2]
+
+
+class Refusing:
+    """A client of a service that refuses each record."""
+
+    def __init__(self, error: Problem) -> None:
+        self.transport = SimpleNamespace(patience=0.0, sleep=None)
+        self.keys: list[str] = []
+        self._error = error
+
+    def add_record(self, _: bytes, key: str) -> dict[str, Any]:
+        self.keys.append(key)
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "in_doubt"),
+    [
+        (Denied(401, "unauthenticated", {}), True),
+        (Conflict(409, "idempotency-key-in-use", {}), True),
+        (Invalid(422, "validation-failed", {}), False),
+        (NotFound(404, "not-found", {}), False),
+    ],
+)
+def test_only_a_refusal_of_the_file_says_that_no_attempt_arrived(
+    state: Path, tmp_path: Path, error: Problem, in_doubt: bool
+) -> None:
+    (path,) = written(tmp_path, 1)
+    service = Refusing(error)
+    with closing(journal.Journal("http://x", "ten_x", "key_one")) as kept:
+        pusher = Pusher(cast(Client, service), kept)
+        (pushed,) = pusher.push([path], Content("ses_x"))
+    assert pushed.error is error
+    with closing(journal.Journal("http://x", "ten_x", "key_other")) as kept:
+        assert (kept.stale_since(service.keys[0]) is not None) is in_doubt
 
 
 def test_no_name_and_no_pipe_breaks_a_push(
