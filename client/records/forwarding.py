@@ -84,7 +84,7 @@ class Receiver:
         self._http.trust_env = False
 
     def send(self, event: Json) -> Answer:
-        """Send an event until it is answered, whatever the answer."""
+        """Send an event until it is answered, whatever the answer; its body is not read."""
         body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
         attempt = 0
         while True:
@@ -98,18 +98,18 @@ class Receiver:
                 "x-service-attempt": str(attempt),
             }
             try:
-                answer = self._http.post(
+                with self._http.post(
                     self._url,
                     data=body,
                     headers=sent,
                     timeout=TIMEOUT_SECONDS,
                     allow_redirects=False,
-                )
+                    stream=True,
+                ) as answer:
+                    return Answer(answer.status_code, round((time.monotonic() - started) * 1000))
             except (requests.ConnectionError, requests.Timeout):
                 backoff = min(0.25 * 2.0 ** min(attempt, 10), _LONGEST_BACKOFF)
                 self._wait(f"{self._url} does not answer; waiting for it.", backoff)
-                continue
-            return Answer(answer.status_code, round((time.monotonic() - started) * 1000))
 
 
 def begin(client: Client, position: Position) -> None:

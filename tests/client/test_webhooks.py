@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import forwarding
 
+from app.lib.crypto import webhook_signing
 from app.lib.crypto.webhook_signing import Signer
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import make_finding, make_session
+from tests.support.servers.receivers import Receiver, http_answer
 
 BODY = b'{"id":"evt_1","data":{}}'
 
@@ -71,6 +74,24 @@ def test_a_job_is_started_shown_and_cancelled(records: Command, webhook: dict[st
     assert records("jobs", "cancel", replay["id"]).code == 0
     watched = records("jobs", "show", replay["id"], "--watch")
     assert (watched.code, "cancelled" in watched.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http_answer(418, b"plain", {"Content-Encoding": "gzip"}),
+        http_answer(418, b"cut here")[: -len(b" here")],
+    ],
+    ids=["not what it says", "without its end"],
+)
+def test_an_event_that_was_answered_is_not_sent_again_for_the_answer_s_body(answer: bytes) -> None:
+    def wait(why: str, _: float) -> None:
+        pytest.fail(why)
+
+    with Receiver(answer) as receiver:
+        forwards = forwarding.Receiver(receiver.url(), webhook_signing.new_secret(), wait)
+        assert forwards.send({"id": "evt_1"}).status == 418
+        assert len(receiver.requests) == 1
 
 
 @pytest.mark.parametrize(
