@@ -1,6 +1,9 @@
 """Webhooks, deliveries and jobs by the command, without a worker."""
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from app.lib.crypto.webhook_signing import Signer
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import make_finding, make_session
+from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Receiver, http_answer
 
 BODY = b'{"id":"evt_1","data":{}}'
@@ -74,6 +78,25 @@ def test_a_job_is_started_shown_and_cancelled(records: Command, webhook: dict[st
     assert records("jobs", "cancel", replay["id"]).code == 0
     watched = records("jobs", "show", replay["id"], "--watch")
     assert (watched.code, "cancelled" in watched.out) == (1, True)
+
+
+def test_an_event_that_was_forwarded_is_not_again_though_nobody_read_of_it(
+    records: Command, api: ApiOf
+) -> None:
+    session = make_session(api())["id"]
+    with Receiver() as receiver:
+        listen = ["webhooks", "listen", "--forward-to", receiver.url()]
+        piped = f"{shlex.join([sys.executable, '-m', 'records', *listen])} | :"
+        for _ in range(2):
+            with subprocess.Popen(
+                ["bash", "-c", piped], stderr=subprocess.PIPE, text=True
+            ) as listener:
+                assert listener.stderr is not None
+                assert listener.stderr.readline().startswith("ready")
+                make_finding(api(), session)
+                assert listener.wait(LONG_ENOUGH) == 0
+        told = [each.headers["webhook-id"] for each in receiver.requests]
+    assert (len(told), len(set(told))) == (2, 2)
 
 
 @pytest.mark.parametrize(

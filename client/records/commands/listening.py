@@ -83,12 +83,19 @@ def _follow(
     def pruned() -> None:
         run.out.note("Some events were missed for good: they are older than the history kept.")
 
+    unread: BrokenPipeError | None = None
     for event in forwarding.events(run.client, position, types, pruned):
         signals.check()
+        if unread is not None:
+            raise unread
         if event is not None:
             signals.busy = True
             answer = None if receiver is None else receiver.send(event)
-            _show(run, event, answer)
+            try:
+                _show(run, event, answer)
+            except BrokenPipeError as error:
+                # The event was answered: that is noted before this ends.
+                unread = error
 
 
 def _show(run: Run, event: Json, answer: forwarding.Answer | None) -> None:
