@@ -129,7 +129,7 @@ class Chooser:
     def best(self, index: int, by: datetime | None = None) -> Evidence:
         """Return the best evidence for the leaf `index`. Raises `LogPending` if none covers it.
 
-        With `by` what others saw later is no better than nothing.
+        With `by` what others saw later is no better than nothing, and ranks so.
         """
         self.prepare([index])
         late: Evidence | None = None
@@ -142,7 +142,7 @@ class Chooser:
             found = Evidence(held.published, rank, held.timestamp, held.lines)
             if by is None or self._was_seen(held, by):
                 return found
-            late = late or found
+            late = late or replace(found, rank=Rank.LOG)
         if late is not None:
             return late
         raise LogPending("No published checkpoint covers this leaf yet.")

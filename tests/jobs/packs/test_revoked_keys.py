@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.core import signing_keys, tenants
+from app.core.log.recovery import succession
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
@@ -139,3 +140,21 @@ def test_a_pack_takes_what_others_saw_before_its_bundle_s_key_was_revoked(
     found = checked(own, after, tmp_path, authority)
     assert (found.code, found.verdicts["time of bundle.sig"]) == (0, "VALID"), found.text
     assert checked(own, later, tmp_path, authority).of("INVALID") == ["time of bundle.sig"]
+
+
+def test_a_pack_of_an_ended_log_stays_while_it_alone_shows_that_the_bundle_is_older(
+    own: Packer, log_owner: Engine, authority: TimestampAuthority
+) -> None:
+    record = own.record()
+    put_stamp(log_owner, authority)
+    revoke(own, record)
+    # A timestamp has whole seconds: the successor's must not look like one from before.
+    revoked = time.time()
+    until(lambda: time.time() >= revoked + 1, LONG_ENOUGH)
+    before = own.built(record)
+    succession.succeed(own.log, MASTER_KEYS, force=True)
+    own.record()
+    put_stamp(log_owner, authority)
+    taken = own.ask(record)
+    assert (taken.data, taken.headers["x-service-evidence"]) == (before, "current")
+    assert len(own.jobs()) == 1, "nothing is built that would show less"
