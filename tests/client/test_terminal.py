@@ -246,7 +246,7 @@ def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -
 
 def code_without_a_reader(*arguments: str) -> str:
     """Run the command into a pipe that nobody reads; return its exit code."""
-    piped = f'{shlex.join([sys.executable, "-m", "records", *arguments])} | :'
+    piped = f"{shlex.join([sys.executable, '-m', 'records', *arguments])} | :"
     done = subprocess.run(
         ["bash", "-c", f'{piped}; echo "${{PIPESTATUS[0]}}"'],
         capture_output=True,

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy.orm import Session
 
 from app.core import tenant_settings, tenants
 from app.core.anchoring.anchors import AnchorReader
@@ -20,6 +21,7 @@ from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM, Caller, Role
 from app.core.log import publication
 from app.core.log.head.head_store import FileHead
+from app.core.log.publication import Published
 from app.core.log.recovery import succession
 from app.core.verification import time_budget
 from app.core.verification.checks import stored_chain
@@ -504,6 +506,25 @@ def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
     assert size == 303
     place.owner.forge_tail(4, 13)
     assert place.broken() == (5, "other_head")
+
+
+class Closed:
+    """A gate that admits nothing: no witness knows the successor yet."""
+
+    def admits(self, _session: Session, _candidate: Published) -> bool:
+        return False
+
+
+def test_until_a_successor_publishes_the_log_before_holds_the_chains(place: Place) -> None:
+    keeper = place.world.keeper(gate=Closed())
+    succession.succeed(keeper, place.world.master_keys, force=True)
+    report = place.verify()
+    assert (report["log"]["origin"], report["log"]["size"]) == ("records.test/log", 302)
+    assert report["anchored_through"] == 9
+    place.owner.forge_tail(4, 13)
+    assert place.broken() == (5, "other_head")
+    assert daily_run(place)["broken"] == 1
+    assert standing(place) == "1 broken"
 
 
 def test_a_successor_that_the_database_s_owner_begins_is_never_signed(place: Place) -> None:

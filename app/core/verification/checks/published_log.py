@@ -54,6 +54,7 @@ class Succession:
 def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Published | None:
     """Return the log's last checkpoint; None when the log has not begun or published nothing.
 
+    Of a successor that has published nothing yet it is the ended log's, which holds the heads.
     Raises `LogRolledBack` and its kin where the head outside says otherwise, `LogDamaged` for a
     checkpoint that the log did not sign.
     """
@@ -67,7 +68,12 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
         return None
     if outside.kept:
         head_guard.judge(session, generation, outside.head)
-    return signed(session, master_keys, generation)
+    last = signed(session, master_keys, generation)
+    if last is not None:
+        return last
+    # A successor's first checkpoint may wait for witnesses for days.
+    ended = older(session, master_keys, generation)
+    return next((each for each, _ in ended if each is not None), None)
 
 
 def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
