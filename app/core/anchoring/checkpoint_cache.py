@@ -1,6 +1,7 @@
 """A cache of one log's published checkpoints, with their timestamps and cosignatures.
 
-It lasts for one transaction. A timestamp counts only if it is over the published bytes.
+It lasts for one transaction. A checkpoint counts only as the log signed it, a timestamp only if it
+is over those bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,7 @@ from datetime import datetime
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
+from app.core.log import publication
 from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor
@@ -73,11 +75,13 @@ class CheckpointCache:
         ):
             checkpoint = Checkpoint(self._generation.origin, size, bytes(root))
             published = Published(self._generation, checkpoint, bytes(note))
+            if not publication.is_intact(published):
+                continue
             stamp = None if response is None else self._stamp(bytes(response), chain, bytes(note))
             self._held[size] = CachedCheckpoint(published, stamp, tuple(lines))
 
     def get(self, size: int) -> CachedCheckpoint | None:
-        """Return what is held of a size; None if no such checkpoint was published."""
+        """Return what is held of a size; None if no checkpoint of it was published, or holds."""
         self.load([size])
         return self._held[size]
 

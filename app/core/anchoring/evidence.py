@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import quorum
 from app.core.anchoring.checkpoint_cache import CachedCheckpoint, CheckpointCache, Timestamp
 from app.core.anchoring.evidence_search import FirstHolding
-from app.core.log import generations
+from app.core.log import generations, publication
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
@@ -106,6 +106,7 @@ class Chooser:
         self._policy = policy
         self._trusted = trusted
         self._cache = CheckpointCache(session, last.generation, trusted)
+        self._lines: dict[int, tuple[str, ...]] = {}
         self._searches: list[tuple[Rank, FirstHolding]] = []
         wanted = quorum.condition(policy)
         if wanted is not None:
@@ -127,8 +128,9 @@ class Chooser:
             wanted = [index for index in wanted if search.beyond(index) is None]
 
     def best(self, index: int, by: datetime | None = None) -> Evidence:
-        """Return the best evidence for the leaf `index`. Raises `LogPending` if none covers it.
+        """Return the best evidence for the leaf `index`.
 
+        Raises `LogPending` if no checkpoint covers it, `LogDamaged` if none is left that holds.
         With `by` what others saw later is no better than nothing, and ranks so.
         """
         self.prepare([index])
@@ -139,12 +141,14 @@ class Chooser:
             held = None if size is None else self._cache.get(size)
             if held is None:
                 continue
-            found = Evidence(held.published, rank, held.timestamp, held.lines)
+            found = Evidence(held.published, rank, held.timestamp, self._presentable(held))
             if by is None or self._was_seen(held, by):
                 return found
             late = late or replace(found, rank=Rank.LOG)
         if late is not None:
             return late
+        if index < self._last.checkpoint.size:
+            publication.intact(self._last)
         raise LogPending("No published checkpoint covers this leaf yet.")
 
     def vouchers(self, index: int) -> tuple[Voucher, ...]:
@@ -184,6 +188,13 @@ class Chooser:
             return True
         lines = tuple(line for line in held.lines if _is_of(line, by))
         return _is_witnessed(replace(held, lines=lines), self._policy)
+
+    def _presentable(self, held: CachedCheckpoint) -> tuple[str, ...]:
+        """Return the lines of a checkpoint that may be given out, each checked once."""
+        size, note = held.published.checkpoint.size, held.published.note
+        if size not in self._lines:
+            self._lines[size] = quorum.presentable(self._policy, note, held.lines)
+        return self._lines[size]
 
     def _is_both(self, size: int) -> bool:
         return self._cache.is_stamped(size) and self._is_witnessed(size)

@@ -35,6 +35,17 @@ def is_met(policy: Policy, note: bytes, lines: Iterable[str]) -> bool:
     return policy.is_met_by({key for line in lines if (key := _signed(text, line, keys))})
 
 
+def presentable(policy: Policy | None, note: bytes, lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines but those for which a verifier refuses all that they are given with.
+
+    These are malformed, or in the name of a witness that did not sign them.
+    """
+    text = Note.parse(note).text
+    witnesses = () if policy is None else policy.witnesses
+    keys = [each.key for each in witnesses if each.key.checkable]
+    return tuple(line for line in lines if _is_presentable(text, line, keys))
+
+
 def _cosigned(witness: Witness) -> Condition:
     # What cannot be checked counts for nothing.
     if not witness.key.checkable:
@@ -50,3 +61,12 @@ def _signed(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | 
         return None if key is None else key.verify(text, signature).key
     except (Malformed, Unverified):
         return None
+
+
+def _is_presentable(text: str, line: str, keys: Sequence[VerifierKey]) -> bool:
+    try:
+        signature = Signature.parse(line)
+    except Malformed:
+        return False
+    is_checked = any(key.made(signature) for key in keys)
+    return not is_checked or _signed(text, line, keys) is not None

@@ -569,6 +569,30 @@ def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> N
     assert _best(place, 0, policy).rank is Rank.LOG
 
 
+def test_what_is_stored_and_does_not_hold_is_not_given_out(witnessed: Witnessed) -> None:
+    place = witnessed.place
+    policy = witnessed.name("any")
+    place.stamp()
+    one = witnessed.one
+    place.run(
+        "UPDATE checkpoint_cosignatures SET line = :line WHERE name = :name",
+        name=one.name,
+        line=str(Signature(one.name, one.vkey.key_hash, bytes(72))),
+    )
+    found = _best(place, 0, policy)
+    assert found.rank is Rank.WITNESSED
+    (line,) = found.cosignatures
+    assert Signature.parse(line).name == witnessed.two.name
+    place.run("UPDATE checkpoint_cosignatures SET line = 'x'")
+    assert _best(place, 0, policy).cosignatures == ()
+    assert place.grow() == 4
+    place.run(
+        "UPDATE checkpoints SET note = set_byte(note, length(note) - 9,"
+        " CASE get_byte(note, length(note) - 9) WHEN 65 THEN 66 ELSE 65 END) WHERE size = 3"
+    )
+    assert (_size(place, 0, policy), _best(place, 0, policy).rank) == (4, Rank.LOG)
+
+
 def test_a_line_put_into_the_database_is_replaced_by_what_the_witness_says(
     witnessed: Witnessed,
 ) -> None:
