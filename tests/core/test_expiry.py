@@ -131,6 +131,24 @@ def test_the_patrol_goes_round_in_slices(
     assert expirer.bundles() == set()
 
 
+def test_what_was_due_when_the_days_changed_goes_at_the_next_look(
+    api: Callers, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "MOST_RECORDS", 2)
+    records = [make_record(api(), session["id"]) for _ in range(6)]
+    keep_for(api(), 40)
+    for record in records[:4]:
+        expirer.age(record, days=50)
+    assert expirer.run() == {"expired": 4}
+    assert expirer.run() is None
+    keep_for(api(), 30)
+    expirer.age(records[4], days=35)
+    keep_for(api(), 3650)
+    keep_for(api(), None)
+    assert expirer.run() == {"expired": 1}
+    assert expirer.bundles() == {records[5]["id"]}
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_many_steps_expire_each_once(
     api: Callers,

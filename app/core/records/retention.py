@@ -30,7 +30,17 @@ SELECT count(*) FROM (
                                    '-infinity')
      ORDER BY r.created_at, r.id LIMIT %(most)s + 1) AS found
 """
-_ADVANCE = f"UPDATE tenants SET expired_through = {DUE_BEFORE} WHERE id = %s"
+# The patrol goes on from the first that may still have a bundle: it takes days to come round. The
+# first id there is says that it has not been there since an earlier change.
+_FIRST_ID = UUID(int=0)
+_ADVANCE = f"""
+UPDATE tenants
+   SET expired_through = {DUE_BEFORE},
+       patrolled_at = CASE WHEN patrolled_id = '{_FIRST_ID}' THEN patrolled_at
+                           ELSE expired_through END,
+       patrolled_id = '{_FIRST_ID}'
+ WHERE id = %s
+"""
 
 
 def due_before(tx: Tx, tenant_id: UUID) -> datetime | None:
