@@ -22,6 +22,7 @@ from app.core.verification import alerts, daily_state, unknown_chains
 from app.core.verification.checks import anchored_heads, published_log
 from app.core.verification.checks.anchored_heads import Leaves
 from app.core.verification.checks.full import LogReading
+from app.core.verification.checks.published_log import Outside
 from app.core.verification.checks.stamps import Stamps
 from app.core.verification.time_budget import Deadline
 from app.core.verification.verifier import Verifier
@@ -60,25 +61,30 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
 _Broken = dict[UUID, AuditChainBroken]
 
 
-def _read_log(verifier: Verifier) -> tuple[dict[str, Any], Leaves | None, _Broken] | LogHalted:
+_FoundInLog = tuple[dict[str, Any], Leaves | None, _Broken]
+
+
+def _read_log(verifier: Verifier) -> _FoundInLog | LogHalted:
     try:
-        outside = published_log.Outside.read(verifier.head)
-        with verifier.database.across_tenants(snapshot=True) as session:
-            cursor(session).execute(anchored_heads.PLAN, prepare=False)
-            last = published_log.newest(session, verifier.master_keys, outside)
-            if last is None:
-                return {"leaves": 0, "heads": 0}, None, {}
-            stamps = Stamps.read(session, verifier.trust, last.generation.number, full=False)
-            known = unknown_chains.acknowledged(session, verifier.master_keys)
-            reading = LogReading(
-                session, verifier.master_keys, outside, stamps, Deadline(None), known
-            )
-            heads, broken = reading.of_all(last)
+        return verifier.behind_head(lambda outside: _look(verifier, outside))
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
         alerts.halted(verifier.database, error)
         return error
+
+
+def _look(verifier: Verifier, outside: Outside) -> _FoundInLog:
+    keys = verifier.master_keys
+    with verifier.database.across_tenants(snapshot=True) as session:
+        cursor(session).execute(anchored_heads.PLAN, prepare=False)
+        last = published_log.newest(session, keys, outside)
+        if last is None:
+            return {"leaves": 0, "heads": 0}, None, {}
+        stamps = Stamps.read(session, verifier.trust, last.generation.number, full=False)
+        known = unknown_chains.acknowledged(session, keys)
+        reading = LogReading(session, keys, outside, stamps, Deadline(None), known)
+        heads, broken = reading.of_all(last)
     return {"leaves": last.checkpoint.size, "heads": heads.matched}, heads, broken
 
 
@@ -87,7 +93,7 @@ def _after_log(
     master_keys: MasterKeys,
     job: Job,
     began: datetime,
-    said: tuple[dict[str, Any], Leaves | None, _Broken] | LogHalted,
+    said: _FoundInLog | LogHalted,
 ) -> Step | Failed:
     """Tell what was found, and go on with the chains, whatever the log said."""
     if isinstance(said, LogHeadUnavailable):

@@ -1,7 +1,9 @@
 """Verifies one chain against itself, the log, the head outside and a caller's head."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
@@ -25,12 +27,21 @@ from app.core.verification.checks.published_log import Outside
 from app.core.verification.checks.stamps import Stamps, Trust
 from app.core.verification.time_budget import Deadline
 from app.database import Database, cursor, database_now
-from app.errors import AuditChainBroken, KeptHeadContradicted, LogHalted, LogHeadUnavailable
+from app.errors import (
+    AuditChainBroken,
+    KeptHeadContradicted,
+    LogHalted,
+    LogHeadLost,
+    LogHeadUnavailable,
+    LogRolledBack,
+)
 from app.ledger.hash_chain import Head
 from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)
+
+_Seen = TypeVar("_Seen")
 
 
 @dataclass(frozen=True)
@@ -66,12 +77,9 @@ class Verifier:
         """
         deadline = Deadline(seconds)
         try:
-            outside = Outside.read(self.head)
-            with self.database.transaction(tenant_id, snapshot=True) as session:
-                began = database_now(session)
-                report = self._verified(session, tenant_id, asked, outside, deadline)
-                contradiction = _held(session, tenant_id, report, asked)
-                known = alerts.count_open(session)
+            began, report, contradiction, known = self.behind_head(
+                lambda outside: self._look(tenant_id, asked, outside, deadline)
+            )
         except AuditChainBroken as error:
             alerts.found(self.database, tenant_id, error)
             raise
@@ -93,6 +101,21 @@ class Verifier:
             raise contradiction
         return {"verified_at": rfc3339(began), **report, **unknown.represent()}
 
+    def behind_head(self, look: Callable[[Outside], _Seen]) -> _Seen:
+        """Return what `look` sees in a snapshot that it takes once the head outside was read.
+
+        Where both disagree and the head is another by now, the first head, or a successor's, came
+        in between: `look` is called once more. Raises what it raises, and `LogHeadUnavailable`.
+        """
+        outside = Outside.read(self.head)
+        try:
+            return look(outside)
+        except (LogHeadLost, LogRolledBack):
+            newer = Outside.read(self.head)
+            if newer == outside:
+                raise
+        return look(newer)
+
     def check_chain(self, tenant_id: UUID) -> int:
         """Recompute a chain by itself, for who holds all chains against the log in one go.
 
@@ -108,6 +131,16 @@ class Verifier:
             alerts.found(self.database, tenant_id, error)
             raise
         return end.seq
+
+    def _look(
+        self, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
+    ) -> tuple[datetime, dict[str, Any], KeptHeadContradicted | None, int]:
+        """Return the moment, the report, what contradicts it, and how many breaks are open."""
+        with self.database.transaction(tenant_id, snapshot=True) as session:
+            began = database_now(session)
+            report = self._verified(session, tenant_id, asked, outside, deadline)
+            contradiction = _held(session, tenant_id, report, asked)
+            return began, report, contradiction, alerts.count_open(session)
 
     def _verified(
         self, session: Session, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline

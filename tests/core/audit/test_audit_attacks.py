@@ -20,7 +20,7 @@ from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain, chain_identity
 from app.core.callers import SYSTEM, Caller, Role
 from app.core.log import publication
-from app.core.log.head.head_store import FileHead
+from app.core.log.head.head_store import FileHead, HeadStore
 from app.core.log.publication import Published
 from app.core.log.recovery import succession
 from app.core.verification import time_budget
@@ -266,6 +266,34 @@ def test_a_log_whose_head_is_gone_is_not_called_intact(place: Place) -> None:
     place.owner("UPDATE log_generations SET head_kept = true")
     with pytest.raises(LogHeadLost):
         place.verify()
+
+
+class Late:
+    """A head store whose first head is kept just after it was looked for."""
+
+    def __init__(self, store: HeadStore | None) -> None:
+        assert store is not None
+        self._store = store
+        self._is_kept = False
+
+    def read(self) -> bytes | None:
+        before, self._is_kept = self._is_kept, True
+        return self._store.read() if before else None
+
+    def swap(self, old: bytes | None, new: bytes) -> bool:
+        return self._store.swap(old, new)
+
+
+def test_a_head_that_is_kept_while_it_is_looked_for_is_no_alarm(place: Place) -> None:
+    store = place.world.store
+    late = replace(place, verifier=replace(place.verifier, head=Late(store)))
+    assert late.verify()["status"] == "intact"
+    late = replace(place, verifier=replace(place.verifier, head=Late(store)))
+    assert daily_run(late)["log"] == "intact"
+    anchor(place.world)
+    place.world.keeper(head=Late(store)).run()
+    assert place.verify()["unanchored_entries"] == 0
+    assert standing(place) is None
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,15 @@ def advance(database: Database, store: HeadStore, work: Prepared) -> bool:
     new = text(work.checkpoint)
     expected = [text(each) for each in (work.checkpoint, work.previous) if each is not None]
     if head not in expected:
-        with database.across_tenants() as session:
-            if not _may_follow(session, work, head):
-                return False
+        try:
+            with database.across_tenants() as session:
+                if not _may_follow(session, work, head):
+                    return False
+        except LogHeadLost:
+            # Another may have kept the first one since it was read.
+            if head is not None or store.read() is None:
+                raise
+            return False
     return store.swap(head, new)
 
 
