@@ -110,8 +110,7 @@ class LaneRun:
             secrets = webhook_secrets.open_secrets(
                 self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
             )
-            probes = lane.pause_level > 0 or lane.paused
-            limit = 1 if probes else concurrency.claim_size(lane.latency_ms)
+            limit = 1 if lane.probes else concurrency.claim_size(lane.latency_ms)
             claim = claims.claim(session, lane, limit, self._holder)
             if lane.pause_level > 0 and claim():
                 claims.hold_for_probe(session, lane, lane_health.PROBE_TIME)
@@ -123,7 +122,7 @@ class LaneRun:
         claimed = claim()
         self._count(claimed)
         turn = Turn(lane, loaded_at, slot=self._slot.number, passed_on=self._passed_on)
-        full = len(claimed) == limit and not probes
+        full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(self._runtime, turn, Signer(secrets))
         return Batch(lane, claimed, full=full, ring=ring, sender=sender, leased_at=began)
@@ -190,7 +189,8 @@ class LaneRun:
                     now is not None
                     and now.sends
                     and not now.suspended
-                    and not now.paused
+                    # Of a probe, the claim itself has paused the lane for all others.
+                    and (lane.probes or not now.paused)
                     and (lane.held or not now.held)
                     and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
                     and lane_slots.may_keep(session, now, self._holder)

@@ -53,6 +53,25 @@ def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
     assert _states(database, tenant) == [("pending", 0), ("succeeded", 1)]
 
 
+@pytest.mark.parametrize("over", [True, False])
+def test_a_probe_whose_claim_took_long_is_sent_all_the_same(
+    settings: Settings,
+    database: Database,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+    over: bool,
+) -> None:
+    # However soon the claim was made, it is too old: the worker looks at the lane again.
+    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", -1.0)
+    with Receiver() as receiver, _runtime(settings) as runtime:
+        webhook = _webhook_with_two_events(runtime, tenant, receiver.url())
+        # The probe of a pause that is over, or what is urgent meanwhile.
+        _pause(runtime, tenant, over=over)
+        LaneRun(runtime, tenant.id, webhook.id).run()
+        assert len(receiver.requests) == 1
+    assert _states(database, tenant) == [("pending", 0), ("succeeded", 1)]
+
+
 @pytest.mark.usefixtures("forgotten")
 def test_rows_whose_secrets_cannot_be_opened_are_not_claimed(
     settings: Settings, tenant: FreshTenant
@@ -109,6 +128,21 @@ def _set_slow(runtime: Runtime, tenant: FreshTenant, *, slow: bool) -> None:
     with runtime.database.transaction(tenant.id) as session:
         sql = "UPDATE lanes SET slow_at = CASE WHEN :slow THEN clock_timestamp() END"
         session.execute(text(sql), {"slow": slow})
+
+
+def _pause(runtime: Runtime, tenant: FreshTenant, *, over: bool) -> None:
+    """Pause the tenant's one lane: until now, or for an hour in which one delivery is urgent."""
+    seconds = 0 if over else 3600
+    pause = """
+    UPDATE lanes SET pause_level = 1, paused_until = clock_timestamp() + :s * interval '1 second'
+    """
+    hurry = """
+    UPDATE deliveries SET priority = 0 WHERE id = (SELECT id FROM deliveries ORDER BY id LIMIT 1)
+    """
+    with runtime.database.transaction(tenant.id) as session:
+        session.execute(text(pause), {"s": seconds})
+        if not over:
+            session.execute(text(hurry))
 
 
 def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:

@@ -59,6 +59,11 @@ class Lane:
         """Whether the lane waits before its next probe."""
         return self.paused_until is not None and self.paused_until > self.now
 
+    @property
+    def probes(self) -> bool:
+        """Whether one attempt at a time is all that its pause allows."""
+        return self.paused or self.pause_level > 0
+
 
 _LOAD = """
 SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
