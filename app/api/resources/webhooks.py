@@ -80,6 +80,7 @@ def read(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(WebhookChangeSchema)
 @blp.response(200, WebhookSchema)
+@blp.alt_response(409, "CONFLICT")
 def change(body: dict[str, Any], webhook_id: str) -> Response:
     """Change a webhook
 

@@ -4,8 +4,12 @@ from uuid import UUID
 
 from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
+from app.errors import Conflict
 
 CANCEL_AT_ONCE = 5_000
+# What may be left when a webhook is enabled. More is for the workers: who holds the lane for long
+# holds up the outcomes of all tenants that a flusher has gathered with one of this lane.
+LEFT_AT_MOST = 20_000
 
 _CANCEL = """
 WITH doomed AS MATERIALIZED (
@@ -54,7 +58,16 @@ def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
 
 
 def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Cancel what is left of an earlier time, before the webhook sends again."""
+    """Cancel what is left of an earlier time, before the webhook sends again.
+
+    Raises `Conflict` while that is more than one transaction should hold the lane's lock for.
+    """
+    left = _count_open(session, tenant_id, webhook_id)
+    if left > LEFT_AT_MOST:
+        raise Conflict(
+            f"Workers still cancel what this webhook had open when it was disabled ({left} are "
+            f"left). Enable it when they are done with all but {LEFT_AT_MOST}, in a minute or so."
+        )
     while cancel_some(session, tenant_id, webhook_id):
         pass
 

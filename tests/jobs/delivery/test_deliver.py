@@ -16,6 +16,7 @@ from app.core.delivery import cancelling, sweeping
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
 from app.database import Database
+from app.errors import Conflict
 from jobs.delivery import lane_run
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
@@ -377,6 +378,27 @@ def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_aga
     books = world.books(webhook)
     assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
     assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 36))
+
+
+def test_a_webhook_is_not_enabled_while_workers_have_many_of_its_deliveries_to_cancel(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
+    monkeypatch.setattr(cancelling, "LEFT_AT_MOST", 20)
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(35)
+        _set_status(world, webhook, "disabled")
+        with pytest.raises(Conflict, match="25 are left"):
+            _set_status(world, webhook, "enabled")
+        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
+        world.turn(webhook)
+        _set_status(world, webhook, "enabled")
+        world.turn(webhook)
+        assert receiver.requests == []
+    books = world.books(webhook)
+    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
 
 
 def _set_status(world: World, webhook: UUID, status: str) -> None:
