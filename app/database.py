@@ -32,6 +32,8 @@ from app.wakeup_batcher import WakeupBatcher
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
+# A standby after a failover, or a server whose disk is nearly full.
+_ONLY_READS = psycopg.errors.ReadOnlySqlTransaction
 # The driver's too: raw cursors raise its errors. Deadlocks, lock timeouts and terminated
 # connections are among them; a retry may succeed.
 _AWAY = (
@@ -42,6 +44,7 @@ _AWAY = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.IdleInTransactionSessionTimeout,
+    _ONLY_READS,
 )
 _EVERYONE = "app.every_tenant = 'on'"
 # Waiters for a locked row give up and retry before the pool's connections run out.
@@ -267,7 +270,7 @@ def _translated() -> Iterator[None]:
     except _AWAY as error:
         raise _unavailable(error) from error
     except DBAPIError as error:
-        if error.connection_invalidated:
+        if error.connection_invalidated or isinstance(error.orig, _ONLY_READS):
             raise _unavailable(error) from error
         raise
 

@@ -70,6 +70,26 @@ def test_a_connection_lost_half_way_is_replaced_and_no_error_of_the_pool_s_is_lo
         assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_server_that_takes_no_writes_means_that_the_database_is_away(
+    own_database: Database, opened: Opened, tenant: FreshTenant
+) -> None:
+    def write() -> None:
+        with opened(tenant) as tx:
+            cursor(tx).execute("SET TRANSACTION READ ONLY")
+            cursor(tx).execute("UPDATE lanes SET ring_at = NULL")
+
+    def write_by_the_orm() -> None:
+        with own_database.transaction(tenant.id) as session:
+            session.execute(text("SET TRANSACTION READ ONLY"))
+            session.execute(text("UPDATE lanes SET ring_at = NULL"))
+
+    for writes in (write, write_by_the_orm):
+        with pytest.raises(Unavailable):
+            writes()
+    with opened(tenant) as tx:
+        assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
+
+
 def test_a_connection_that_comes_back_after_the_close_is_closed(
     own_database: Database, opened: Opened, tenant: FreshTenant
 ) -> None:
