@@ -24,7 +24,7 @@ PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
 
 # A frozen Redis holds a thread this long, once.
 _TIMEOUT_SECONDS = 2.0
-# A turn at a lane or a job is seconds, and each socket has its own timeout.
+# A turn at a lane is seconds, and each socket has its own timeout.
 TIME_LIMIT_MS = 300_000
 # Each of Dramatiq's own fetches, rare here, also takes back the messages of dead workers.
 _MAINTENANCE_CHANCE = 1_000_000

@@ -17,8 +17,10 @@ from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
 from app.settings import Settings
+from jobs.actors import registry
 from jobs.durable import handlers, lease_renewal
 from jobs.durable.run_job import work_on
+from jobs.process.broker import TIME_LIMIT_MS, BellBroker
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import FreshTenant
 
@@ -72,6 +74,15 @@ def test_an_errand_runs_between_two_transactions(
 
     done = run(step)
     assert (done.status, done.progress) == ("succeeded", '{"said":"heard"}')
+
+
+def test_an_errand_may_take_longer_than_a_turn_at_a_lane() -> None:
+    # Nothing is connected.
+    broker = BellBroker("redis://127.0.0.1:9")
+    registry.declare(broker)
+    limits = {name: broker.get_actor(name).options["time_limit"] for name in ("deliver", "run_job")}
+    # The daily verification reads 200,000 leaves a second beside other work, of any number.
+    assert limits == {"deliver": TIME_LIMIT_MS, "run_job": 3_600_000}
 
 
 def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
