@@ -63,6 +63,8 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     job.finished_at = database_now(session)
     job.status = "cancelled"
     job.locked_until = None
+    # Whoever is at a step of it has no claim any more, also if it is resumed before that ends.
+    job.claim_no += 1
     session.flush()
     return job
 

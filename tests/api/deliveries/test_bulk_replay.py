@@ -342,6 +342,35 @@ def test_a_step_whose_claim_was_taken_over_has_no_effect(
     assert len(replays(api(), webhook)) == 2
 
 
+def test_a_step_under_way_while_its_job_is_cancelled_and_resumed_has_no_effect(
+    api: ApiOf,
+    webhook: dict[str, Any],
+    worker: Worker,
+    database: Database,
+    tenant: FreshTenant,
+) -> None:
+    fail(api(), worker, webhook, 5)
+    job = start(api(), webhook, rate=2)
+    worker.step(job)
+    worker.run("UPDATE jobs SET run_at = clock_timestamp()")
+    stale = worker.claim_job(job)
+    for verb in ("cancel", "resume"):
+        assert api().post(f"/v1/jobs/{job['id']}/{verb}").status_code == 200
+
+    with database.transaction(tenant.id) as session:
+        step = bulk_replay.step(session, tenant.id, stale)
+        assert not steps.advance(session, stale, step)
+        session.rollback()
+
+    # It would have gone on behind what was taken back.
+    sent = 0
+    for _ in range(20):
+        worker.run("UPDATE jobs SET run_at = clock_timestamp()")
+        worker.step(job)
+        sent += worker.send(webhook, 200)
+    assert (progress(api(), job), sent) == ((5, 5, 0), 5)
+
+
 def test_two_jobs_over_the_same_events_send_each_once(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
