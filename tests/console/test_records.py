@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.console.pages import records
 from tests.support.callers.api import Api
 from tests.support.callers.console import Visitor
-from tests.support.callers.making import make_finding, make_record, make_session, pin_of
+from tests.support.callers.making import (
+    make_finding,
+    make_record,
+    make_session,
+    make_share_link,
+    pin_of,
+)
 from tests.support.callers.matrix import World
 
 ApiOf = Callable[..., Api]
@@ -126,6 +133,26 @@ def test_a_share_link_is_shown_once_and_revoked(
     assert admin.post(revoke, admin.form(page, revoke)).status_code == 303
     assert Visitor(app).get(url).status_code == 404
     assert "revoked" in admin.get(page).text
+
+
+def test_no_number_of_ended_links_hides_one_that_opens_the_record(
+    admin: Visitor, api: ApiOf, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_MOST_LINKS", 2)
+    old, *newer = (make_share_link(api(), record["id"])["id"] for _ in range(4))
+    for each in newer:
+        assert api().delete(f"/v1/records/{record['id']}/share-links/{each}").status_code == 204
+    assert f"share-links/{old}/revoke" in admin.get(f"{PAGE}/{record['id']}").text
+
+
+def test_a_finding_is_indented_as_far_as_it_is_shown(admin: Visitor, api: ApiOf) -> None:
+    data: Any = [0] * 20_000
+    for _ in range(100):
+        data = [data]
+    finding = make_finding(api(), make_session(api())["id"], data={"nested": data})
+    page = admin.get(f"/console/findings/{finding['id']}").text
+    assert "cut here" in page
+    assert len(page) < 100_000
 
 
 def test_a_pinned_key_finds_only_its_own(app: Flask, mint: Mint, api: ApiOf) -> None:

@@ -136,7 +136,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
 
 def _links(session: Session, record: Record) -> list[dict[str, Any]]:
     now: datetime = database_now(session)
-    rows = share_links.rows(session, caller(), record.id, None, _MOST_LINKS)
+    rows = share_links.active_first(session, record, _MOST_LINKS)
     return [share_links.represent(row, now) for row in rows]
 
 

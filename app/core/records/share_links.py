@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -24,6 +24,8 @@ from app.models import Record, ShareLink
 
 MAX_ACTIVE = 100
 """Links of one record that may be active at a time."""
+
+_IS_ACTIVE = and_(ShareLink.revoked_at.is_(None), ShareLink.expires_at > func.clock_timestamp())
 
 
 def mint(
@@ -77,6 +79,16 @@ def rows(
     if before is not None:
         query = query.where(ShareLink.id < before)
     return session.scalars(query).all()
+
+
+def active_first(session: Session, record: Record, limit: int) -> Sequence[ShareLink]:
+    """Return a record's links, those that open it before those that ended, newest first."""
+    return session.scalars(
+        select(ShareLink)
+        .where(ShareLink.tenant_id == record.tenant_id, ShareLink.record_id == record.id)
+        .order_by(_IS_ACTIVE.desc(), ShareLink.id.desc())
+        .limit(limit)
+    ).all()
 
 
 def revoke(
@@ -134,8 +146,7 @@ def _require_room(session: Session, record: Record) -> None:
         .where(
             ShareLink.tenant_id == record.tenant_id,
             ShareLink.record_id == record.id,
-            ShareLink.revoked_at.is_(None),
-            ShareLink.expires_at > func.clock_timestamp(),
+            _IS_ACTIVE,
         )
     )
     if active is not None and active >= MAX_ACTIVE:
