@@ -72,7 +72,7 @@ def shown(bundle: Bundle) -> ShownBundle:
     """Return what the page shows of a bundle."""
     steps = bundle["steps"]
     return ShownBundle(
-        content=_pretty(bundle["content"], CONTENT_CHARACTERS),
+        content=indented(bundle["content"], CONTENT_CHARACTERS),
         steps=[_step(step) for step in steps[:MOST_STEPS]],
         more_steps=max(len(steps) - MOST_STEPS, 0),
     )
@@ -114,11 +114,11 @@ def _names(names: list[str] | dict[str, Any]) -> Cut | None:
 
 
 def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
-    return _pretty(value, DETAIL_CHARACTERS) if value else None
+    return indented(value, DETAIL_CHARACTERS) if value else None
 
 
-def _pretty(value: Any, most: int) -> Cut:
-    """Write JSON indented, and no more of it than is shown: the whole may be a hundredfold."""
+def indented(value: Any, most: int) -> Cut:
+    """Write JSON indented, to `most` characters: the whole may be hundreds of times as long."""
     parts: list[str] = []
     size = 0
     for part in _INDENTED.iterencode(value):

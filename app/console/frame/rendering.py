@@ -1,7 +1,6 @@
 """Writing a page: the template with what every page has, its headers, and its ETag."""
 
 import base64
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,6 +14,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.responses import conditional
 from app.api.http.services import services
+from app.api.pages.shared_view import CONTENT_CHARACTERS, indented
 from app.console.frame import assets, browser, forms, navigation
 from app.core.callers import Caller, Role
 from app.lib.text_sanitizer import visible
@@ -105,8 +105,9 @@ def duration(milliseconds: float | None) -> str:
 
 
 def pretty(value: object) -> str:
-    """Write JSON indented, with what cannot be seen by its number."""
-    return visible(json.dumps(value, ensure_ascii=False, indent=2))
+    """Write JSON indented, with what cannot be seen by its number, as far as a page shows it."""
+    cut = indented(value, CONTENT_CHARACTERS)
+    return f"{cut.text}\n… (cut here; the API answers with all of it)" if cut.more else cut.text
 
 
 def add_filters(state: BlueprintSetupState) -> None:

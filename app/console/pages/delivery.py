@@ -1,6 +1,5 @@
 """One delivery: what became of it, its attempts, its bytes, its siblings, and sending it again."""
 
-import json
 import shlex
 from typing import Any
 
@@ -62,7 +61,6 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         siblings=[delivery_history.represent(each) for each in siblings if each.id != found.id],
         names=webhook_names(named),
         size=None if raw is None else len(raw),
-        pretty=json.dumps(told["payload"], indent=2, ensure_ascii=False),
         curl=_curl(named.get(webhook_id), told["event_id"], raw),
         watched=told["finished_at"] is None,
         does=(
