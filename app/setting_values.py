@@ -23,25 +23,36 @@ _MARKS = {
 }
 _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 MIB = 1024 * 1024
+# As SQLAlchemy reads them: a password ends at its first @, and what follows names the server.
+_CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
+_REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
 
 
 def database_url(text: str) -> str:
     """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
     scheme, separator, rest = text.partition("://")
-    server = re.split("[/?]", rest.rpartition("@")[2])[0]
+    credentials = _CREDENTIALS.match(rest)
+    place = rest[credentials.end() if credentials else 0 :].partition("?")[0]
     known = separator and scheme.split("+")[0] in ("postgres", "postgresql")
-    if not known or not re.fullmatch(r"(\[[^]]*\]|[^:]*)(:[0-9]{1,5})?", server):
+    if not known or not re.fullmatch(r"(\[[^]]*\]|[^:/]*)(:[0-9]{1,5})?(/.*)?", place):
         raise ValueError("use postgresql://user:password@host:port/database")
+    if "@" in place:
+        # The end of the password would be looked up as a host, and named in each error.
+        raise ValueError("write an @ in the password as %40")
     return f"postgresql+psycopg://{rest}"
 
 
 def redis_url(text: str) -> str:
-    """Read the address of a Redis, with or without TLS."""
-    parts = urlsplit(text)
-    # Reading the port refuses one that is no number.
-    known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
+    """Read the address of a Redis, with or without TLS. Quotes nothing of it."""
+    try:
+        parts = urlsplit(text)
+        # Reading the port refuses one that is no number.
+        known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
+    except ValueError:
+        # With a / ? or # in the password its text quotes that, as a port.
+        raise ValueError(_REDIS_FORM) from None
     if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
-        raise ValueError("use redis://:password@host:port/0, or rediss:// for TLS")
+        raise ValueError(_REDIS_FORM)
     return text
 
 

@@ -1,4 +1,7 @@
-"""Redis over TLS as platforms give it: who is believed, and why a connection failed."""
+"""The stores' addresses as platforms give them: how they are read, and Redis over TLS.
+
+Over TLS: who is believed, and why a connection failed.
+"""
 
 import socket
 import ssl
@@ -10,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from sqlalchemy.engine import make_url
 
 from app.lib.redis_reasons import reason
 from app.queue import connect
@@ -24,6 +28,45 @@ NEEDED = {
     "MASTER_KEYS": MASTER_KEYS_SETTING,
     "BASE_URL": "https://records.test",
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS_URL", "redis://default:hunter2/x@redis:6379/0"),
+        ("REDIS_URL", "rediss://default:hunter2#x@redis"),
+        ("REDIS_URL", "redis://default:hunter2?x@redis"),
+        ("REDIS_URL", "redis://:hunter2\u2100@redis"),
+        ("DATABASE_URL", "postgresql://me:x@hunter2@db/records"),
+        ("DATABASE_URL", "postgresql://me:x@hunter2/y@db:5432/records"),
+        ("DATABASE_ADMIN_URL", "postgresql://me:x@hunter2:y@db/records"),
+    ],
+)
+def test_a_password_that_is_not_encoded_is_refused_and_not_shown(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:
+        Settings.from_environ({**NEEDED, name: value})
+    assert "hunter2" not in str(refusal.value)
+    cause = refusal.value.__cause__
+    assert cause is not None
+    assert cause.__suppress_context__ or cause.__context__ is None, "a traceback would show it"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:p%40ss@db:5432/records",
+        "postgresql://me@tenant:secret@db/records",
+        "postgresql://me:pa/s?s@db/records?sslmode=require",
+        "postgresql://me:secret@[::1]:5432/records",
+        "postgresql://me:secret@db/records?application_name=a@b",
+        "postgresql:///records?host=/run/postgresql",
+        "postgresql://db:5432/records",
+    ],
+)
+def test_an_address_of_a_database_is_read_as_sqlalchemy_reads_it(url: str) -> None:
+    read = Settings.from_environ({**NEEDED, "DATABASE_URL": url}).database_url
+    assert read == url.replace("://", "+psycopg://", 1)
+    assert make_url(read).host in ("db", "::1", None)
 
 
 def pass_on(source: socket.socket, target: socket.socket) -> None:
