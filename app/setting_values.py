@@ -25,6 +25,8 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICAT
 MIB = 1024 * 1024
 # As SQLAlchemy reads them: a password ends at its first @, and what follows names the server.
 _CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
+# What the settings say instead of the address; a client's own certificate stays.
+_HOW_VERIFIED = ("ssl_cert_reqs", "ssl_ca_", "ssl_check_hostname")
 _REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
 
 
@@ -74,7 +76,7 @@ def redis_with_tls(url: str | None, authorities: str | None, *, verified: bool) 
     if url is None or not url.startswith("rediss://") or (verified and authorities is None):
         return url
     bare, _, query = url.partition("?")
-    kept = [pair for pair in parse_qsl(query) if not pair[0].startswith("ssl_c")]
+    kept = [pair for pair in parse_qsl(query) if not pair[0].startswith(_HOW_VERIFIED)]
     how = ("ssl_ca_data", authorities) if verified else ("ssl_cert_reqs", "none")
     return f"{bare}?{urlencode([*kept, how])}"
 

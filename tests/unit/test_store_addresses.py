@@ -123,6 +123,21 @@ def test_a_certificate_of_a_private_authority_is_believed_when_that_is_named(
             assert ping(url, REDIS_CA_FILE=named) == (True, None)
 
 
+def test_a_certificate_of_our_own_goes_with_a_named_authority(tmp_path: Path) -> None:
+    authority = ServerAuthority(tmp_path)
+    own = "ssl_certfile=/own.pem&ssl_keyfile=/own.key&ssl_ciphers=HIGH"
+    url = f"rediss://redis.test/0?{own}&ssl_cert_reqs=none&ssl_ca_certs=/other.pem"
+    read = Settings.from_environ({**NEEDED, "REDIS_URL": url, "REDIS_CA_FILE": authority.pem})
+    given = connect(read.redis_url or "", LONG_ENOUGH).connection_pool.connection_kwargs
+    said = {name: value for name, value in given.items() if name.startswith("ssl_")}
+    assert said == {
+        "ssl_certfile": "/own.pem",
+        "ssl_keyfile": "/own.key",
+        "ssl_ciphers": "HIGH",
+        "ssl_ca_data": authority.pem.strip(),
+    }
+
+
 def test_any_certificate_is_believed_when_none_is_verified(
     own_valkey: OwnValkey, tmp_path: Path
 ) -> None:
