@@ -43,7 +43,7 @@ class Gauges:
 # A stuck scrape must not stay behind as another burden.
 _GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
-# A suspended tenant's lanes wait because they should, as in `sweeping`.
+# A suspended tenant's lanes and digests wait because they should, as in `sweeping`.
 # Events that were never numbered have no lane that is due: without the sweep it would look as
 # if all were well. One index probe a lane finds the first of each (as in `sweeping`).
 _READ = """
@@ -89,7 +89,8 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
        job.oldest AS oldest_job_due,
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
                                  0), 0)::float8
-          FROM digests WHERE status IN ('pending', 'sending')) AS oldest_digest,
+          FROM digests WHERE status IN ('pending', 'sending')
+           AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest,
        trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
        trouble.oldest AS oldest_unanchored,
        (SELECT coalesce(extract(epoch FROM (SELECT now FROM present) - min(signed_at)), 0)::float8

@@ -8,6 +8,7 @@ from sqlalchemy import text
 from structlog.testing import capture_logs
 
 from app.core.digests import schedule
+from app.core.health import gauges
 from tests.jobs.digesting import Desk, Tenant, listed
 
 
@@ -40,6 +41,22 @@ def test_the_digest_of_a_suspended_tenant_waits(desk: Desk, tenant: Tenant) -> N
     desk.run("UPDATE tenants SET suspended_at = NULL WHERE id = :id", id=tenant.id)
     desk.wait(1)
     assert listed(*desk.send()) == found
+
+
+def test_the_digest_of_a_suspended_tenant_is_not_late(desk: Desk, tenant: Tenant) -> None:
+    def oldest() -> float:
+        with desk.runtime.database.across_tenants() as session:
+            return gauges.read(session).oldest_digest
+
+    tenant.find()
+    desk.wait(1)
+    desk.tick()
+    assert tenant.statuses() == ["pending"]
+    desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
+    desk.wait(3)
+    assert oldest() == 0, "nothing is wrong with the mail server"
+    desk.run("UPDATE tenants SET suspended_at = NULL WHERE id = :id", id=tenant.id)
+    assert 3 * 3600 <= oldest() < 3 * 3600 + 100
 
 
 def test_a_suspended_tenant_is_not_due(desk: Desk, tenant: Tenant) -> None:
