@@ -1,5 +1,6 @@
 """Each alert fires for its fault and no other does; none fires for a service in order."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,29 @@ def test_no_alert_fires_for_a_service_in_order(service: Monitored, tmp_path: Pat
     scrapes = (seen[0], seen[1], seen[2])
     said = rules.verdict(scrapes, frozenset(), tmp_path, left_out=TIMED)
     assert said == "", said
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        'record_service_messages_total{actor="deliver",result="failed"',
+        'record_service_job_steps_total{kind="bulk_replay",result="failed"',
+    ],
+)
+def test_a_web_process_of_another_name_shows_no_new_fault(shown: str, tmp_path: Path) -> None:
+    """Its figures are the stack's: what failed months ago is in its first scrape."""
+    firing = 'ALERTS{alertname="ServiceFault"}'
+    series = [
+        {"series": f'{shown},instance="a"}}', "values": "3x30"},
+        {"series": f'{shown},instance="b"}}', "values": "_x31 3x30"},
+    ]
+    asked = [{"expr": firing, "eval_time": f"{at}m", "exp_samples": []} for at in (32, 40, 50)]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": asked}
+    file = tmp_path / "test.json"
+    told = {"rule_files": [str(rules.RULES)], "evaluation_interval": "1m", "tests": [test]}
+    file.write_text(json.dumps(told))
+    done = rules.run("test", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_a_fault() -> None:
