@@ -7,7 +7,9 @@ down_revision = "0022"
 branch_labels = None
 depends_on = None
 
+# A backup holds the table for as long as it takes, and who signs would queue behind this.
 COLUMNS = """
+SET LOCAL lock_timeout = '2s';
 ALTER TABLE signing_keys
     ADD COLUMN IF NOT EXISTS revoked_at timestamptz,
     ADD COLUMN IF NOT EXISTS revocation_reason text,

@@ -250,6 +250,14 @@ def test_findings_are_written_while_their_index_is_built(
     engine.dispose()
 
 
+def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
+    """Everybody else who wants the table queues behind it, and a backup holds each for hours."""
+    for script in ScriptDirectory(str(ROOT / "migrations")).walk_revisions():
+        said = Path(script.path).read_text("utf-8")
+        if script.revision > "0017" and "ALTER TABLE" in said:
+            assert "SET LOCAL lock_timeout = '2s'" in said, script.path
+
+
 def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
     known = ScriptDirectory(str(ROOT / "migrations"))
     every = {script.revision for script in known.walk_revisions()}
