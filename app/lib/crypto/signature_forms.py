@@ -8,7 +8,9 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from itertools import islice
+from json import JSONEncoder
+from typing import Any, NamedTuple
 
 from app.lib.crypto.webhook_signing import PREFIX, decode
 
@@ -16,6 +18,11 @@ ID, TIMESTAMP = "webhook-id", "webhook-timestamp"
 STANDARD, OURS = "webhook-signature", "x-service-signature-v2"
 _DIGEST_BYTES = 32
 _HEX = frozenset("0123456789abcdefABCDEF")
+# Each timestamp is signed with the body in every form, and each signature compared with all of it.
+# Two that differ are a mistake already; a delivery has 20 signatures in a header at most.
+_MOST_TIMESTAMPS, _MOST_SIGNATURES = 2, 50
+# Indented, a body that is nested deeply becomes hundreds of times as long.
+_MOST_INDENTED = 2 * 1024 * 1024
 
 
 class Signature(NamedTuple):
@@ -41,22 +48,27 @@ def normalised(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def timestamps(headers: Mapping[str, str]) -> list[str]:
-    """Return the distinct timestamps of a request, that of `webhook-timestamp` first."""
+    """Return two distinct timestamps of a request at most, that of `webhook-timestamp` first."""
     parts = [part.strip() for part in headers.get(OURS, "").split(",")]
     inside = [part.removeprefix("t=") for part in parts if part.startswith("t=")]
-    return list(dict.fromkeys([*filter(None, [headers.get(TIMESTAMP)]), *inside]))
+    distinct = dict.fromkeys([*filter(None, [headers.get(TIMESTAMP)]), *inside])
+    return list(distinct)[:_MOST_TIMESTAMPS]
 
 
 def signatures(headers: Mapping[str, str]) -> Iterator[Signature]:
-    """Yield the signatures of both headers; unknown versions are left out, as receivers do."""
-    for text in headers.get(STANDARD, "").split():
+    """Yield the signatures of both headers, the first 50 of each.
+
+    Unknown versions are left out, as receivers do.
+    """
+    for text in headers.get(STANDARD, "").split()[:_MOST_SIGNATURES]:
         version, comma, value = text.partition(",")
         if not comma:
             wrong = f"{STANDARD} has a signature without `v1,` before it"
             yield Signature(_digest(text.removeprefix("v1=")), wrong)
         elif version == "v1":
             yield _in_base64(value)
-    for part in filter(None, (each.strip() for each in headers.get(OURS, "").split(","))):
+    parts = filter(None, (each.strip() for each in headers.get(OURS, "").split(",")))
+    for part in islice(parts, _MOST_SIGNATURES):
         version, _, value = part.partition("=")
         if version == "v2":
             yield _in_hex(value)
@@ -85,6 +97,7 @@ def rewritten(body: bytes) -> Iterator[Form]:
     except (ValueError, RecursionError):
         return
     compact = (",", ":")
+    options: dict[str, Any]
     for options in (
         {"separators": compact, "ensure_ascii": False},
         {"separators": compact},
@@ -95,10 +108,28 @@ def rewritten(body: bytes) -> Iterator[Form]:
         {"indent": 2, "ensure_ascii": False},
         {"indent": 4, "ensure_ascii": False},
     ):
-        text = json.dumps(parsed, **options)
-        yield Form(text.encode(errors="replace"), "the body was parsed and written anew")
+        text = _written(JSONEncoder(**options), parsed)
+        if text is not None:
+            yield Form(text.encode(errors="replace"), "the body was parsed and written anew")
     yield Form(body.rstrip() + b"\n", "a line break was added to the body")
     yield Form(body.rstrip(), "white space was taken off the body's end")
+
+
+def _written(writer: JSONEncoder, value: Any) -> str | None:
+    """Write a JSON value; None for one that is nested too deeply, or becomes too long by it."""
+    parts: list[str] = []
+    size = 0
+    try:
+        if writer.indent is None:
+            return writer.encode(value)
+        for part in writer.iterencode(value):
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_INDENTED:
+                return None
+    except RecursionError:
+        return None
+    return "".join(parts)
 
 
 def contents(message_id: str, timestamp: str, body: bytes) -> Iterator[Form]:

@@ -115,6 +115,19 @@ def test_code_that_signs_a_body_written_anew_is_told(api: ApiOf, sent: Sent) -> 
     assert wrong == {"body": "The body was parsed and written anew."}
 
 
+def test_timestamps_without_number_are_told_as_two_that_differ(api: ApiOf, sent: Sent) -> None:
+    webhook, headers, body = sent
+    many = ",".join([headers["x-service-signature-v2"], *(f"t={at}" for at in range(200))])
+    wrong = failed(diagnose(api, webhook, {**headers, "x-service-signature-v2": many}, body))
+    assert wrong == {"timestamp": "webhook-timestamp and t= in x-service-signature-v2 differ."}
+
+
+def test_a_body_that_is_nested_deeply_is_another_body(api: ApiOf, sent: Sent) -> None:
+    webhook, headers, _ = sent
+    nested = b"[" * 800 + b"]" * 800
+    assert "Another body than was sent" in failed(diagnose(api, webhook, headers, nested))["body"]
+
+
 def test_other_changes_of_a_body_are_told(api: ApiOf, sent: Sent) -> None:
     webhook, headers, body = sent
     marked = failed(diagnose(api, webhook, headers, b"\xef\xbb\xbf" + body))
