@@ -50,8 +50,11 @@ class Claimed:
 
     @property
     def scheduled_attempt(self) -> int:
-        """Its place in the schedule, from 1: attempts ahead of the schedule do not count."""
-        return self.attempt - self.unscheduled
+        """Its place in the schedule, from 1: attempts ahead of the schedule do not count.
+
+        Earlier releases counted one of those each time that it was asked for.
+        """
+        return max(1, self.attempt - self.unscheduled)
 
 
 _CLAIM = "SELECT * FROM claim_deliveries(%s, %s, %s, %s::integer, %s::smallint, %s)"

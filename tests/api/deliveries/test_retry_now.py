@@ -79,6 +79,32 @@ def test_one_delivery_goes_before_the_others_and_past_a_pause(
     assert len(api().get("/v1/audit?action=delivery.retry_now").json["data"]) == 1
 
 
+def test_an_attempt_that_is_asked_for_often_is_counted_once(
+    api: ApiOf, waiting: dict[str, Any], worker: Worker
+) -> None:
+    one = f"{path(waiting)}/deliveries/{history(api(), waiting)[0]['id']}/retry-now"
+
+    for rate in (1, 2, 1, 2):
+        assert api().post(f"{path(waiting)}/retry-now", {"rate": rate}).status_code == 202
+        assert api().post(one).json == {"count": 1}
+
+    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+    _, claimed = worker.claim(waiting)
+    assert [(row.attempt, row.scheduled_attempt) for row in claimed] == [(2, 1)] * 3
+    assert {row.unscheduled for row in claimed} == {1}
+
+
+def test_what_an_earlier_release_counted_too_often_keeps_a_place_in_the_schedule(
+    waiting: dict[str, Any], worker: Worker
+) -> None:
+    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp(), unscheduled = 13")
+    worker.run("UPDATE lanes SET paused_until = NULL")
+
+    _, claimed = worker.claim(waiting)
+
+    assert {row.scheduled_attempt for row in claimed} == {1}
+
+
 def test_what_does_not_wait_is_not_brought_forward(
     api: ApiOf, waiting: dict[str, Any], worker: Worker
 ) -> None:

@@ -13,6 +13,8 @@ from app.database import Tx, cursor
 # In one transaction, which holds the lane's lock.
 MOST_AT_ONCE = 20_000
 
+# What a rate has spread may be asked for again before it goes. More unscheduled attempts than there
+# were would be a place before the schedule's first.
 _ALL = """
 WITH waiting AS MATERIALIZED (
     SELECT picked.id, row_number() OVER (ORDER BY picked.next_attempt_at, picked.id) AS place
@@ -27,17 +29,18 @@ WITH waiting AS MATERIALIZED (
      LIMIT %(most)s
 )
 UPDATE deliveries AS d
-   SET unscheduled = d.unscheduled + 1,
+   SET unscheduled = least(d.unscheduled + 1, d.attempts),
        next_attempt_at = least(d.next_attempt_at,
                                clock_timestamp() + (waiting.place - 1) * %(apart)s * interval '1 s')
   FROM waiting
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = waiting.id AND d.status = 'retrying'
 """
 
+# What is due already came forward before, or is in its turn.
 _ONE = f"""
 UPDATE deliveries
-   SET unscheduled = unscheduled + 1, next_attempt_at = clock_timestamp(),
-       priority = {PRIORITY_URGENT}
+   SET unscheduled = least(unscheduled + (next_attempt_at > clock_timestamp())::int, attempts),
+       next_attempt_at = clock_timestamp(), priority = {PRIORITY_URGENT}
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND id = %(delivery)s
    AND status = 'retrying'
 """
