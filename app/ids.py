@@ -14,6 +14,8 @@ from uuid import UUID
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
+# Callers send ids of any time, and a `datetime` ends with the year 9999.
+_LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _RANDOM_BITS = (1 << 62) - 1
 _VARIANT = 0x2 << 62
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
@@ -55,8 +57,11 @@ def latest_at(moment: datetime) -> UUID:
 
 
 def made_at(identifier: UUID) -> datetime:
-    """Return the moment (to the millisecond) that is written into a version 7 UUID."""
-    return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC)
+    """Return the moment (to the millisecond) that is written into a version 7 UUID.
+
+    One beyond the year 9999 is the end of that.
+    """
+    return datetime.fromtimestamp(min(identifier.int >> 80, _LAST_MILLISECOND) / 1000, UTC)
 
 
 def text(prefix: str, identifier: UUID) -> str:

@@ -41,6 +41,11 @@ def test_no_moment_is_too_far(year: int) -> None:
     assert isinstance(ids.earliest_at(datetime(year, 12, 31, tzinfo=UTC)), UUID)
 
 
+def test_no_id_is_of_a_moment_too_far() -> None:
+    assert ids.made_at(UUID(int=2**128 - 1)).year == 9999
+    assert ids.made_at(UUID(int=0)).year == 1970
+
+
 @given(st.uuids())
 def test_text_and_back(identifier: UUID) -> None:
     assert ids.parse("agt", ids.text("agt", identifier)) == identifier
