@@ -138,6 +138,30 @@ def test_now_begins_here_and_a_type_filters(api: ApiOf) -> None:
     assert read(api, only["next_after"], "type=finding.created")["data"] == []
 
 
+@pytest.mark.parametrize("query", ["limit=200", "type=finding.created"])
+def test_a_page_takes_no_more_bytes_from_the_database_than_it_may_have(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    taken: list[int] = []
+
+    class Weighed(event_feed.Found):
+        @classmethod
+        def _make(cls, row: Any) -> event_feed.Found:
+            taken.append(len(row[2]))
+            return event_feed.Found(*row)
+
+    session_id = make_session(api())["id"]
+    made = [make_finding(api(), session_id, data="x" * 200_000)["id"] for _ in range(26)]
+    monkeypatch.setattr(event_feed, "Found", Weighed)
+
+    first = read(api, query=query)
+
+    assert 1 < len(first["data"]) < 26
+    assert sum(taken) < event_feed.MOST_PAYLOAD + 2**18
+    rest = read(api, first["next_after"], query)
+    assert [each["data"]["id"] for each in first["data"] + rest["data"]] == made
+
+
 def test_a_pinned_key_gets_what_is_its_own(api: ApiOf) -> None:
     session, other = make_session(api()), make_session(api())
     mine = make_finding(api(), session["id"])

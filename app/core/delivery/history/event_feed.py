@@ -62,7 +62,6 @@ class Found(NamedTuple):
     type: str
     payload: bytes
     is_late: bool
-    bytes_before: int
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,15 @@ _AFTER = """
 SELECT id, type, payload, written_by FROM events
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(through)s ORDER BY id LIMIT %(limit)s
 """
+# What lies beyond the bytes of a page stays in the database: a filtered one reads 1,000 events.
 _PAGE = f"""
-SELECT id, type, payload, is_late,
-       sum(length(payload)) OVER (ORDER BY NOT is_late, id) - length(payload)
-  FROM (SELECT *, true AS is_late FROM ({_LATE}) AS late
-        UNION ALL SELECT *, false FROM ({_AFTER}) AS following) AS found
- ORDER BY NOT is_late, id LIMIT %(limit)s
+SELECT id, type, payload, is_late FROM (
+    SELECT id, type, payload, is_late,
+           sum(length(payload)) OVER (ORDER BY NOT is_late, id) - length(payload) AS bytes_before
+      FROM (SELECT *, true AS is_late FROM ({_LATE}) AS late
+            UNION ALL SELECT *, false FROM ({_AFTER}) AS following) AS found
+     ORDER BY NOT is_late, id LIMIT %(limit)s) AS page
+ WHERE bytes_before < {MOST_PAYLOAD} ORDER BY NOT is_late, id
 """
 _ANY = f"SELECT EXISTS ({_LATE}) OR EXISTS ({_AFTER})"
 
@@ -126,7 +128,7 @@ def page(
     is_filtered = event_type is not None or caller.pin is not None
     most = MOST_READ if is_filtered else limit
     rows = cursor(session).execute(_PAGE, _values(caller.tenant_id, after, most)).fetchall()
-    read = [row for row in map(Found._make, rows) if row.bytes_before < MOST_PAYLOAD]
+    read = [Found._make(row) for row in rows]
     if after.seen:
         read = [row for row in read if row.is_late]
         if not read:
