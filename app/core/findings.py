@@ -8,6 +8,7 @@ analysis often ends after the agent did.
 import enum
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
@@ -48,6 +49,9 @@ class NewFinding(NamedTuple):
     record_id: UUID | None = None
 
 
+# 200 findings may have 50 MiB of data, which is many times as large once it is read as JSON.
+MOST_DATA = 4 * 1024 * 1024
+
 _ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s)"
 
 
@@ -77,6 +81,13 @@ def rows(
 ) -> Sequence[Finding]:
     """Return one page of the findings that the caller may see (see `feeds.newest`)."""
     return session.scalars(feeds.newest(Finding, caller, filters, before, limit)).all()
+
+
+def fitting(found: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the findings of a page up to 4 MiB of `data`, one at least; the rest is to follow."""
+    before = accumulate((len(each.data_json or "") for each in found), initial=0)
+    kept = [each for each, size in zip(found, before, strict=False) if size < MOST_DATA]
+    return found if len(kept) == len(found) else feeds.Page(kept, kept[-1].id)
 
 
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:

@@ -147,7 +147,7 @@ def create_batch(body: dict[str, Any]) -> Response:
 def list_findings(args: dict[str, Any]) -> Response:
     """Search findings, or list them; newest first.
 
-    A page of a search may hold fewer findings than `limit`, or none, with more to follow: go on
+    A page may hold fewer findings than `limit`, of a search even none, with more to follow: go on
     while there is a `next_cursor`.
     """
     with transaction() as session:
@@ -160,9 +160,10 @@ def fetch(
     """Return findings as `FindingArgs` asks for them."""
     others = {name: value for name, value in filters(args).items() if name != "q"}
     if "q" not in args:
-        return findings.rows(session, caller(), others, before, limit)
+        return findings.fitting(findings.rows(session, caller(), others, before, limit))
     master_keys = services().settings.master_keys
-    return search.rows(session, caller(), master_keys, Search(args["q"], others), before, limit)
+    asked = Search(args["q"], others)
+    return findings.fitting(search.rows(session, caller(), master_keys, asked, before, limit))
 
 
 @blp.route("/<finding_id>", methods=["GET"])

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import clock, ids
+from app.core import findings
 from app.core.finding_search import indexing
 from app.core.finding_search.search import MOST_READ
 from app.database import Database
@@ -178,3 +179,17 @@ def test_a_pinned_key_and_a_stranger_find_only_what_is_theirs(
 @pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "q=a&q=b"])
 def test_a_search_without_a_word_is_refused(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/findings?{query}")) == ["/q"]
+
+
+@pytest.mark.parametrize("query", ["limit=200", "limit=200&q=written"])
+def test_a_page_of_large_findings_ends_before_it_is_too_large(api: ApiOf, query: str) -> None:
+    session_id = make_session(api())["id"]
+    made = [make_finding(api(), session_id, data="x" * 200_000)["id"] for _ in range(26)]
+
+    first = api().get(f"/v1/findings?{query}")
+    seen = [each["id"] for each in first.json["data"]]
+    assert 1 < len(seen) < 26
+    assert len(first.data) < findings.MOST_DATA + 2**20
+    rest = api().get(f"/v1/findings?{query}&cursor={quote(first.json['next_cursor'])}").json
+    assert [*seen, *(each["id"] for each in rest["data"])] == made[::-1]
+    assert rest["next_cursor"] is None
