@@ -4,7 +4,6 @@ Agents write what stands here, so nothing of it is trusted: characters that cann
 turn the order of others around, are shown by their numbers.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from app.evidence.bundle import Bundle, Step
+from app.lib import indented_json
 from app.lib.text_sanitizer import visible
 
 MOST_STEPS = 200
@@ -21,7 +21,6 @@ CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=2)
 
 
 @dataclass(frozen=True)
@@ -118,15 +117,8 @@ def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
 
 
 def indented(value: Any, most: int) -> Cut:
-    """Write JSON indented, to `most` characters: the whole may be hundreds of times as long."""
-    parts: list[str] = []
-    size = 0
-    for part in _INDENTED.iterencode(value):
-        parts.append(part)
-        size += len(part)
-        if size > most:
-            break
-    return _cut("".join(parts), most)
+    """Show JSON, indented, as far as `most` characters."""
+    return _cut(indented_json.beginning(value, most), most)
 
 
 def _cut(text: str, most: int) -> Cut:

@@ -9,9 +9,9 @@ import binascii
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from json import JSONEncoder
 from typing import Any, NamedTuple
 
+from app.lib import indented_json
 from app.lib.crypto.webhook_signing import PREFIX, decode
 
 ID, TIMESTAMP = "webhook-id", "webhook-timestamp"
@@ -96,40 +96,28 @@ def rewritten(body: bytes) -> Iterator[Form]:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
         return
-    compact = (",", ":")
-    options: dict[str, Any]
-    for options in (
-        {"separators": compact, "ensure_ascii": False},
-        {"separators": compact},
-        {},
-        {"ensure_ascii": False},
-        {"sort_keys": True},
-        {"sort_keys": True, "separators": compact, "ensure_ascii": False},
-        {"indent": 2, "ensure_ascii": False},
-        {"indent": 4, "ensure_ascii": False},
-    ):
-        text = _written(JSONEncoder(**options), parsed)
-        if text is not None:
-            yield Form(text.encode(errors="replace"), "the body was parsed and written anew")
+    for text in _written(parsed):
+        yield Form(text.encode(errors="replace"), "the body was parsed and written anew")
     yield Form(body.rstrip() + b"\n", "a line break was added to the body")
     yield Form(body.rstrip(), "white space was taken off the body's end")
 
 
-def _written(writer: JSONEncoder, value: Any) -> str | None:
-    """Write a JSON value; None for one that is nested too deeply, or becomes too long by it."""
-    parts: list[str] = []
-    size = 0
+def _written(value: Any) -> Iterator[str]:
+    """Yield a JSON value as usual writers write it, as far as it is not nested too deeply."""
+    compact = (",", ":")
     try:
-        if writer.indent is None:
-            return writer.encode(value)
-        for part in writer.iterencode(value):
-            parts.append(part)
-            size += len(part)
-            if size > _MOST_INDENTED:
-                return None
+        yield json.dumps(value, separators=compact, ensure_ascii=False)
+        yield json.dumps(value, separators=compact)
+        yield json.dumps(value)
+        yield json.dumps(value, ensure_ascii=False)
+        yield json.dumps(value, sort_keys=True)
+        yield json.dumps(value, sort_keys=True, separators=compact, ensure_ascii=False)
+        for indent in (2, 4):
+            text = indented_json.beginning(value, _MOST_INDENTED, indent)
+            if len(text) <= _MOST_INDENTED:
+                yield text
     except RecursionError:
-        return None
-    return "".join(parts)
+        return
 
 
 def contents(message_id: str, timestamp: str, body: bytes) -> Iterator[Form]:

@@ -3,6 +3,7 @@
 import base64
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -144,15 +145,15 @@ def test_a_page_takes_no_more_bytes_from_the_database_than_it_may_have(
 ) -> None:
     taken: list[int] = []
 
-    class Weighed(event_feed.Found):
-        @classmethod
-        def _make(cls, row: Any) -> event_feed.Found:
-            taken.append(len(row[2]))
-            return event_feed.Found(*row)
+    found = event_feed.Found
+
+    def weigh(row: tuple[Any, ...]) -> event_feed.Found:
+        taken.append(len(row[2]))
+        return found(*row)
 
     session_id = make_session(api())["id"]
     made = [make_finding(api(), session_id, data="x" * 200_000)["id"] for _ in range(26)]
-    monkeypatch.setattr(event_feed, "Found", Weighed)
+    monkeypatch.setattr(event_feed, "Found", SimpleNamespace(_make=weigh))
 
     first = read(api, query=query)
 
