@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core import json_columns
+from app.core import feeds, json_columns
 from app.core.callers import Caller
 from app.errors import NotFound
 from app.models import Agent
@@ -48,7 +48,7 @@ def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> S
     found = select(Agent).where(*_visible(caller)).order_by(Agent.id.desc()).limit(limit)
     if before is not None:
         found = found.where(Agent.id < before)
-    return session.scalars(found).all()
+    return feeds.fitting(session.scalars(found).all(), lambda each: each.metadata_json)
 
 
 def find(session: Session, caller: Caller, agent_id: UUID | None) -> Agent:

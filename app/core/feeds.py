@@ -4,8 +4,9 @@ All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose firs
 `created_at`, so one statement serves all, and every filter has an index that ends in `id`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
@@ -15,11 +16,16 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.callers import Caller
 from app.errors import NotFound
-from app.models import AgentSession, Finding, Record
+from app.models import Agent, AgentSession, Finding, Record
 
 _Row = TypeVar("_Row", AgentSession, Finding, Record)
+_Listed = TypeVar("_Listed", Agent, AgentSession, Finding)
 _Any = TypeVar("_Any")
 _Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
+
+
+# 200 findings may have 50 MiB of data, which is many times as large once it is read as JSON.
+MOST_JSON = 4 * 1024 * 1024
 
 
 class Page(list[_Any]):
@@ -29,6 +35,13 @@ class Page(list[_Any]):
         """Take the rows."""
         super().__init__(rows)
         self.read_to = read_to
+
+
+def fitting(found: Sequence[_Listed], text: Callable[[_Listed], str | None]) -> Sequence[_Listed]:
+    """Return the rows of a page up to 4 MiB of what `text` returns for each, one row at least."""
+    before = accumulate((len(text(each) or "") for each in found), initial=0)
+    kept = [each for each, size in zip(found, before, strict=False) if size < MOST_JSON]
+    return found if len(kept) == len(found) else Page(kept, kept[-1].id)
 
 
 def visible(model: _Model, caller: Caller) -> list[ColumnElement[bool]]:

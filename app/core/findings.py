@@ -8,7 +8,6 @@ analysis often ends after the agent did.
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
@@ -49,9 +48,6 @@ class NewFinding(NamedTuple):
     record_id: UUID | None = None
 
 
-# 200 findings may have 50 MiB of data, which is many times as large once it is read as JSON.
-MOST_DATA = 4 * 1024 * 1024
-
 _ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s)"
 
 
@@ -84,10 +80,8 @@ def rows(
 
 
 def fitting(found: Sequence[Finding]) -> Sequence[Finding]:
-    """Return the findings of a page up to 4 MiB of `data`, one at least; the rest is to follow."""
-    before = accumulate((len(each.data_json or "") for each in found), initial=0)
-    kept = [each for each, size in zip(found, before, strict=False) if size < MOST_DATA]
-    return found if len(kept) == len(found) else feeds.Page(kept, kept[-1].id)
+    """Return the findings of a page as far as `feeds.fitting` lets it go on."""
+    return feeds.fitting(found, lambda each: each.data_json)
 
 
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:

@@ -72,7 +72,8 @@ def rows(
     session: Session, caller: Caller, filters: Mapping[str, object], before: UUID | None, limit: int
 ) -> Sequence[AgentSession]:
     """Return one page of the sessions that the caller may see (see `feeds.newest`)."""
-    return session.scalars(feeds.newest(AgentSession, caller, filters, before, limit)).all()
+    found = session.scalars(feeds.newest(AgentSession, caller, filters, before, limit)).all()
+    return feeds.fitting(found, lambda each: each.metadata_json)
 
 
 def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSession:

@@ -81,7 +81,8 @@ def create(body: dict[str, Any]) -> Response:
 def list_agents(args: dict[str, Any]) -> Response:
     """List agents, newest first.
 
-    A pinned key sees its own.
+    A pinned key sees its own. A page may hold fewer agents than `limit` with more to follow: go on
+    while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(args, lambda *where: agents.rows(session, caller(), *where), agents.represent)

@@ -93,7 +93,11 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(SessionArgs, location="query")
 @blp.response(200, SessionPageSchema)
 def list_sessions(args: dict[str, Any]) -> Response:
-    """List sessions, newest first."""
+    """List sessions, newest first.
+
+    A page may hold fewer sessions than `limit` with more to follow: go on while there is a
+    `next_cursor`.
+    """
     with transaction() as session:
         return page(
             args,

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import clock, ids
-from app.core import findings
+from app.core import feeds
 from app.core.finding_search import indexing
 from app.core.finding_search.search import MOST_READ
 from app.database import Database
@@ -189,7 +189,7 @@ def test_a_page_of_large_findings_ends_before_it_is_too_large(api: ApiOf, query:
     first = api().get(f"/v1/findings?{query}")
     seen = [each["id"] for each in first.json["data"]]
     assert 1 < len(seen) < 26
-    assert len(first.data) < findings.MOST_DATA + 2**20
+    assert len(first.data) < feeds.MOST_JSON + 2**20
     rest = api().get(f"/v1/findings?{query}&cursor={quote(first.json['next_cursor'])}").json
     assert [*seen, *(each["id"] for each in rest["data"])] == made[::-1]
     assert rest["next_cursor"] is None

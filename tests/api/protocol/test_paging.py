@@ -9,7 +9,9 @@ import pytest
 from flask import Flask
 
 from app import clock
+from app.core import feeds
 from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import make_agent, make_session
 
 ApiOf = Callable[..., Api]
 Mint = Callable[..., str]
@@ -35,6 +37,24 @@ def test_pages_join_to_the_whole_list_newest_first(api: ApiOf, seven: list[str])
 
     assert names(first) + names(second) + names(third) == seven
     assert third.json["next_cursor"] is None
+
+
+@pytest.mark.parametrize("kind", ["agents", "sessions"])
+def test_a_page_of_much_metadata_ends_before_it_is_too_large(api: ApiOf, kind: str) -> None:
+    metadata = {"text": "x" * 60_000}
+    if kind == "agents":
+        made = [make_agent(api(), metadata=metadata)["id"] for _ in range(75)]
+    else:
+        agent = make_agent(api())["id"]
+        made = [make_session(api(), agent, metadata=metadata)["id"] for _ in range(75)]
+
+    first = api().get(f"/v1/{kind}?limit=200")
+    seen = [row["id"] for row in first.json["data"]]
+    assert 1 < len(seen) < 75
+    assert len(first.data) < feeds.MOST_JSON + 2**18
+    rest = api().get(f"/v1/{kind}?limit=200&cursor={first.json['next_cursor']}").json
+    assert [*seen, *(row["id"] for row in rest["data"])] == made[::-1]
+    assert rest["next_cursor"] is None
 
 
 def test_the_link_header_leads_to_the_next_page(api: ApiOf, seven: list[str]) -> None:
