@@ -46,6 +46,14 @@ class Failed:
 
     error: Exception
 
+    def __post_init__(self) -> None:
+        """Forget where it failed: the frames hold the connection, and raising it makes a cycle.
+
+        The server closes a connection only once nobody has its body any more: it would stay open
+        until a garbage collection.
+        """
+        self.error.__traceback__ = self.error.__context__ = None
+
     def read(self, size: int = -1) -> bytes:
         """Raise what went wrong."""
         raise self.error

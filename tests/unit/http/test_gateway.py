@@ -1,7 +1,9 @@
 """A WSGI application behind the gateway: what it is given, what leaves, and who waits for whom."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -193,6 +195,23 @@ def test_a_late_body_without_memory_is_refused_unread() -> None:
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode())).with_body(b"x" * LARGE)
     assert served(sent, echo, memory=memory).status == 200
     memory.take("everything again", LARGE)
+
+
+@pytest.mark.parametrize(
+    ("size", "memory"), [(10, 2**30), (LARGE, 2**30), (LARGE, 1)], ids=["small", "late", "refused"]
+)
+def test_nothing_holds_the_connection_of_a_body_that_failed(size: int, memory: int) -> None:
+    sent = Exchange("POST", "/", (b"content-length", str(size).encode()))
+    connection = weakref.ref(sent.with_body(b"x", ends=False))
+    # The server closes it when it is let go: that must not wait for a collection.
+    gc.disable()
+    try:
+        served(sent, echo, body=NO_TIME, memory=Shares(memory, memory))
+        assert sent.status == 400
+        del sent
+        assert connection() is None
+    finally:
+        gc.enable()
 
 
 class Stream:
