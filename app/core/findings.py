@@ -79,11 +79,6 @@ def rows(
     return session.scalars(feeds.newest(Finding, caller, filters, before, limit)).all()
 
 
-def fitting(found: Sequence[Finding]) -> Sequence[Finding]:
-    """Return the findings of a page as far as `feeds.fitting` lets it go on."""
-    return feeds.fitting(found, lambda each: each.data_json)
-
-
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     """Return one finding; raises `NotFound` when there is none that the caller may see."""
     missing = "There is no finding with this id."

@@ -19,7 +19,7 @@ from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.http.transactions import statement, transaction
-from app.core import findings
+from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.finding_search import search
@@ -160,10 +160,11 @@ def fetch(
     """Return findings as `FindingArgs` asks for them."""
     others = {name: value for name, value in filters(args).items() if name != "q"}
     if "q" not in args:
-        return findings.fitting(findings.rows(session, caller(), others, before, limit))
-    master_keys = services().settings.master_keys
-    asked = Search(args["q"], others)
-    return findings.fitting(search.rows(session, caller(), master_keys, asked, before, limit))
+        found = findings.rows(session, caller(), others, before, limit)
+    else:
+        master_keys, asked = services().settings.master_keys, Search(args["q"], others)
+        found = search.rows(session, caller(), master_keys, asked, before, limit)
+    return feeds.fitting(found, lambda each: each.data_json)
 
 
 @blp.route("/<finding_id>", methods=["GET"])
