@@ -56,17 +56,21 @@ def _cosigned(witness: Witness) -> Condition:
 
 def _signed(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | None:
     try:
-        signature = Signature.parse(line)
-        key = next((key for key in keys if key.made(signature)), None)
-        return None if key is None else key.verify(text, signature).key
+        return _verified(text, line, keys)
     except (Malformed, Unverified):
         return None
 
 
 def _is_presentable(text: str, line: str, keys: Sequence[VerifierKey]) -> bool:
     try:
-        signature = Signature.parse(line)
-    except Malformed:
+        _verified(text, line, keys)
+    except (Malformed, Unverified):
         return False
-    is_checked = any(key.made(signature) for key in keys)
-    return not is_checked or _signed(text, line, keys) is not None
+    return True
+
+
+def _verified(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | None:
+    """Return which of these keys signed a line; None for the line of another."""
+    signature = Signature.parse(line)
+    key = next((key for key in keys if key.made(signature)), None)
+    return None if key is None else key.verify(text, signature).key
