@@ -10,6 +10,7 @@ from app.core.jobs import steps
 from app.core.jobs.steps import JobFailed
 from app.core.replay import bulk_replay
 from app.database import Database
+from app.models import Job
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
@@ -320,6 +321,15 @@ def test_a_worker_killed_in_the_middle_of_a_step_leaves_no_half_of_it(
     assert books(api(), webhook)["balanced"]
 
 
+def takes_effect(database: Database, tenant: FreshTenant, claimed: Job) -> bool:
+    """Take a step of a job with this claim, roll it back, and say whether it would have counted."""
+    with database.transaction(tenant.id) as session:
+        step = bulk_replay.step(session, tenant.id, claimed)
+        advanced = steps.advance(session, claimed, step)
+        session.rollback()
+    return advanced
+
+
 def test_a_step_whose_claim_was_taken_over_has_no_effect(
     api: ApiOf,
     webhook: dict[str, Any],
@@ -333,10 +343,7 @@ def test_a_step_whose_claim_was_taken_over_has_no_effect(
     worker.run("UPDATE jobs SET locked_until = clock_timestamp() - interval '1 s'")
     worker.finish(job)
 
-    with database.transaction(tenant.id) as session:
-        step = bulk_replay.step(session, tenant.id, stale)
-        assert not steps.advance(session, stale, step)
-        session.rollback()
+    assert not takes_effect(database, tenant, stale)
 
     assert progress(api(), job) == (2, 2, 0)
     assert len(replays(api(), webhook)) == 2
@@ -357,10 +364,7 @@ def test_a_step_under_way_while_its_job_is_cancelled_and_resumed_has_no_effect(
     for verb in ("cancel", "resume"):
         assert api().post(f"/v1/jobs/{job['id']}/{verb}").status_code == 200
 
-    with database.transaction(tenant.id) as session:
-        step = bulk_replay.step(session, tenant.id, stale)
-        assert not steps.advance(session, stale, step)
-        session.rollback()
+    assert not takes_effect(database, tenant, stale)
 
     # It would have gone on behind what was taken back.
     sent = 0
