@@ -25,6 +25,21 @@ def may_be_repeated() -> bool:
     return HEADER in request.headers
 
 
+def sent_key() -> str | None:
+    """Return the request's Idempotency-Key, or None; raises `Invalid` for one that is none.
+
+    For a request that changes nothing, and so keeps no answer, but refuses what others refuse.
+    """
+    key = request.headers.get(HEADER)
+    if key is not None and _KEY.fullmatch(key) is None:
+        raise Invalid(
+            FieldError(
+                parsing.pointer(HEADER), "Request header: send 1 to 255 printable ASCII characters."
+            )
+        )
+    return key
+
+
 def once(
     session: Tx,
     status: int,
@@ -36,10 +51,9 @@ def once(
     Runs in the route's own transaction; `make` returns the JSON-ready body and may raise, and then
     nothing is kept. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
     """
-    key = request.headers.get(HEADER)
+    key = sent_key()
     if key is None:
         return answer(make(), status, headers)
-    _check(key)
     master_keys = services().settings.master_keys
     repeat = idempotency.Request.of(caller(), key, request.method, request.path, parsing.body())
     kept = repeat.find(session, master_keys)
@@ -48,15 +62,6 @@ def once(
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)
-
-
-def _check(key: str) -> None:
-    if _KEY.fullmatch(key) is None:
-        raise Invalid(
-            FieldError(
-                parsing.pointer(HEADER), "Request header: send 1 to 255 printable ASCII characters."
-            )
-        )
 
 
 def _again(status: int, kept: bytes) -> Response:

@@ -553,6 +553,15 @@ def test_a_disabled_webhook_can_be_previewed_and_not_replayed_to(
     refused(answer, 409, "webhook-disabled")
 
 
+def test_a_dry_run_refuses_the_idempotency_key_that_the_replay_itself_would(api: ApiOf) -> None:
+    for dry_run in (True, False):
+        answer = api().post(
+            "/v1/deliveries/replay", {"dry_run": dry_run}, headers={"Idempotency-Key": "k" * 256}
+        )
+        refused(answer, 422, "validation-failed")
+        assert answer.json["errors"][0]["pointer"] == "/Idempotency-Key"
+
+
 def test_a_bulk_replay_needs_the_write_role_no_pin_and_a_webhook_of_one_s_own(
     api: ApiOf, webhook: dict[str, Any], mint: Mint, other_tenant: FreshTenant
 ) -> None:

@@ -7,7 +7,7 @@ from flask import Response
 
 from app import ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.idempotency import once
+from app.api.http.idempotency import once, sent_key
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
@@ -65,6 +65,7 @@ def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks:
     as_of, rate = body.get("as_of"), body.get("rate")
     with transaction() as session:
         if body["dry_run"]:
+            sent_key()
             found = bulk_replay.preview(
                 session, caller(), webhook, wanted, as_of, all_webhooks=all_webhooks
             )
