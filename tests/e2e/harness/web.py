@@ -95,6 +95,28 @@ def request(method: str, path: str, *headers: str, key: str | None = None) -> by
     return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 
 
+def one_answer(connection: socket.socket) -> bytes:
+    """Read one answer, by its Content-Length; the other side may leave the connection open."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _more(connection, received)
+    head, _, body = received.partition(b"\r\n\r\n")
+    (length,) = [
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    ]
+    while len(body) < length:
+        body += _more(connection, body)
+    return head + b"\r\n\r\n" + body
+
+
+def _more(connection: socket.socket, received: bytes) -> bytes:
+    piece = connection.recv(65_536)
+    assert piece, f"the connection ended after {received!r}"
+    return piece
+
+
 def everything(connection: socket.socket) -> bytes:
     """Read until the other side closes; what a reset leaves is not missed."""
     received = b""
