@@ -122,7 +122,7 @@ def test_a_server_that_is_not_there_is_said_so() -> None:
 def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
-        door = Smtp(server, "x.test", opening_seconds=0.2)
+        door = Smtp(server, "x.test", opening_seconds=1)
         with pytest.raises(NotAccepted, match="too long"):
             door.deliver(lambda: LETTER, GoAhead())
         written: list[Letter] = []

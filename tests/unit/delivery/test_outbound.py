@@ -221,7 +221,7 @@ def test_every_connection_is_opened_by_the_dialer(
 
 def test_unencrypted_traffic_to_a_public_address_is_refused_unsent() -> None:
     client = Outbound(LOOPBACK, lookup=Names([ipaddress.ip_address("8.8.8.8")]))
-    answer = post(client, "http://hooks.example.com/", seconds=1)
+    answer = post(client, "http://hooks.example.com/")
     assert answer.failure is Failure.REFUSED_ADDRESS
     assert "https://" in (answer.error or "")
 
@@ -473,7 +473,7 @@ def full_port() -> Iterator[int]:
 
 def test_a_connect_that_hangs_ends_at_the_deadline(outbound: Outbound) -> None:
     with full_port() as port:
-        answer = post(outbound, f"http://127.0.0.1:{port}/", seconds=0.3)
+        answer = post(outbound, f"http://127.0.0.1:{port}/", seconds=ENOUGH_TO_CONNECT)
     assert answer.failure is Failure.TIMEOUT
     assert "connecting" in (answer.error or "")
 
