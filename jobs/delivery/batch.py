@@ -8,7 +8,7 @@ from app.core.delivery.lanes.lanes import Lane
 from jobs.delivery.attempt import Sender
 
 # A POST that is out for so long, and for twice as long as usual, keeps nothing waiting behind it.
-_STALLED_SECONDS = 0.1
+STALLED_SECONDS = 0.1
 
 
 class Batch:
@@ -47,7 +47,7 @@ class Batch:
     @property
     def stalled_seconds(self) -> float:
         """How long a POST may be out before the rows behind it are given to others."""
-        return max(_STALLED_SECONDS, 2 * (self.lane.latency_ms or 0) / 1000)
+        return max(STALLED_SECONDS, 2 * (self.lane.latency_ms or 0) / 1000)
 
     def take(self) -> Claimed | None:
         """Take the next row to send; None when there is none."""

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from app.settings import Settings
+from jobs.delivery import batch
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import FreshTenant
+from tests.support.faults import LONG_ENOUGH
 from tests.support.workers.worlds import World
 
 
@@ -28,5 +30,7 @@ def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def world(open_world: Callable[..., World]) -> World:
+def world(open_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> World:
+    # A turn sends all it claimed, though an answer of ours be late for want of a processor.
+    monkeypatch.setattr(batch, "STALLED_SECONDS", LONG_ENOUGH)
     return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)

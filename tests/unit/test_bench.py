@@ -130,4 +130,5 @@ def test_what_a_process_used_that_has_ended_still_counts() -> None:
         assert parent.stdout.readline() == b"ended\n"
         used = cpu_seconds([parent.pid])
         parent.communicate()
-    assert used >= 0.3
+    # The kernel counts whole ticks of a hundredth, the user's and the system's apart.
+    assert used >= 0.25
