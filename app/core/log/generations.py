@@ -6,6 +6,7 @@ successor needs an appointment, a seal under MASTER_KEYS, so the database's owne
 one.
 """
 
+import re
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -19,6 +20,9 @@ from app.ledger.merkle import EMPTY_ROOT
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 FIRST = 1
+
+# Successors of `log` are called `log/2`, `log/3` and so on.
+_COUNTED = re.compile(r"(.+)/([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,18 @@ def begin(session: Session, master_keys: MasterKeys, origin: str) -> None:
             "INSERT INTO checkpoints (generation, size, root) VALUES (%s, 0, %s)",
             (FIRST, EMPTY_ROOT),
         )
+
+
+def next_origin(origin: str) -> str:
+    """Return what a log's successor is called: `log`, then `log/2`, `log/3` and so on."""
+    counted = _COUNTED.fullmatch(origin)
+    return f"{origin}/2" if counted is None else f"{counted[1]}/{int(counted[2]) + 1}"
+
+
+def is_one_series(origin: str, other: str) -> bool:
+    """Say whether two origins are of one log and its successors, by their names."""
+    first, second = (_COUNTED.sub(r"\1", each) for each in (origin, other))
+    return first == second
 
 
 def appoint(

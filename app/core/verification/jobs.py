@@ -16,7 +16,14 @@ from app.core.verification import alerts, daily
 from app.core.verification.result_cache import identity, seal, unseal
 from app.core.verification.verifier import Asked, Verifier
 from app.database import database_now
-from app.errors import AuditChainBroken, Busy, KeptHeadContradicted, LogHalted, LogHeadUnavailable
+from app.errors import (
+    AuditChainBroken,
+    Busy,
+    KeptHeadContradicted,
+    LogDamaged,
+    LogHalted,
+    LogHeadUnavailable,
+)
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.lib.crypto.sealing import MasterKeys
@@ -82,7 +89,7 @@ def answered(
 ) -> dict[str, Any] | None:
     """Return what a job found that was asked the same, and sealed a minute ago at most.
 
-    None without one. Raises `AuditChainBroken` where that is what it found.
+    None without one. Raises `AuditChainBroken` or `LogDamaged` where that is what it found.
     """
     now = database_now(session)
     row = session.execute(
@@ -101,6 +108,8 @@ def answered(
 
 
 def _answer(found: dict[str, Any]) -> dict[str, Any]:
+    if found["status"] == LogDamaged.slug:
+        raise LogDamaged(found["detail"])
     if found["status"] not in _BROKEN:
         return found
     kind = _BROKEN[found["status"]]
@@ -140,8 +149,8 @@ def _record(
     now = database_now(session)
     if isinstance(said, dict):
         return Step(None, seal(master_keys, question, said, now))
-    # The log is the operator's to put right: what it said is asked anew each time.
-    if isinstance(said, AuditChainBroken):
+    # What else halts the log is seen at once, before a job is begun for it.
+    if isinstance(said, AuditChainBroken | LogDamaged):
         leases.renew(session, job, seal(master_keys, question, _found(said, now), now))
     # What was found stays found; only a store that did not answer may do so next time.
     return Failed(
@@ -150,7 +159,9 @@ def _record(
     )
 
 
-def _found(error: AuditChainBroken, now: datetime) -> dict[str, Any]:
+def _found(error: AuditChainBroken | LogDamaged, now: datetime) -> dict[str, Any]:
+    if isinstance(error, LogDamaged):
+        return {"status": LogDamaged.slug, "detail": alerts.readable(error.detail)}
     report = {
         name: value if isinstance(value, int) else alerts.readable(value)
         for name, value in error.report.items()

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
+from app import ids
 from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.errors import LogHalted
@@ -21,6 +23,8 @@ from app.ledger.checkpoints import Checkpoint
 from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.support.callers.api import Answer, Api
 from tests.support.callers.making import make_record, make_session
 from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
@@ -65,6 +69,7 @@ class Site:
     api: Api
     anyone: Api
     record: str
+    tenant_id: UUID
     capsys: pytest.CaptureFixture[str]
 
     def execute(self, *statements: str) -> None:
@@ -186,7 +191,7 @@ def site(
     # A process notes damage now and then: here as if each test were the first to meet it.
     log_app.extensions[EXTENSION].damage.succeeded()
     with new_world(log_settings, log_owner, folder) as world:
-        _, key = tenants.create(world.database, MASTER_KEYS, "the test's tenant")
+        tenant_id, key = tenants.create(world.database, MASTER_KEYS, "the test's tenant")
         api, anyone = Api(log_app.test_client(), key), Api(log_app.test_client(), None)
         session = make_session(api)["id"]
         add_leaves(world.database, BEFORE)
@@ -195,7 +200,7 @@ def site(
         world.keeper().run()
         world.look()
         assert world.published().checkpoint.size == SIZE
-        yield Site(world, log_owner, head, api, anyone, record, capsys)
+        yield Site(world, log_owner, head, api, anyone, record, tenant_id, capsys)
 
 
 def table() -> dict[str, dict[str, str]]:
@@ -257,3 +262,22 @@ def check_successor(site: Site) -> None:
 
 def test_every_damage_is_in_the_table() -> None:
     assert list(table()) == list(DAMAGES)
+
+
+def test_damage_that_a_job_found_is_answered_as_at_once(
+    site: Site, log_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
+    site.damage("a bit of a tile of level 0")
+    accepted = site.api.get("/v1/audit/verify?full=1")
+    assert accepted.status_code == 202
+    job_id = ids.parse("job", accepted.json["id"])
+    assert job_id is not None
+    worker = Runtime.open(replace(log_settings, redis_url=None), threads=1)
+    try:
+        work_on(worker, site.tenant_id, job_id)
+    finally:
+        worker.close()
+    assert said(site.api.get("/v1/audit/verify?full=1")) == "409 log-damaged"
+    # Another question was not answered by it.
+    assert site.api.get("/v1/audit/verify?since=anchor").status_code == 202

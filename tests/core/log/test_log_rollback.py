@@ -9,7 +9,6 @@ from sqlalchemy import Engine, text
 from app.core.log import generations, proofs, publication
 from app.core.log.head import head_guard
 from app.core.log.recovery import adoption, rebuild, succession
-from app.core.log.recovery.succession import next_origin
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -19,6 +18,7 @@ from app.errors import (
     LogRolledBack,
 )
 from app.ledger import leaves
+from app.ledger.checkpoints import Checkpoint
 from app.settings import Settings
 from tests.support.evidence.logs import (
     FLIP,
@@ -475,10 +475,45 @@ def test_the_chain_of_every_tenant_tells_of_the_successor(
     [("a.example", "a.example/2"), ("a.example/2", "a.example/3"), ("a/b/9", "a/b/10")],
 )
 def test_successors_are_counted(old: str, new: str) -> None:
-    assert next_origin(old) == new
+    assert generations.next_origin(old) == new
 
 
 def leaves_hash(leaf: leaves.Leaf) -> bytes:
     from app.ledger import merkle
 
     return merkle.leaf_hash(leaf.data)
+
+
+def test_the_head_of_another_log_ends_no_log_and_is_not_replaced(world: World) -> None:
+    assert world.store is not None
+    before = world.store.read()
+    foreign = head_guard.text(Checkpoint("another.example/log", 7, bytes(32)))
+    assert world.store.swap(before, foreign)
+    with pytest.raises(LogRolledBack) as refusal:
+        world.keeper().tick(float("inf"))
+    assert "head of another log, another.example/log" in refusal.value.detail
+    assert "log succeed" not in refusal.value.detail
+    with pytest.raises(Conflict, match="head of another log"):
+        succession.succeed(world.keeper(), world.master_keys, force=False)
+    assert world.store.read() == foreign
+    # With the head put back, the log goes on.
+    assert world.store.swap(foreign, before or b"")
+    add_leaves(world.database, 1)
+    world.keeper().tick(float("inf"))
+    assert generations.load_state(world.database).trouble is None
+    world.prove()
+
+
+def test_a_head_that_is_older_than_what_was_published_ends_no_log(world: World) -> None:
+    assert world.store is not None
+    old = world.store.read()
+    add_leaves(world.database, 100)
+    world.keeper().run()
+    assert world.store.swap(world.store.read(), old or b"")
+    with pytest.raises(Conflict, match="try again"):
+        succession.succeed(world.keeper(), world.master_keys, force=True)
+    world.keeper().tick(float("inf"))
+    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
+    assert new.predecessor is not None
+    assert new.predecessor.size == 400
+    world.prove()

@@ -13,7 +13,7 @@ from app.core.log.generations import Generation
 from app.core.log.head.head_store import HeadStore
 from app.core.log.publication import Prepared, Published
 from app.database import Database
-from app.errors import LogDamaged, LogHeadLost, LogRolledBack
+from app.errors import Conflict, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed
 
@@ -77,11 +77,27 @@ def judge(session: Session, generation: Generation, head: bytes | None) -> Check
 
 def rolled_back(session: Session, generation: Generation, head: Checkpoint) -> LogRolledBack:
     """Return the error that says that this database is not the one the head was published from."""
+    if not generations.is_one_series(head.origin, generation.origin):
+        return LogRolledBack(_of_another(generation, head))
     ours = publication.stored(session, generation)
     return LogRolledBack(
         f"Size {head.size} of {head.origin} was published, and this database does not hold it "
         f"(it holds {ours.size} of {ours.origin}): it was restored to an earlier moment, or is a "
         "copy. Restore the newest one, or begin a successor: `app.manage log succeed`."
+    )
+
+
+def require_own(generation: Generation, head: Checkpoint) -> None:
+    """Raise `Conflict` for a head of a log that is neither this one nor of its series."""
+    if not generations.is_one_series(head.origin, generation.origin):
+        raise Conflict(f"{_of_another(generation, head)} (To end this log for that one: --force.)")
+
+
+def _of_another(generation: Generation, head: Checkpoint) -> str:
+    return (
+        f"LOG_HEAD_URL holds the head of another log, {head.origin}, and this one is "
+        f"{generation.origin}: two services share it. Set LOG_HEAD_URL to where this log's head is "
+        "kept, for each log a place of its own."
     )
 
 

@@ -5,7 +5,6 @@ has follow. The first checkpoint is prepared here and published by the next inte
 a crash.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -30,8 +29,6 @@ from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 from app.models import LogGeneration
 
-_COUNTED = re.compile(r"(.+)/([1-9][0-9]{0,8})")
-
 
 @dataclass(frozen=True)
 class Successor:
@@ -44,8 +41,9 @@ class Successor:
 def succeed(sequencer: Sequencer, master_keys: MasterKeys, *, force: bool) -> Successor:
     """Begin the log's successor and publish its first checkpoint; return it.
 
-    Raises `Conflict` where the log can go on as it is, unless `force`, and where it was damaged and
-    can be mended, whatever is said; `LogHalted` where the head cannot be read or moved.
+    Raises `Conflict` where the log can go on as it is or the head is another log's, unless `force`,
+    and where it was damaged and can be mended, whatever is said; `LogHalted` where the head cannot
+    be read or moved.
     """
     head = None if sequencer.head is None else sequencer.head.read()
     with sequencer.database.across_tenants() as session:
@@ -70,12 +68,6 @@ def refuse_if_mendable(sequencer: Sequencer) -> None:
             _refuse_if_mendable(session, generation, outside)
 
 
-def next_origin(origin: str) -> str:
-    """Return what a log's successor is called: `log`, then `log/2`, `log/3` and so on."""
-    counted = _COUNTED.fullmatch(origin)
-    return f"{origin}/2" if counted is None else f"{counted[1]}/{int(counted[2]) + 1}"
-
-
 def _begun(session: Session, generation: Generation, head: bytes | None) -> bool:
     """Say whether an earlier command began a successor of this head and was killed then."""
     old = generation.predecessor
@@ -93,6 +85,8 @@ def _last(
     """Return the checkpoint that the world saw last, if there is a reason to end with it."""
     published = publication.newest(session, generation)
     outside = None if head is None else head_guard.read(head)
+    if not force and outside is not None:
+        head_guard.require_own(generation, outside)
     _refuse_if_mendable(session, generation, outside)
     if not _is_halted(session, generation, head):
         if not force:
@@ -100,7 +94,8 @@ def _last(
                 "The log can go on as it is: the database holds what was published. A successor is "
                 "for a database that was restored to an earlier moment (or say --force)."
             )
-        if published is None or _is_at_work(session, generation):
+        is_behind = published is not None and _is_behind(outside, published.checkpoint)
+        if published is None or is_behind or _is_at_work(session, generation):
             raise Conflict("The log is at work on a checkpoint: try again in a moment.")
     if outside is not None:
         return outside
@@ -113,6 +108,13 @@ def _is_at_work(session: Session, generation: Generation) -> bool:
     """Say whether the next checkpoint is about to be signed; a candidate may wait for ever."""
     work = publication.prepared(session, generation)
     return work is not None and candidates.of(session, generation) is None
+
+
+def _is_behind(outside: Checkpoint | None, published: Checkpoint) -> bool:
+    """Say whether the head is older than what was published: the next integration moves it on."""
+    return (
+        outside is not None and outside.origin == published.origin and outside.size < published.size
+    )
 
 
 def _is_halted(session: Session, generation: Generation, head: bytes | None) -> bool:
@@ -193,9 +195,9 @@ def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> No
 
 def _free_origin(session: Session, old: Checkpoint) -> str:
     taken = set(session.scalars(select(LogGeneration.origin)))
-    origin = next_origin(old.origin)
+    origin = generations.next_origin(old.origin)
     while origin in taken:
-        origin = next_origin(origin)
+        origin = generations.next_origin(origin)
     return origin
 
 
