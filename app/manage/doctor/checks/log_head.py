@@ -13,7 +13,7 @@ from app.manage.doctor.findings import Finding
 
 _STATUS = "python -m app.manage log status"
 _MENDED = {
-    LogRolledBack.slug: "restore the newest database, or its own LOG_HEAD_URL; only if the newest is"
+    LogRolledBack.slug: "restore the newest database, or its own LOG_HEAD_URL; only if that is"
     " lost: python -m app.manage log succeed --yes",
     LogHeadLost.slug: "put the head back, or: python -m app.manage log adopt --yes",
     LogHeadUnavailable.slug: "let this host read and write LOG_HEAD_URL",
