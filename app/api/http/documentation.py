@@ -5,6 +5,7 @@ document, and a test can hold real answers to it.
 """
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -136,7 +137,7 @@ _REFUSALS = {
     409: "The current state does not allow it.",
     410: "Older than the retention period.",
     412: "If-Match names another version.",
-    413: "The body is over 1 MiB.",
+    413: "The body is over 1 MiB, or that of a record over 8 MiB.",
     415: "The body is not declared as JSON.",
     416: "The range begins after the end.",
     422: "Fields were refused; `errors` names each.",
@@ -182,9 +183,8 @@ class Refusals(BasePlugin):
         """Add refusals, and the Idempotency-Key where something is created."""
         for method, operation in operations.items():
             responses = operation.setdefault("responses", {})
-            if method == "post" and {"201", "202", 201, 202} & set(responses):
+            if method == "post" and _is_repeatable(path, responses):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
-                responses.setdefault(409, _NAMES[409])
             for status in _refusals(path, method, operation):
                 responses.setdefault(status, _NAMES[status])
 
@@ -234,11 +234,16 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
     return described
 
 
+def _is_repeatable(path: str, responses: Mapping[Any, Any]) -> bool:
+    """Say whether a POST takes an Idempotency-Key: what makes something, or shows a secret once."""
+    return bool({"201", "202", 201, 202} & set(responses)) or path.endswith("/rotate-secret")
+
+
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:
     public = operation.get("security") == []
     found = [429, 503] if public else [401, 403, 422, 429, 503]
     if "{" in path:
         found.append(404)
     if not public and method not in ("get", "head"):
-        found += [400, 413, 415]
+        found += [400, 409, 413, 415]
     return found

@@ -158,7 +158,9 @@ KINDS: Mapping[str, Kind] = {
         "Not the version that was asked for",
         "If-Match names another ETag than the one there is; a bundle never changes.",
     ),
-    "body-too-large": Kind(413, "The body is too large", "A body is at most 1 MiB."),
+    "body-too-large": Kind(
+        413, "The body is too large", "A body is at most 1 MiB, that of a record 8 MiB."
+    ),
     "uri-too-long": Kind(414, "The URL is too long", "A URL is at most 8 KiB."),
     "unsupported-media-type": Kind(
         415,

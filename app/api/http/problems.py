@@ -92,6 +92,9 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
     # What a caller says they kept may be invented: no figure that is worth an alarm.
     if not isinstance(error, errors.KeptHeadContradicted):
         services().tally.add(metrics.CHAINS_BROKEN)
+    if "caller" not in g:
+        # Where a tenant's chain is broken is none of a link holder's business.
+        return problem(error.slug, "What this would enter into the audit chain cannot be entered.")
     return _service_error(error)
 
 

@@ -66,7 +66,7 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     parent = _lock_parent(session, caller)
     if wanted.pin is not None:
         _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
-    expires_at = _within(parent, _end(session, wanted))
+    expires_at = _within(parent, wanted, _end(session, wanted))
     key_text = api_keys.new()
     row = ApiKey(
         tenant_id=caller.tenant_id,
@@ -186,13 +186,17 @@ def _lock_parent(session: Session, caller: Caller) -> ApiKey:
     return row
 
 
-def _within(parent: ApiKey, expires_at: datetime | None) -> datetime | None:
+def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
     if parent.expires_at is None or expires_at is None:
         return expires_at or parent.expires_at
     if expires_at > parent.expires_at:
+        until = rfc3339(parent.expires_at)
+        by_term = wanted.expires_in is not None
         raise OutlivesParent(
-            FieldError("/expires_at", f"Send {rfc3339(parent.expires_at)} or earlier, or nothing."),
-            detail=f"The key that mints this one expires at {rfc3339(parent.expires_at)}.",
+            FieldError("/expires_in", f"Send nothing, or an expires_at of {until} or earlier.")
+            if by_term
+            else FieldError("/expires_at", f"Send {until} or earlier, or nothing."),
+            detail=f"The key that mints this one expires at {until}.",
         )
     return expires_at
 

@@ -4,6 +4,7 @@ No answer may be a 5xx, have a status that the document does not list for its ro
 outside the schema that the document gives for that status.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -88,3 +89,20 @@ def test_every_answer_is_as_documented(
         case.call_and_validate(headers=headers, excluded_checks=NOT_HERE)
 
     answers()
+
+
+def test_what_generated_requests_seldom_meet_is_documented(api: Callable[..., Api]) -> None:
+    paths = api(None).get("/openapi.json").json["paths"]
+    assert "404" in paths["/v1/deliveries/replay"]["post"]["responses"]
+    rotate = paths["/v1/webhooks/{webhook_id}/rotate-secret"]["post"]
+    assert "Idempotency-Key" in [each.get("name") for each in rotate["parameters"]]
+    # Each enters its act into the audit chain, which may be broken.
+    for method, path in (
+        ("patch", "/v1/tenant/settings"),
+        ("delete", "/v1/webhooks/{webhook_id}"),
+        ("delete", "/v1/records/{record_id}/share-links/{share_link_id}"),
+        ("get", "/v1/records/{record_id}/bundle"),
+        ("get", "/v1/records/{record_id}/evidence.zip"),
+        ("get", "/v1/records/{record_id}/prov.json"),
+    ):
+        assert "409" in paths[path][method]["responses"], path

@@ -158,7 +158,7 @@ def test_a_record_may_have_8_mib_and_no_more(api: Callers, session: dict[str, An
     large = make_record(api(), session["id"], content="x" * (8 * 1024 * 1024 - empty - 100))
     assert large["bundle"]["size"] > 8 * 1024 * 1024 - 1000
     too_large = api().post("/v1/records", record_of(session["id"], content="x" * 8 * 1024 * 1024))
-    refused(too_large, 413, "body-too-large")
+    assert "8 MiB" in refused(too_large, 413, "body-too-large")["detail"]
 
 
 def test_the_same_idempotency_key_makes_one_record(api: Callers, session: dict[str, Any]) -> None:

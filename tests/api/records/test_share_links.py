@@ -17,7 +17,7 @@ from app.database import Database
 from app.ids import parse
 from app.lib.crypto import share_tokens
 from app.settings import Settings
-from tests.support.callers.api import Api, serving
+from tests.support.callers.api import Api, FreshTenant, serving
 from tests.support.callers.making import (
     NOBODY,
     make_record,
@@ -292,3 +292,22 @@ def test_the_metadata_of_a_due_record_still_opens(
 def _audited(owner: Api) -> list[dict[str, Any]]:
     entries = owner.get("/v1/audit?limit=200").json["data"]
     return [entry for entry in entries if entry["action"].startswith("share_link.")]
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("path", ["/s/{token}", "/v1/records/{record}/bundle?share_token={token}"])
+def test_where_a_chain_is_broken_is_not_told_to_a_link_s_holder(
+    api: Callers, record: dict[str, Any], tenant: FreshTenant, admin_engine: Engine, path: str
+) -> None:
+    token, _ = token_to(api(), record)
+    with admin_engine.begin() as connection:
+        connection.execute(
+            text("UPDATE audit_heads SET seq = seq - 1 WHERE tenant_id = :tenant"),
+            {"tenant": tenant.id},
+        )
+    answer = api(None).get(path.format(token=token, record=record["id"]))
+    assert refused(answer, 409, "audit-chain-broken").keys() == {
+        *("type", "title", "status", "detail")
+    }
+    told = api().post(f"/v1/records/{record['id']}/share-links", {})
+    assert refused(told, 409, "audit-chain-broken").keys() >= {"seq", "expected", "found"}

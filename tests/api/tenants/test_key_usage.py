@@ -113,6 +113,7 @@ def test_a_term_is_one_of_the_usual_and_stands_alone(api: ApiOf) -> None:
     answer = api(short["key"]).post("/v1/keys", body | {"expires_in": "1d"})
     assert answer.status_code == 422
     assert answer.json["type"].endswith("/outlives-parent")
+    assert [error["pointer"] for error in answer.json["errors"]] == ["/expires_in"]
 
 
 def test_the_audit_chain_shows_the_names_of_keys_and_hashes_the_same(api: ApiOf) -> None:

@@ -52,6 +52,7 @@ def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.arguments(BulkReplaySchema)
 @blp.response(202, JobSchema)
 @blp.alt_response(200, schema=PreviewSchema)
+@blp.alt_response(404, "NOT_FOUND")
 def replay_tenant(body: dict[str, Any]) -> Response:
     """Send again what webhooks did not get
 

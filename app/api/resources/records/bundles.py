@@ -40,6 +40,7 @@ MEDIA_TYPE = "application/json"
 )
 @blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
 @blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(409, "CONFLICT")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")

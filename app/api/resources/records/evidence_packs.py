@@ -91,6 +91,7 @@ class PackPendingSchema(AnswerSchema):
     headers=_RANGE_HEADERS,
 )
 @blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(409, "CONFLICT")
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")

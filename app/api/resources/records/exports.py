@@ -52,6 +52,7 @@ def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _Vie
         blp.arguments(ShareTokenArgs, location="query"),
         blp.response(200, {"type": "object"}),
         blp.alt_response(304, description="The caller has this version."),
+        blp.alt_response(409, "CONFLICT"),
         blp.alt_response(410, "GONE"),
         blp.alt_response(412, "PRECONDITION_FAILED"),
         blp.alt_response(503, "SERVICE_UNAVAILABLE"),
