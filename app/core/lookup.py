@@ -41,7 +41,8 @@ class Type(enum.StrEnum):
 class _Kind:
     """One kind of thing: `title` and `within` (an id that its path needs) are SQL over `table`.
 
-    `pin` is the condition under which a pinned caller sees it; without one it never does.
+    `pin` is the condition under which a pinned caller sees it; without one it never does. `deleted`
+    says whether it was deleted, and `history` what can be read of it then.
     """
 
     type: Type
@@ -51,13 +52,16 @@ class _Kind:
     path: str
     pin: str | None = None
     within: tuple[str, str] | None = None
+    deleted: str = "false"
+    history: str | None = None
 
     def select(self, *, pinned: bool) -> str:
         """Return the statement that finds it by `tenant` and `id`."""
         parent = self.within[1] if self.within else "NULL::uuid"
         return (
-            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent"
-            f" FROM {self.table} WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
+            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent,"
+            f" {self.deleted} AS deleted FROM {self.table}"
+            " WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
             + (f" AND {self.pin}" if pinned else "")
         )
 
@@ -92,6 +96,8 @@ _KINDS = (
         "webhooks AS t",
         f"coalesce(nullif(t.description, ''), {_HOST})",
         "/v1/webhooks/{id}",
+        deleted="t.deleted_at IS NOT NULL",
+        history="/v1/webhooks/{id}/deliveries",
     ),
     _Kind(Type.JOB, "job", "jobs AS t", "t.kind", "/v1/jobs/{id}"),
     _Kind(
@@ -129,12 +135,16 @@ _ID = re.compile(
 
 @dataclass(frozen=True)
 class Hit:
-    """Something that was found; `parent` is what it belongs to, where its address needs that."""
+    """Something that was found; `parent` is what it belongs to, where its address needs that.
+
+    Of what `is_deleted` only the history can be read.
+    """
 
     type: Type
     id: UUID
     title: str
     parent: UUID | None = None
+    is_deleted: bool = False
 
 
 def find(
@@ -155,8 +165,9 @@ def represent(hit: Hit, base_url: str) -> dict[str, Any]:
     kind = _BY_TYPE[hit.type]
     text = ids.text(kind.prefix, hit.id)
     parent = ids.text(kind.within[0], hit.parent) if kind.within and hit.parent else None
-    path = kind.path.format(id=text, parent=parent)
-    return {"type": hit.type, "id": text, "title": hit.title, "url": f"{base_url}{path}"}
+    path = kind.history if hit.is_deleted and kind.history else kind.path
+    url = base_url + path.format(id=text, parent=parent)
+    return {"type": hit.type, "id": text, "title": hit.title, "url": url}
 
 
 def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
@@ -175,7 +186,7 @@ def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -
         "principal": caller.pin and caller.pin.principal,
     }
     found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
-    return [Hit(Type(type_), wanted, title, parent) for type_, title, parent in found]
+    return [Hit(Type(row[0]), wanted, *row[1:]) for row in found]
 
 
 def _by_words(

@@ -16,7 +16,7 @@ from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history, failure_groups, tenant_history
-from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery.history.delivery_filters import Status
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import MOST_WEBHOOKS
 from app.errors import Invalid
@@ -87,7 +87,7 @@ def groups() -> Response:
         names = webhook_names(known_webhooks(session))
         try:
             args = typed.load(GroupArgs)
-            filters = Filters(**{**args, "status": frozenset(map(Status, args.get("status", ())))})
+            filters = tenant_filters(args)
             groups = failure_groups.find(
                 session, caller().tenant_id, filters, window=_MOST_READ, most=_MOST_GROUPS
             )

@@ -17,7 +17,7 @@ from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats
-from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery.history.delivery_filters import Status, TenantFilters
 from app.core.jobs import control as job_control
 from app.core.verification import alerts
 from app.database import database_now
@@ -109,7 +109,7 @@ def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
 
 def _failures(session: Session) -> Iterator[Need]:
     """Yield how much has failed for good and was not replayed since."""
-    failed = Filters(status=frozenset((Status.FAILED,)))
+    failed = TenantFilters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group, _ in found.groups)
     if count:

@@ -76,5 +76,7 @@ def _place(hit: Hit) -> str:
     if hit.type in _WITHIN:
         return _WITHIN[hit.type](hit)
     endpoint, name, prefix = _PLACES[hit.type]
+    if hit.type is Type.WEBHOOK and hit.is_deleted:
+        endpoint = "deliveries.index"
     named: dict[str, Any] = {name: ids.text(prefix, hit.id)}
     return url_for(f"console.{endpoint}", **named)

@@ -19,8 +19,8 @@ from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history, hourly_stats, standing, tenant_history
+from app.core.delivery.history.delivery_filters import TenantFilters
 from app.core.delivery.history.hourly_stats import Step
-from app.core.delivery.history.tenant_history import TenantFilters
 from app.core.replay import fire_test_event, send_now
 from app.core.webhooks import webhook_secrets, webhooks
 from app.database import database_now

@@ -16,9 +16,8 @@ from app.core.delivery.history import (
     hourly_stats,
     tenant_history,
 )
-from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery.history.delivery_filters import Status, TenantFilters
 from app.core.delivery.history.hourly_stats import Step
-from app.core.delivery.history.tenant_history import TenantFilters
 from app.database import Database, database_now
 from bench.datasets import past
 from bench.datasets.past import Past
@@ -70,7 +69,7 @@ def _looks(made: Past) -> Mapping[str, Look]:
 
     def grouped(**filters: Any) -> Look:
         return lambda session: failure_groups.represent(
-            failure_groups.find(session, tenant_id, Filters(**filters))
+            failure_groups.find(session, tenant_id, TenantFilters(**filters))
         )
 
     def counted(days: int, step: Step, webhook: Any = None) -> Look:

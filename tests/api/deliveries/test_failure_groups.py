@@ -8,7 +8,13 @@ import pytest
 from app.core.delivery.history import failure_groups
 from app.database import Database
 from tests.support.callers.api import Api, FreshTenant
-from tests.support.callers.making import NOBODY, pointers
+from tests.support.callers.making import (
+    NOBODY,
+    make_finding,
+    make_record,
+    make_session,
+    pointers,
+)
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
@@ -152,6 +158,30 @@ def test_filters_narrow_what_is_grouped(
         (f"job_id=job_{NOBODY}", []),
     ):
         assert {each["status_code"] for each in groups(api(), query)} == set(codes), query
+
+
+def test_what_failed_for_a_session_a_record_or_an_event_is_grouped(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    session, other = make_session(api()), make_session(api())
+    record = make_record(api(), session["id"])
+    make_finding(api(), session["id"], record_id=record["id"])
+    worker.send(webhook, 500, error="a")
+    worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+    make_finding(api(), other["id"])
+    worker.send(webhook, 502, error="b")
+    event = history(api(), webhook)[0]["event_id"]
+
+    for query, codes in (
+        (f"session_id={session['id']}", [500]),
+        (f"session_id={other['id']}", [502]),
+        (f"record_id={record['id']}", [500]),
+        (f"event_id={event}", [502]),
+        (f"event_id={event}&session_id={session['id']}", []),
+        (f"session_id={session['id']}&webhook_id=whk_{NOBODY}", []),
+        (f"session_id=ses_{NOBODY}", []),
+    ):
+        assert [each["status_code"] for each in groups(api(), query)] == codes, query
 
 
 def test_more_failures_than_are_read_are_said_to_be_more(

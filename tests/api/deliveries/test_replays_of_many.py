@@ -9,7 +9,7 @@ import pytest
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import Filters, Group
+from app.core.delivery.history.delivery_filters import Group, TenantFilters
 from app.core.replay import bulk_replay, replay_selection
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Status, Wanted
@@ -111,7 +111,7 @@ def test_a_preview_of_a_group_counts_what_a_replay_would_pick_one_by_one(
     database: Database, tenant: FreshTenant
 ) -> None:
     with database.transaction(tenant.id) as session:
-        groups = failure_groups.find(session, tenant.id, Filters()).groups
+        groups = failure_groups.find(session, tenant.id, TenantFilters()).groups
     assert len(groups) == 4
     for found, _ in groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
@@ -147,7 +147,9 @@ def test_a_bounded_preview_of_a_group_leaves_out_other_failures(
     database: Database, tenant: FreshTenant, webhooks: list[dict[str, Any]]
 ) -> None:
     with database.transaction(tenant.id) as session:
-        groups = failure_groups.find(session, tenant.id, Filters(webhook_id=_uuid(webhooks[0])))
+        groups = failure_groups.find(
+            session, tenant.id, TenantFilters(webhook_id=_uuid(webhooks[0]))
+        )
     for found, _ in groups.groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
         shown = _preview(database, tenant, wanted, EVENTS - 1)

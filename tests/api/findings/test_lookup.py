@@ -19,6 +19,7 @@ from tests.support.callers.making import (
     pointers,
 )
 from tests.support.callers.matrix import World
+from tests.support.callers.sending import make_webhook
 
 # Of each kind: whether a key that is pinned to them finds it.
 PINNED = {
@@ -67,6 +68,14 @@ def test_every_kind_is_found_by_its_id_where_it_may_be_seen_and_at_its_address(
         assert hits(api(other_tenant.root_key), hexadecimal) == []
     assert hits(api(), f"rec_{world.finding['id'][4:]}") == [], "of another kind"
     assert {*PINNED, "digest"} == set(Type)
+
+
+def test_of_a_deleted_webhook_the_history_is_found(api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    assert api().delete(f"/v1/webhooks/{webhook['id']}").status_code == 204
+    (hit,) = hits(api(), webhook["id"])
+    assert (hit["type"], hit["id"]) == ("webhook", webhook["id"])
+    assert api().get(hit["url"].removeprefix("https://records.test")).status_code == 200
 
 
 def test_a_digest_leads_to_its_findings(

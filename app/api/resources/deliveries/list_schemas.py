@@ -91,7 +91,17 @@ def group_field(**options: Any) -> GroupField:
     return GroupField(100, description=description, example=_GROUP_EXAMPLE, **options)
 
 
-class GroupArgs(CreatedArgs, AttemptArgs):
+class SubjectArgs(Schema):
+    """Deliveries of which events to take."""
+
+    event_id = fields.QueryId("evt")
+    session_id = fields.QueryId(
+        "ses", description="Of its completion, and of its findings (200 at most)."
+    )
+    record_id = fields.QueryId("rec", description="Of the findings about it (200 at most).")
+
+
+class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):
     """Which failures to group; all filters that are given must hold."""
 
     status = Statuses(
@@ -102,14 +112,9 @@ class GroupArgs(CreatedArgs, AttemptArgs):
     )
 
 
-class TenantHistoryArgs(FilterArgs, AttemptArgs):
+class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
     """Which deliveries of a tenant to list; all filters that are given must hold."""
 
-    event_id = fields.QueryId("evt")
-    session_id = fields.QueryId(
-        "ses", description="Of its completion, and of its findings (200 at most)."
-    )
-    record_id = fields.QueryId("rec", description="Of the findings about it (200 at most).")
     group = group_field()
 
 

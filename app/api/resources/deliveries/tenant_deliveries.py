@@ -17,8 +17,7 @@ from app.api.resources.deliveries.list_schemas import (
 )
 from app.core.callers import Role
 from app.core.delivery.history import delivery_history, failure_groups, tenant_history
-from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.delivery.history.tenant_history import TenantFilters
+from app.core.delivery.history.delivery_filters import Status, TenantFilters
 
 blp = Blueprint(
     "tenant_deliveries",
@@ -63,7 +62,7 @@ def groups(args: dict[str, Any]) -> Response:
     counts by its replay, so an event that has arrived is in no group. `group` filters the list of
     deliveries, and says what to replay.
     """
-    filters = Filters(**{**args, "status": frozenset(map(Status, args.get("status", ())))})
+    filters = tenant_filters(args)
     with transaction(snapshot=True) as session:
         return answer(
             failure_groups.represent(failure_groups.find(session, caller().tenant_id, filters))
@@ -73,4 +72,4 @@ def groups(args: dict[str, Any]) -> Response:
 def tenant_filters(args: dict[str, Any]) -> TenantFilters:
     """Return the filters that a query names."""
     named = {name: value for name, value in args.items() if name not in _OF_THE_PAGE}
-    return TenantFilters(**{**named, "status": frozenset(args.get("status", ()))})
+    return TenantFilters(**{**named, "status": frozenset(map(Status, args.get("status", ())))})

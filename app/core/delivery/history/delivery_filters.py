@@ -97,6 +97,15 @@ class Filters:
     group: Group | None = None
 
 
+@dataclass(frozen=True)
+class TenantFilters(Filters):
+    """Which deliveries of a tenant to list: of one event, of those about a session, or of any."""
+
+    event_id: UUID | None = None
+    session_id: UUID | None = None
+    record_id: UUID | None = None
+
+
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
     """Return what every delivery listed must fulfil, and the values that are named in it."""
     found, values = other_conditions(filters)

@@ -14,8 +14,14 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery import failures
-from app.core.delivery.history import delivery_attempts, delivery_filters, later_replays
-from app.core.delivery.history.delivery_filters import Filters, Group
+from app.core.delivery.history import (
+    delivery_attempts,
+    delivery_filters,
+    later_replays,
+    subject_events,
+)
+from app.core.delivery.history.delivery_filters import Group, TenantFilters
+from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
 from app.database import cursor
 
 WINDOW = 10_000
@@ -49,7 +55,7 @@ class Groups:
 
 
 _NEWEST = """
-(SELECT d.* FROM deliveries AS d
+(SELECT d.* FROM {table} AS d
   WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.status = '{status}' AND {conditions}
   ORDER BY d.id DESC LIMIT {window} + 1)
 """
@@ -81,17 +87,25 @@ SELECT (SELECT count(*) FROM newest) AS read, g.webhook_id, g.failure, g.outcome
 def find(
     session: Session,
     tenant_id: UUID,
-    filters: Filters,
+    filters: TenantFilters,
     *,
     window: int = WINDOW,
     most: int = MOST_GROUPS,
 ) -> Groups:
-    """Return the `most` largest groups of the `window` newest failures that pass the filters."""
+    """Return the `most` largest groups of the `window` newest failures that pass the filters.
+
+    Raises `Invalid` for a session or record with too many findings.
+    """
     statuses = delivery_filters.FAILING & (filters.status or delivery_filters.FAILING)
     conditions, values = delivery_filters.other_conditions(filters)
     conditions += ["d.kind <> 'test'"]
+    events, table = subject_events.asked_for(session, tenant_id, filters), "deliveries"
+    if events is not None:
+        table = f"({EVENT_ROWS})"
+        values |= {"webhook": filters.webhook_id} | event_values(events)
+    passing = " AND ".join(conditions)
     newest = " UNION ALL ".join(
-        _NEWEST.format(status=status, conditions=" AND ".join(conditions), window=window)
+        _NEWEST.format(table=table, status=status, conditions=passing, window=window)
         for status in sorted(statuses)
     )
     if not newest:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.delivery.history.delivery_attempts import CLOCKS_DIFFER_BY
+from app.core.delivery.history.delivery_filters import TenantFilters
 from app.database import cursor
 from app.errors import FieldError, Invalid
 
@@ -55,6 +56,18 @@ SELECT about.n, found.id
        AND e.created_at = about.at AND e.type = about.type AND position(about.mark IN e.payload) > 0
      LIMIT 1) AS found
 """
+
+
+def asked_for(session: Session, tenant_id: UUID, filters: TenantFilters) -> list[UUID] | None:
+    """Return the events whose deliveries alone are asked for; None says those of any.
+
+    Raises `Invalid` as `find` does.
+    """
+    named = [] if filters.event_id is None else [filters.event_id]
+    if filters.session_id is None and filters.record_id is None:
+        return named or None
+    about = find(session, tenant_id, filters.session_id, filters.record_id)
+    return [each for each in about if not named or each in named]
 
 
 def find(

@@ -5,7 +5,6 @@ filter that few rows pass walks along what holds those alone: an index of failur
 open rows, the history of a webhook, or the ids of events.
 """
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from psycopg.rows import class_row
@@ -19,6 +18,7 @@ from app.core.delivery.history.delivery_filters import (
     OPEN,
     Filters,
     Status,
+    TenantFilters,
 )
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
@@ -34,15 +34,6 @@ from app.database import cursor
 MOST_READ = 10_000
 # What a delivery whose last attempt failed may be.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
-
-
-@dataclass(frozen=True)
-class TenantFilters(Filters):
-    """Which deliveries of a tenant to list: of one event, of those about a session, or of any."""
-
-    event_id: UUID | None = None
-    session_id: UUID | None = None
-    record_id: UUID | None = None
 
 
 _PAGE = """
@@ -89,7 +80,7 @@ def page(
     values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
     if before is not None:
         conditions.append("d.id < %(before)s")
-    events, walk_ends = _events(session, tenant_id, filters), None
+    events, walk_ends = subject_events.asked_for(session, tenant_id, filters), None
     if events is not None:
         parts = _event_rows(events, filters, conditions, values)
     else:
@@ -145,15 +136,6 @@ def _rows(
         values["open"] = sorted(statuses & OPEN)
         parts.append(_select(_OPEN_ROWS if sort else "deliveries", [IS_OPEN, *conditions]))
     return parts
-
-
-def _events(session: Session, tenant_id: UUID, filters: TenantFilters) -> list[UUID] | None:
-    """Return the events whose deliveries alone are asked for; None says those of any."""
-    named = [] if filters.event_id is None else [filters.event_id]
-    if filters.session_id is None and filters.record_id is None:
-        return named or None
-    about = subject_events.find(session, tenant_id, filters.session_id, filters.record_id)
-    return [each for each in about if not named or each in named]
 
 
 def _event_rows(
