@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the answer is no, 2 usage or 422, 3 gone or never there, 4
 
 from __future__ import annotations
 
+import io
 import os
 import sqlite3
 import sys
@@ -106,8 +107,17 @@ for module in (
         root.add_command(command)
 
 
+# Of click 8.2 and newer; older ones print the help themselves.
+_NO_ARGUMENTS: tuple[type[click.ClickException], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+
+
 def main() -> None:
     """Run the command of this process's arguments, and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What an encoding lacks is shown by its number, as Python does on standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -125,6 +135,10 @@ def run(arguments: list[str]) -> int:
         root.main(arguments, prog_name="records", standalone_mode=False, obj=Run())
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except _NO_ARGUMENTS as error:
+        # Its message is the whole help.
+        error.show()
+        return USAGE
     except (No, click.ClickException, RecordsError, sqlite3.Error, OSError) as error:
         said, code = _told(error)
         Run().out.note(f"records: {' '.join(said.split())}")

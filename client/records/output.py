@@ -75,7 +75,7 @@ class Output:
     def document(self, value: Any) -> None:
         """Print JSON, on one line unless a person reads it."""
         indent = 2 if self.terminal else None
-        text = json.dumps(value, ensure_ascii=False, indent=indent)
+        text = json.dumps(value, ensure_ascii=_lacks_characters(), indent=indent)
         click.echo("\n".join(map(_escaped, text.split("\n"))) if self.terminal else text)
 
     def array(self, rows: Iterable[Json], cursor: Callable[[], str | None]) -> None:
@@ -147,7 +147,12 @@ def _shown(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Write JSON on one line, which means the same and steers no terminal."""
-    return _escaped(json.dumps(value, ensure_ascii=False))
+    return _escaped(json.dumps(value, ensure_ascii=_lacks_characters()))
+
+
+def _lacks_characters() -> bool:
+    """Say whether standard output's encoding has not every character, as Latin-1 has not."""
+    return "utf" not in (sys.stdout.encoding or "").lower()
 
 
 def _escaped(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tempfile
 import time
@@ -26,12 +27,19 @@ _file = click.option("-o", "--output", "to", metavar="FILE", help="Where to; els
 
 @contextmanager
 def saving(to: str) -> Iterator[BinaryIO]:
-    """Yield a file to write to; it is there under its name once it is whole. `-` is stdout."""
+    """Yield a file to write to; it is there under its name once it is whole. `-` is stdout.
+
+    A device or a pipe is written to, and a link stays one.
+    """
     if to == _TO_STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path = Path(to)
+    path = Path(os.path.realpath(to))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     # A file whose name ends so was not finished.
     scratch = path.with_name(f"{path.name}.part")
     try:

@@ -8,7 +8,8 @@ import math
 import signal
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -23,7 +24,7 @@ from records.output import plain
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM end a listener between two events: what is out gets its answer first."""
+    """Ctrl-C and SIGTERM end a listener between two attempts: what is out gets its answer first."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -41,6 +42,13 @@ class _Signals:
         self.busy = False
         if self._asked:
             raise KeyboardInterrupt
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Let a wait for the next attempt be ended at once: nothing is out."""
+        self.check()
+        yield
+        self.busy = True
 
 
 @click.command("listen", cls=Command)
@@ -65,11 +73,17 @@ def listen(run: Run, url: str | None, types: str | None) -> None:
         f"{run.client.base_url} does not answer; waiting for it.", seconds
     )
     secret = signing.own_secret(*who)
-    receiver = None if url is None else forwarding.Receiver(url, secret, waiting.wait)
+    signals = _Signals()
+
+    def wait_for_receiver(why: str, seconds: float) -> None:
+        with signals.pause():
+            waiting.wait(why, seconds)
+
+    receiver = None if url is None else forwarding.Receiver(url, secret, wait_for_receiver)
     with closing(forwarding.Position(*identity)) as position:
         forwarding.begin(run.client, position)
         run.out.note(f"ready; the signing secret is {secret}")
-        _follow(run, position, wanted, receiver)
+        _follow(run, position, wanted, receiver, signals)
 
 
 def _follow(
@@ -77,13 +91,12 @@ def _follow(
     position: forwarding.Position,
     types: frozenset[str],
     receiver: forwarding.Receiver | None,
+    signals: _Signals,
 ) -> None:
-    signals = _Signals()
-
     def pruned() -> None:
         run.out.note("Some events were missed for good: they are older than the history kept.")
 
-    unread: BrokenPipeError | None = None
+    unread: OSError | UnicodeError | None = None
     for event in forwarding.events(run.client, position, types, pruned):
         signals.check()
         if unread is not None:
@@ -93,7 +106,7 @@ def _follow(
             answer = None if receiver is None else receiver.send(event)
             try:
                 _show(run, event, answer)
-            except BrokenPipeError as error:
+            except (OSError, UnicodeError) as error:
                 # The event was answered: that is noted before this ends.
                 unread = error
 
