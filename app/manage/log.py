@@ -50,20 +50,25 @@ def _status(_: argparse.Namespace) -> None:
 def _rebuild(arguments: argparse.Namespace) -> int:
     repair = not arguments.check
     with service() as (settings, database):
+        keys = settings.master_keys if repair else None
         head = head_store.opened(settings.log_head_url)
         kept = None if head is None else head.read()
         with database.across_tenants() as session:
-            numbers: list[int | None] = [*generations.numbers(session)] or [None]
+            ended = generations.numbers(session)[1:]
         reports = []
-        for number in numbers:
+        for number in (None, *ended):
             with database.across_tenants(snapshot=not repair) as session:
-                checkpoint = None if kept is None else head_guard.read(kept)
-                reports.append(rebuild.rebuild(session, checkpoint, repair=repair, number=number))
+                if number is None:
+                    checkpoint = None if kept is None else head_guard.read(kept)
+                    found = rebuild.rebuild(session, checkpoint, repair_with=keys)
+                else:
+                    found = rebuild.rebuild_ended(session, number, repair_with=keys)
                 if repair:
                     # Whether all is well again is for a verification to say.
                     verification_jobs.enqueue_daily(session)
-            for line in reports[-1].lines(repair=repair):
-                print(line if number == numbers[0] else f"log {number}: {line}")
+            reports.append(found)
+            for line in found.lines(repair=repair):
+                print(line if number is None else f"log {number}: {line}")
     return 0 if repair or all(each.is_identical for each in reports) else 1
 
 

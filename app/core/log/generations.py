@@ -17,7 +17,7 @@ from app.database import Database, Tx, cursor
 from app.errors import LogDamaged
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
-from app.lib.crypto.sealing import CannotOpen, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
 FIRST = 1
 
@@ -151,6 +151,11 @@ def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
         return
     try:
         said = master_keys.open(generation.appointment or b"", identity(number))
+    except KeyMissing as error:
+        raise LogDamaged(
+            f"The appointment of {generation.origin} in log_generations cannot be read: {error} "
+            "Put that key back."
+        ) from None
     except CannotOpen:
         said = b""
     if old is None or said != _said(generation.origin, generation.key_id, old):

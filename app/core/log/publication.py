@@ -79,24 +79,6 @@ SELECT size, root, note FROM checkpoints
  WHERE generation = %(generation)s AND (%(size)s::bigint IS NULL OR size = %(size)s)
  ORDER BY size DESC LIMIT 1
 """
-# Of two prepared ones the newer tree holds the other, also what a witness has cosigned of it.
-_WITHDRAW = """
-WITH withdrawn AS (
-    SELECT generation, size FROM checkpoints
-     WHERE generation = %s AND note IS NULL AND size <> %s),
-     cosigned AS (
-    DELETE FROM checkpoint_cosignatures AS s USING withdrawn AS w
-     WHERE s.generation = w.generation AND s.size = w.size)
-DELETE FROM checkpoints AS c USING withdrawn AS w
- WHERE c.generation = w.generation AND c.size = w.size
-"""
-_RESTORE = """
-INSERT INTO checkpoints AS c (generation, size, root) VALUES (%(generation)s, %(size)s, %(root)s)
-    ON CONFLICT (generation, size) DO UPDATE
-   SET root = excluded.root,
-       note = CASE WHEN %(keep)s THEN c.note END,
-       published_at = CASE WHEN %(keep)s THEN c.published_at END
-"""
 _PREPARED = "SELECT size, root FROM checkpoints WHERE generation = %s AND note IS NULL"
 _SIGN = """
 UPDATE checkpoints SET unpublished_note = %(note)s, signed_at = clock_timestamp()
@@ -148,20 +130,6 @@ def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckp
     signed = None if note is None else _said(generation, bytes(note))
     checkpoint = Checkpoint(generation.origin, at, bytes(root))
     return StoredCheckpoint(checkpoint, None if note is None else bytes(note), signed)
-
-
-def restore(session: Session, generation: Generation, right: Checkpoint) -> None:
-    """Put the row of a checkpoint right that the leaves prove; one without a good note is prepared.
-
-    `right` is of the newest size, or its row has a note that says so.
-    """
-    before = row(session, generation, right.size)
-    keep = before is not None and before.signed == right
-    cur = cursor(session)
-    if not keep:
-        cur.execute(_WITHDRAW, (generation.number, right.size))
-    values = {"generation": generation.number, "size": right.size, "root": right.root}
-    cur.execute(_RESTORE, values | {"keep": keep})
 
 
 def root_at(tx: Tx, generation: Generation, size: int) -> bytes | None:

@@ -38,7 +38,7 @@ def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator
 def check_tiles(world: World) -> None:
     """Hold every stored tile against the leaves."""
     with world.database.across_tenants(snapshot=True) as session:
-        assert rebuild.rebuild(session, None, repair=False).first is None
+        assert rebuild.rebuild(session, None).first is None
 
 
 def test_a_log_begins_with_an_empty_checkpoint_that_is_kept_outside(world: World) -> None:

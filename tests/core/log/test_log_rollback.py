@@ -1,14 +1,14 @@
 """A database that is older than its log, or another: it signs nothing, and has a way on."""
 
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from app.core.log import generations, proofs, publication
 from app.core.log.head import head_guard
-from app.core.log.recovery import adoption, rebuild, succession
+from app.core.log.recovery import adoption, succession
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -19,64 +19,20 @@ from app.errors import (
 )
 from app.ledger import leaves
 from app.ledger.checkpoints import Checkpoint
-from app.settings import Settings
+from app.lib.crypto.sealing import MasterKeys
+from tests.support.evidence.backups import TABLES, dump, restore
 from tests.support.evidence.logs import (
     FLIP,
     ORIGIN,
     FailingDatabase,
     FailingHead,
     Killed,
+    Owner,
     World,
     add_leaves,
     killed,
-    new_world,
 )
 from tests.support.secrets import MASTER_KEYS
-
-Owner = Callable[..., None]
-
-TABLES = ("log_generations", "log_leaves", "log_tiles", "checkpoints")
-
-
-@pytest.fixture
-def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
-    """Return a published log of 300 leaves."""
-    with new_world(log_settings, log_owner, tmp_path) as made:
-        add_leaves(made.database, 300)
-        made.keeper().run()
-        made.look()
-        yield made
-
-
-@pytest.fixture
-def owner(log_owner: Engine) -> Owner:
-    """Return what the tables' owner does to a database, who is bound by no rule of ours."""
-
-    def execute(*statements: str) -> None:
-        with log_owner.begin() as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-
-    return execute
-
-
-def dump(owner: Owner) -> None:
-    """Keep the log's tables as a backup would."""
-    owner(
-        *(f"DROP TABLE IF EXISTS kept_{table}" for table in TABLES),
-        *(f"CREATE TABLE kept_{table} AS TABLE {table}" for table in TABLES),
-    )
-
-
-def restore(owner: Owner) -> None:
-    """Put the log's tables back to where the backup had them."""
-    owner(
-        *(f"DELETE FROM {table}" for table in ("log_leaves", *TABLES[2:], "log_generations")),
-        "INSERT INTO log_generations SELECT * FROM kept_log_generations",
-        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
-        " SELECT id, leaf_hash, data, generation, leaf_index FROM kept_log_leaves",
-        *(f"INSERT INTO {table} SELECT * FROM kept_{table}" for table in TABLES[2:]),
-    )
 
 
 def halted(world: World, kind: type[LogHalted]) -> str:
@@ -88,17 +44,6 @@ def halted(world: World, kind: type[LogHalted]) -> str:
     assert generations.load_state(world.database).trouble == kind.slug
     world.look()
     return refusal.value.detail
-
-
-@pytest.fixture
-def rolled_back(world: World, owner: Owner) -> World:
-    """Return the log after a restore: 300 leaves, where 400 were published."""
-    dump(owner)
-    add_leaves(world.database, 100)
-    world.keeper().run()
-    world.look()
-    restore(owner)
-    return world
 
 
 def test_a_restored_database_signs_nothing_and_says_so(rolled_back: World) -> None:
@@ -176,6 +121,21 @@ def test_adopting_never_writes_over_a_head(rolled_back: World) -> None:
         adoption.adopt(rolled_back.keeper())
 
 
+def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
+    world: World, owner: Owner, tmp_path: Path
+) -> None:
+    (tmp_path / "head").unlink()
+    owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 300")
+    with pytest.raises(LogDamaged):
+        adoption.adopt(world.keeper())
+    assert world.store is not None
+    assert world.store.read() is None
+    world.rebuild(repair=True)
+    assert adoption.adopt(world.keeper()).size == 300
+    world.keeper().tick(float("inf"))
+    world.prove()
+
+
 def test_an_older_head_of_the_same_log_is_moved_on(world: World, tmp_path: Path) -> None:
     old = (tmp_path / "head").read_bytes()
     add_leaves(world.database, 5)
@@ -225,106 +185,6 @@ def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner)
     halted(world, LogDamaged)
 
 
-# Rebuilding
-
-
-def look_over(world: World, *, repair: bool = False) -> rebuild.Report:
-    kept = None if world.store is None else world.store.read()
-    head = None if kept is None else head_guard.read(kept)
-    with world.database.across_tenants(snapshot=not repair) as session:
-        return rebuild.rebuild(session, head, repair=repair)
-
-
-@pytest.mark.parametrize(
-    ("damage", "path"),
-    [
-        (f"{FLIP} WHERE level = 0 AND number = 0", "tile/0/000"),
-        (
-            (
-                "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1)"
-                " WHERE level = -1 AND number = 1"
-            ),
-            "tile/entries/001",
-        ),
-        ("DELETE FROM log_tiles WHERE level = 1", "tile/1/000"),
-        ("INSERT INTO log_tiles VALUES (1, 0, 2, sha256('stray'))", "tile/0/002"),
-    ],
-)
-def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
-    world: World, owner: Owner, damage: str, path: str
-) -> None:
-    assert look_over(world).first is None
-    owner(damage)
-    assert look_over(world).first == path
-    assert look_over(world).first == path
-    assert look_over(world, repair=True).first == path
-    assert look_over(world).first is None
-    add_leaves(world.database, 300)
-    world.keeper().run()
-    world.prove()
-
-
-LEAF_17 = [
-    "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
-    "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",
-    "UPDATE log_leaves SET generation = NULL, leaf_index = NULL WHERE leaf_index = 17",
-    "DELETE FROM log_leaves WHERE leaf_index = 17",
-    "DELETE FROM log_leaves",
-]
-
-
-@pytest.mark.parametrize("damage", LEAF_17)
-def test_rows_of_leaves_are_put_back_from_the_entry_bundles(
-    world: World, owner: Owner, damage: str
-) -> None:
-    hashes = world.hashes()
-    owner(damage)
-    found = look_over(world).rows
-    assert found == (300 if damage == LEAF_17[-1] else 1)
-    assert look_over(world, repair=True).rows == found
-    assert look_over(world).is_identical
-    assert world.hashes() == hashes
-    assert world.waiting() == 0
-    world.prove()
-
-
-def test_leaves_whose_places_were_exchanged_are_put_back(world: World, owner: Owner) -> None:
-    hashes = world.hashes()
-    for one, other in ((17, 18), (17, 299)):
-        owner(
-            f"UPDATE log_leaves SET leaf_index = 1000 WHERE leaf_index = {one}",
-            f"UPDATE log_leaves SET leaf_index = {one} WHERE leaf_index = {other}",
-            f"UPDATE log_leaves SET leaf_index = {other} WHERE leaf_index = 1000",
-        )
-        assert look_over(world, repair=True).rows == 2
-        assert look_over(world).is_identical
-        assert world.hashes() == hashes
-
-
-def test_a_leaf_at_another_s_place_waits_for_its_own(world: World, owner: Owner) -> None:
-    hashes, (waits,) = world.hashes(), add_leaves(world.database, 1)
-    owner(
-        "DELETE FROM log_leaves WHERE leaf_index = 17",
-        "UPDATE log_leaves SET generation = 1, leaf_index = 17 WHERE leaf_index IS NULL",
-    )
-    assert look_over(world, repair=True).rows == 1
-    assert world.hashes() == hashes
-    world.keeper().run()
-    assert world.hashes() == [*hashes, waits]
-    world.prove()
-
-
-@pytest.mark.parametrize("damage", LEAF_17[:2] + LEAF_17[3:4])
-def test_a_leaf_that_most_copies_lost_is_not_made_up(
-    world: World, owner: Owner, damage: str
-) -> None:
-    owner(damage, "DELETE FROM log_tiles WHERE level = -1 AND number = 0")
-    before = world.published()
-    with pytest.raises(LogDamaged):
-        look_over(world, repair=True)
-    assert world.published() == before
-
-
 # Succession
 
 
@@ -353,7 +213,7 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
     add_leaves(rolled_back.database, 300)
     rolled_back.keeper().run()
     rolled_back.prove()
-    assert look_over(rolled_back).first is None
+    assert rolled_back.rebuild().first is None
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
@@ -437,9 +297,7 @@ def test_a_log_that_can_be_mended_is_never_ended(
     for force in (False, True):
         with pytest.raises(Conflict, match="log rebuild"):
             succession.succeed(keeper, world.master_keys, force=force)
-    head = head_guard.read(world.store.read() or b"") if kept and world.store else None
-    with world.database.across_tenants() as session:
-        rebuild.rebuild(session, head, repair=True)
+    replace(world, store=world.store if kept else None).rebuild(repair=True)
     keeper.tick(float("inf"))
     assert generations.load_state(world.database).trouble is None
     world.prove()
@@ -456,6 +314,14 @@ def test_a_successor_never_names_a_checkpoint_that_nobody_signed(
     )
     with pytest.raises(LogDamaged):
         succession.succeed(world.keeper(head=None), world.master_keys, force=True)
+
+
+def test_an_appointment_under_a_master_key_that_is_away_names_the_key(world: World) -> None:
+    succession.succeed(world.keeper(), world.master_keys, force=True)
+    away = replace(world, master_keys=MasterKeys.parse(MasterKeys.generate()))
+    with pytest.raises(LogDamaged, match=f"{world.master_keys.ids[0]}, not in MASTER_KEYS"):
+        away.keeper().run()
+    world.keeper().run()
 
 
 def test_the_chain_of_every_tenant_tells_of_the_successor(

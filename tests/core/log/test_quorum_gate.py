@@ -17,7 +17,7 @@ from app.core.anchoring import evidence, quorum
 from app.core.anchoring.gate import QuorumGate
 from app.core.health import gauges
 from app.core.log import candidates, proofs, publication, reading
-from app.core.log.recovery import rebuild, succession
+from app.core.log.recovery import checkpoint_rows, rebuild, succession
 from app.core.log.sequencer import Sequencer
 from app.dev.tsa import TimestampAuthority
 from app.errors import Conflict, LogPending, NotFound
@@ -386,7 +386,9 @@ def test_a_log_with_a_candidate_is_whole(gated: Gated) -> None:
     gated.keeper().tick(float("inf"))
     for repair in (False, True):
         with gated.place.database.across_tenants(snapshot=not repair) as session:
-            assert rebuild.rebuild(session, None, repair=repair).is_identical
+            assert rebuild.rebuild(
+                session, None, repair_with=MASTER_KEYS if repair else None
+            ).is_identical
     assert gated.settle() == 4
 
 
@@ -399,7 +401,9 @@ def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated
         found = candidates.current(session)
         assert found is not None
         right = replace(found.checkpoint, size=5, root=b"\1" * 32)
-        publication.restore(session, found.generation, right)
+        checkpoint_rows.restore(
+            session, MASTER_KEYS, found.generation, right, proven=0, has_ended=False
+        )
     assert gated.stored() == []
 
 

@@ -1,6 +1,6 @@
 """The log, the audit chains that are anchored in it, and what verifies both.
 
-`logs` is a log alone; `anchoring` and `chains` are tenants whose heads it has. `witnesses` cosign,
-each a server, and a `witnessed` log has two. `packing` builds evidence packs and takes them apart;
-`verifying` runs `verify.py`.
+`logs` is a log alone, `backups` restores it; `anchoring` and `chains` are tenants whose heads it
+has. `witnesses` cosign, each a server, and a `witnessed` log has two. `packing` builds evidence
+packs and takes them apart; `verifying` runs `verify.py`.
 """

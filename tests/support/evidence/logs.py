@@ -13,7 +13,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.log import publication
+from app.core.log.head import head_guard
 from app.core.log.head.head_store import FileHead, HeadStore
+from app.core.log.recovery import rebuild
+from app.core.log.recovery.stored_tree import Report
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.errors import LogHeadUnavailable
@@ -27,6 +30,9 @@ from tests.support.database.databases import empty
 ORIGIN = "records.test/log"
 # One bit of a stored tile, by the statement that its owner may make.
 FLIP = "UPDATE log_tiles SET data = set_byte(data, 40, get_byte(data, 40) # 1)"
+Owner = Callable[..., None]
+"""Executes statements as the owner of the tables, who is bound by no rule of ours."""
+
 _INSERT = """
 INSERT INTO log_leaves (id, leaf_hash, data)
 SELECT * FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[])
@@ -164,6 +170,16 @@ class World:
                 " (SELECT max(generation) FROM log_generations)"
             )
             return int((row.fetchone() or (0,))[0])
+
+    def rebuild(self, *, repair: bool = False, ended: int | None = None) -> Report:
+        """Have the log, or one that has ended, computed anew, as `log rebuild` does."""
+        kept = None if self.store is None else self.store.read()
+        head = None if kept is None else head_guard.read(kept)
+        keys = self.master_keys if repair else None
+        with self.database.across_tenants(snapshot=not repair) as session:
+            if ended is None:
+                return rebuild.rebuild(session, head, repair_with=keys)
+            return rebuild.rebuild_ended(session, ended, repair_with=keys)
 
     def _notes(self) -> list[bytes]:
         with self.database.across_tenants() as session:

@@ -1,1 +1,4 @@
-"""Operators' repairs of the log: `adoption`, `leaf_copies`, `rebuild`, `succession`."""
+"""Operators' repairs of the log.
+
+`rebuild` (by `stored_tree`, `leaf_copies`, `checkpoint_rows`), `adoption`, `succession`.
+"""

@@ -28,7 +28,11 @@ SELECT leaf_index, leaf_hash, data FROM log_leaves
 _BY_HASH = "SELECT leaf_hash, data FROM log_leaves WHERE leaf_hash = ANY (%b)"
 _ELSEWHERE = """
 SELECT leaf_hash FROM log_leaves
- WHERE leaf_hash = ANY (%b) AND generation = %b AND leaf_index <> ALL (%b)
+ WHERE leaf_hash = ANY (%b) AND generation = %b AND leaf_index < %b AND leaf_index <> ALL (%b)
+"""
+_BEYOND = """
+SELECT leaf_index, leaf_hash, data FROM log_leaves
+ WHERE generation = %b AND leaf_index >= %b ORDER BY leaf_index LIMIT 4096
 """
 _DROP = "DELETE FROM log_leaves WHERE generation = %b AND leaf_index = ANY (%b)"
 _FREE = """
@@ -81,10 +85,29 @@ def rows(
             filed = {index: (digest, data) for index, digest, data in found}
         for number in range(start, stop):
             first = number * WIDTH
-            entries = _entries(stored.get(TileId(ENTRIES, number), b""))
+            bundle = entries(stored.get(TileId(ENTRIES, number), b""))
             tile = stored.get(TileId(0, number), b"")
-            copies = _Copies(first, min(size - first, WIDTH), filed, entries, tile)
-            yield _judged(session, generation, copies, placed=placed)
+            copies = _Copies(first, min(size - first, WIDTH), filed, bundle, tile)
+            row = _judged(session, generation, copies)
+            if placed:
+                _compare(session, generation, copies, row, size)
+            yield row
+
+
+def beyond(session: Session, generation: Generation, size: int, *, repair: bool) -> int:
+    """Return how many rows have a place beyond a log's end; with `repair` none has.
+
+    A leaf among them waits then: for its own place if the log has it, else for the next.
+    """
+    cur, found, start = cursor(session), 0, size
+    while strays := cur.execute(_BEYOND, (generation.number, start), binary=True).fetchall():
+        found += len(strays)
+        start = strays[-1][0] + 1
+        if repair:
+            good = [index for index, digest, data in strays if _is_leaf(digest, data)]
+            cur.execute(_FREE, (generation.number, good))
+            cur.execute(_DROP, (generation.number, [index for index, _, _ in strays]))
+    return found
 
 
 def restore(session: Session, generation: Generation, row: BundleCopy) -> None:
@@ -128,15 +151,9 @@ class _Copies:
         return self.tile[offset * HASH_BYTES : (offset + 1) * HASH_BYTES]
 
 
-def _judged(
-    session: Session, generation: Generation, copies: _Copies, *, placed: bool
-) -> BundleCopy:
+def _judged(session: Session, generation: Generation, copies: _Copies) -> BundleCopy:
     data = _in_bundle(copies) or _voted(session, generation, copies)
-    hashes = [leaf_hash(each) for each in data]
-    row = BundleCopy(copies.first, data, b"".join(hashes))
-    if placed:
-        _compare(session, generation, copies, row, hashes)
-    return row
+    return BundleCopy(copies.first, data, b"".join(map(leaf_hash, data)))
 
 
 def _in_bundle(copies: _Copies) -> list[bytes]:
@@ -162,15 +179,13 @@ def _voted(session: Session, generation: Generation, copies: _Copies) -> list[by
 
 
 def _compare(
-    session: Session,
-    generation: Generation,
-    copies: _Copies,
-    row: BundleCopy,
-    hashes: Sequence[bytes],
+    session: Session, generation: Generation, copies: _Copies, row: BundleCopy, size: int
 ) -> None:
     """Note which rows of `log_leaves` are not as they have to be."""
     missing = {}
-    for index, (digest, data) in enumerate(zip(hashes, row.data, strict=True), row.first):
+    for index, data in enumerate(row.data, row.first):
+        at = (index - row.first) * HASH_BYTES
+        digest = row.hashes[at : at + HASH_BYTES]
         filed = copies.filed.get(index)
         if filed is None:
             missing[digest] = index
@@ -180,7 +195,7 @@ def _compare(
                 row.astray.append(index)
     if missing:
         # A leaf that is in the log twice has one row, in either place.
-        values = (list(missing), generation.number, list(missing.values()))
+        values = (list(missing), generation.number, size, list(missing.values()))
         for (digest,) in cursor(session).execute(_ELSEWHERE, values, binary=True).fetchall():
             del missing[digest]
         row.missing = sorted(missing.values())
@@ -201,7 +216,8 @@ def _is_leaf(digest: bytes, data: bytes) -> bool:
     return True
 
 
-def _entries(bundle: bytes) -> Sequence[bytes]:
+def entries(bundle: bytes) -> Sequence[bytes]:
+    """Return the leaves of an entry bundle; none of one that is damaged."""
     try:
         return entry_bundles.parse(bundle)
     except ValueError:

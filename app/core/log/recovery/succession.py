@@ -139,7 +139,7 @@ def _refuse_if_mendable(
     if outside is not None and outside.origin != generation.origin:
         return
     try:
-        report = rebuild.rebuild(session, outside, repair=False)
+        report = rebuild.rebuild(session, outside)
     except LogHalted:
         return
     if not report.is_identical:

@@ -1,0 +1,44 @@
+"""A published log, the owner of its tables, and what a restore leaves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from app.settings import Settings
+from tests.support.evidence.backups import dump, restore
+from tests.support.evidence.logs import Owner, World, add_leaves, new_world
+
+
+@pytest.fixture
+def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a published log of 300 leaves."""
+    with new_world(log_settings, log_owner, tmp_path) as made:
+        add_leaves(made.database, 300)
+        made.keeper().run()
+        made.look()
+        yield made
+
+
+@pytest.fixture
+def owner(log_owner: Engine) -> Owner:
+    """Return what the tables' owner does to a database, who is bound by no rule of ours."""
+
+    def execute(*statements: str) -> None:
+        with log_owner.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+    return execute
+
+
+@pytest.fixture
+def rolled_back(world: World, owner: Owner) -> World:
+    """Return the log after a restore: 300 leaves, where 400 were published."""
+    dump(owner)
+    add_leaves(world.database, 100)
+    world.keeper().run()
+    world.look()
+    restore(owner)
+    return world

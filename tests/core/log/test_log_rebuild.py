@@ -1,0 +1,305 @@
+"""What `log rebuild` finds and puts right, in the log and in those that have ended."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy.orm import Session
+
+from app.core.log import candidates, generations, publication
+from app.core.log.publication import Published
+from app.core.log.recovery import succession
+from app.database import cursor
+from app.errors import Conflict, LogDamaged, LogRolledBack
+from tests.support.evidence.logs import FLIP, Owner, World, add_leaves
+
+
+@pytest.mark.parametrize(
+    ("damage", "path"),
+    [
+        (f"{FLIP} WHERE level = 0 AND number = 0", "tile/0/000"),
+        (
+            (
+                "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1)"
+                " WHERE level = -1 AND number = 1"
+            ),
+            "tile/entries/001",
+        ),
+        ("DELETE FROM log_tiles WHERE level = 1", "tile/1/000"),
+        ("INSERT INTO log_tiles VALUES (1, 0, 2, sha256('stray'))", "tile/0/002"),
+    ],
+)
+def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
+    world: World, owner: Owner, damage: str, path: str
+) -> None:
+    assert world.rebuild().first is None
+    owner(damage)
+    assert world.rebuild().first == path
+    assert world.rebuild().first == path
+    assert world.rebuild(repair=True).first == path
+    assert world.rebuild().first is None
+    add_leaves(world.database, 300)
+    world.keeper().run()
+    world.prove()
+
+
+Fetched = tuple[Published, dict[tuple[int, int], bytes]]
+
+LEAF_17 = [
+    "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
+    "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",
+    "UPDATE log_leaves SET generation = NULL, leaf_index = NULL WHERE leaf_index = 17",
+    "DELETE FROM log_leaves WHERE leaf_index = 17",
+    "DELETE FROM log_leaves",
+    "UPDATE log_leaves SET leaf_index = 1000000 WHERE leaf_index = 17",
+]
+
+
+@pytest.mark.parametrize("damage", LEAF_17)
+def test_rows_of_leaves_are_put_back_from_the_entry_bundles(
+    world: World, owner: Owner, damage: str
+) -> None:
+    hashes = world.hashes()
+    owner(damage)
+    found = world.rebuild().rows
+    assert found == (300 if damage == LEAF_17[4] else 2 if damage == LEAF_17[5] else 1)
+    assert world.rebuild(repair=True).rows == found
+    assert world.rebuild().is_identical
+    assert world.hashes() == hashes
+    assert world.waiting() == 0
+    world.prove()
+
+
+def test_leaves_whose_places_were_exchanged_are_put_back(world: World, owner: Owner) -> None:
+    hashes = world.hashes()
+    for one, other in ((17, 18), (17, 299)):
+        owner(
+            f"UPDATE log_leaves SET leaf_index = 1000 WHERE leaf_index = {one}",
+            f"UPDATE log_leaves SET leaf_index = {one} WHERE leaf_index = {other}",
+            f"UPDATE log_leaves SET leaf_index = {other} WHERE leaf_index = 1000",
+        )
+        assert world.rebuild(repair=True).rows == 2
+        assert world.rebuild().is_identical
+        assert world.hashes() == hashes
+
+
+def test_a_leaf_at_another_s_place_waits_for_its_own(world: World, owner: Owner) -> None:
+    hashes, (waits,) = world.hashes(), add_leaves(world.database, 1)
+    owner(
+        "DELETE FROM log_leaves WHERE leaf_index = 17",
+        "UPDATE log_leaves SET generation = 1, leaf_index = 17 WHERE leaf_index IS NULL",
+    )
+    assert world.rebuild(repair=True).rows == 1
+    assert world.hashes() == hashes
+    world.keeper().run()
+    assert world.hashes() == [*hashes, waits]
+    world.prove()
+
+
+@pytest.mark.parametrize("damage", LEAF_17[:2] + LEAF_17[3:4])
+def test_a_leaf_that_most_copies_lost_is_not_made_up(
+    world: World, owner: Owner, damage: str
+) -> None:
+    owner(damage, "DELETE FROM log_tiles WHERE level = -1 AND number = 0")
+    before = world.published()
+    with pytest.raises(LogDamaged):
+        world.rebuild(repair=True)
+    assert world.published() == before
+
+
+def test_a_row_behind_the_end_is_no_leaf(world: World, owner: Owner) -> None:
+    hashes, (waits,) = world.hashes(), add_leaves(world.database, 1)
+    owner(
+        "UPDATE log_leaves SET generation = 1, leaf_index = 9000 WHERE leaf_index IS NULL",
+        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
+        " VALUES (gen_random_uuid(), sha256('other'), 'x', 1, 9001)",
+    )
+    assert world.rebuild().rows == 2
+    assert world.rebuild(repair=True).rows == 2
+    assert world.rebuild().is_identical
+    world.keeper().run()
+    assert world.hashes() == [*hashes, waits]
+    world.prove()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE checkpoints SET note = 'x' WHERE size = 300",
+        "UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE size = 300",
+        "DELETE FROM checkpoints WHERE size = 300",
+    ],
+)
+def test_a_checkpoint_is_signed_again_as_it_was(
+    world: World, owner: Owner, damage: str, kept: bool
+) -> None:
+    before = world.published().note
+    here = replace(world, store=world.store if kept else None)
+    owner(damage, *([] if kept else ["UPDATE log_generations SET head_kept = false"]))
+    if not kept and "root" in damage:
+        with pytest.raises(LogDamaged):
+            here.rebuild(repair=True)
+        return
+    assert here.rebuild().checkpoint == 300
+    here.rebuild(repair=True)
+    here.keeper().tick(float("inf"))
+    assert here.rebuild().is_identical
+    assert world.published().note == before
+    world.prove()
+
+
+class Closed:
+    """A gate that admits nothing: what is signed is a candidate, for as long as it stands."""
+
+    def admits(self, session: Session, candidate: Published) -> bool:
+        """Admit nothing."""
+        return False
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE checkpoints SET root = sha256('other') WHERE size = 300",
+        "UPDATE checkpoints SET note = 'x' WHERE size = 300",
+        "UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE size = 300",
+    ],
+)
+def test_behind_a_candidate_the_published_checkpoint_is_put_right(
+    world: World, owner: Owner, damage: str, kept: bool
+) -> None:
+    here = replace(world, store=world.store if kept else None)
+    if not kept:
+        owner("UPDATE log_generations SET head_kept = false")
+    before = world.published().note
+    add_leaves(world.database, 5)
+    here.keeper(gate=Closed()).run()
+    owner(damage)
+    for force in (False, True):
+        with pytest.raises(Conflict, match="log rebuild"):
+            succession.succeed(here.keeper(gate=Closed()), world.master_keys, force=force)
+    assert here.rebuild().checkpoint == 300
+    here.rebuild(repair=True)
+    assert here.rebuild().is_identical
+    assert world.published().note == before
+    with world.database.across_tenants() as session:
+        waits = candidates.current(session)
+    assert waits is not None
+    assert waits.checkpoint.size == 305
+    here.keeper().tick(float("inf"))
+    world.prove()
+    assert world.published().note == waits.note
+
+
+# Logs that have ended
+
+
+@pytest.fixture
+def ended(world: World) -> Callable[[], Fetched]:
+    """End a log of 300 and then 600 leaves; return what others can still fetch of it."""
+    add_leaves(world.database, 300)
+    world.keeper().run()
+    succession.succeed(world.keeper(), world.master_keys, force=True)
+    world.look()
+
+    def fetch() -> tuple[Published, dict[tuple[int, int], bytes]]:
+        with world.database.across_tenants() as session:
+            generation = generations.numbered(session, 1)
+            assert generation is not None
+            last = publication.newest(session, generation)
+            assert last is not None
+            rows = cursor(session).execute(
+                "SELECT level, number, data FROM log_tiles WHERE generation = 1"
+            )
+            return last, {(level, number): bytes(data) for level, number, data in rows.fetchall()}
+
+    return fetch
+
+
+LAST = "generation = 1 AND size = 600"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        [f"DELETE FROM checkpoints WHERE {LAST}"],
+        ["DELETE FROM checkpoints WHERE generation = 1"],
+        [f"UPDATE checkpoints SET note = 'x' WHERE {LAST}"],
+        [f"UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE {LAST}"],
+        [f"UPDATE checkpoints SET root = sha256('other') WHERE {LAST}"],
+        [f"{FLIP} WHERE generation = 1 AND level = 0 AND number = 1"],
+        [
+            f"DELETE FROM checkpoints WHERE {LAST}",
+            f"{FLIP} WHERE generation = 1 AND level = 0 AND number = 1",
+        ],
+        [
+            f"DELETE FROM checkpoints WHERE {LAST}",
+            "DELETE FROM log_tiles WHERE generation = 1 AND level = 0 AND number = 2",
+        ],
+        ["INSERT INTO log_tiles VALUES (1, 0, 9, sha256('stray'))"],
+    ],
+    ids=[
+        "no newest row",
+        "no row",
+        "bad note",
+        "bad root and note",
+        "bad root",
+        "tile",
+        "no newest row and a tile",
+        "no newest row and no last tile",
+        "stray tile",
+    ],
+)
+def test_an_ended_log_is_put_right_as_it_was(
+    world: World,
+    owner: Owner,
+    ended: Callable[[], Fetched],
+    damage: list[str],
+) -> None:
+    before = ended()
+    owner(*damage)
+    assert not world.rebuild(ended=1).is_identical
+    world.rebuild(ended=1, repair=True)
+    assert world.rebuild(ended=1).is_identical
+    assert ended() == before
+    assert world.rebuild().is_identical
+    world.prove()
+
+
+def test_of_an_ended_log_nothing_is_cut_off_whose_end_cannot_be_had(
+    world: World, owner: Owner, ended: Callable[[], Fetched]
+) -> None:
+    owner(
+        f"DELETE FROM checkpoints WHERE {LAST}",
+        "UPDATE log_tiles SET data = substr(data, 1, 32) || sha256('1') || substr(data, 65)"
+        " WHERE generation = 1 AND level = 0 AND number = 2",
+        "DELETE FROM log_tiles WHERE generation = 1 AND level = -1 AND number = 2",
+    )
+    before = ended()
+    for repair in (False, True):
+        with pytest.raises(LogDamaged):
+            world.rebuild(ended=1, repair=repair)
+    assert ended() == before
+
+
+def test_a_log_that_ended_in_a_restored_database_is_whole(rolled_back: World) -> None:
+    add_leaves(rolled_back.database, 20)
+    with pytest.raises(LogRolledBack):
+        rolled_back.keeper().run()
+    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    for repair in (False, True, False):
+        found = rolled_back.rebuild(ended=1, repair=repair)
+        assert found.is_identical
+        assert found.leaves == 320
+    rolled_back.prove()
+
+
+def test_a_bad_note_of_a_restored_ended_log_is_not_signed_again(
+    rolled_back: World, owner: Owner
+) -> None:
+    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    owner("UPDATE checkpoints SET note = 'x' WHERE generation = 1 AND size = 300")
+    assert rolled_back.rebuild(ended=1).checkpoint == 300
+    with pytest.raises(LogDamaged, match="Restore that row"):
+        rolled_back.rebuild(ended=1, repair=True)
