@@ -124,8 +124,8 @@ def events(
 ) -> Iterator[Json | None]:
     """Yield each event of these types (none: all) that was not forwarded yet, for ever.
 
-    None is yielded after each page, also an empty one. What a caller has done with an event is
-    noted once it asks for the next. `pruned` is called where events were missed for good.
+    None is yielded after each page, also an empty one. The caller notes an event by `position.add`.
+    `pruned` is called where events were missed for good.
     """
     after = position.place
     only = next(iter(types)) if len(types) == 1 else None
@@ -135,7 +135,6 @@ def events(
                 for event in page:
                     if (not types or event["type"] in types) and not position.has(event["id"]):
                         yield event
-                        position.add(event["id"])
                 position.move(place)
                 yield None
         except NotFound as gone:  # noqa: PERF203  # it seldom happens

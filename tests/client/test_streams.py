@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,27 @@ def test_an_export_leaves_a_pipe_a_pipe_and_a_link_a_link(
     assert (link.is_symlink(), file.read_bytes()) == (True, whole)
 
 
+# What `python -m records` does, in a process that dies when its first line is there.
+_DIES_WRITING = """
+import io, os, runpy, signal, sys
+
+class Deadly(io.TextIOWrapper):
+    def write(self, text):
+        super().write(text)
+        self.flush()
+        if text.endswith("\\n"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.stdout = Deadly(sys.stdout.buffer, encoding="utf-8")
+runpy.run_module("records", run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
-def listening(receiver: Receiver, out: str) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "records", "webhooks", "listen", "--json"]
+def listening(
+    receiver: Receiver, out: str, program: Sequence[str] = ("-m", "records")
+) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, *program, "webhooks", "listen", "--json"]
     with (
         Path(out).open("wb") as file,
         subprocess.Popen(
@@ -71,6 +89,40 @@ def test_an_event_is_sent_once_though_its_line_cannot_be_written(
                 assert listener.wait(LONG_ENOUGH) == 2
         titles = [json.loads(each.body)["data"]["title"] for each in receiver.requests]
     assert titles == ["first", "second"]
+
+
+def test_an_event_is_sent_once_though_its_line_was_the_last_act(
+    records: Command, api: Callers, session: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with Receiver() as receiver:
+        for title in ("first", "second"):
+            with listening(receiver, str(out), ("-c", _DIES_WRITING)) as listener:
+                assert listener.stderr is not None
+                assert listener.stderr.readline().startswith(b"ready")
+                make_finding(api(), session["id"], title=title)
+                assert listener.wait(LONG_ENOUGH) == -signal.SIGKILL
+            assert json.loads(out.read_text())["event"]["data"]["title"] == title
+        titles = [json.loads(each.body)["data"]["title"] for each in receiver.requests]
+    assert titles == ["first", "second"]
+
+
+def test_an_event_that_is_only_shown_comes_again_if_its_line_could_not_be_written(
+    records: Command, api: Callers, session: dict[str, Any], tmp_path: Path
+) -> None:
+    listen = [sys.executable, "-m", "records", "webhooks", "listen", "--json"]
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(listen, stdout=full, stderr=subprocess.PIPE) as listener,
+    ):
+        assert listener.stderr is not None
+        assert listener.stderr.readline().startswith(b"ready")
+        made = make_finding(api(), session["id"])["id"]
+        assert listener.wait(LONG_ENOUGH) == 2
+    with subprocess.Popen(listen, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as again:
+        assert again.stdout is not None
+        assert json.loads(again.stdout.readline())["event"]["data"]["id"] == made
+        again.kill()
 
 
 def test_a_listener_whose_receiver_is_away_ends_when_it_is_told_to_once(

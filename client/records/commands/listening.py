@@ -96,19 +96,19 @@ def _follow(
     def pruned() -> None:
         run.out.note("Some events were missed for good: they are older than the history kept.")
 
-    unread: OSError | UnicodeError | None = None
     for event in forwarding.events(run.client, position, types, pruned):
         signals.check()
-        if unread is not None:
-            raise unread
-        if event is not None:
-            signals.busy = True
-            answer = None if receiver is None else receiver.send(event)
-            try:
-                _show(run, event, answer)
-            except (OSError, UnicodeError) as error:
-                # The event was answered: that is noted before this ends.
-                unread = error
+        if event is None:
+            continue
+        signals.busy = True
+        if receiver is None:
+            _show(run, event, None)
+            position.add(event["id"])
+        else:
+            answer = receiver.send(event)
+            # Noted first: an event with a line was never sent again.
+            position.add(event["id"])
+            _show(run, event, answer)
 
 
 def _show(run: Run, event: Json, answer: forwarding.Answer | None) -> None:
