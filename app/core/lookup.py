@@ -193,7 +193,7 @@ def _by_words(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> list[Hit]:
     wanted = finding_search.Search(typed, {})
-    found = finding_search.rows(session, caller, master_keys, wanted, None, limit)
+    found = finding_search.first(session, caller, master_keys, wanted, limit)
     hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
     records = record_search.rows(
         session, caller, master_keys, record_search.Search(typed, (), {}), None, limit

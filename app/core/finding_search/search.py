@@ -64,18 +64,41 @@ def rows(
 
     Raises `Invalid` when there is no word in what was typed.
     """
-    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
-    words = lexemes.query(search.typed)
-    if words is None:
-        raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
-    asked = _Asked(caller, lexemes, words, search.filters, before)
-    # Read first: what is indexed meanwhile is in the tail all the same, and in no page twice.
-    row = cursor(session).execute(_INDEXED, (caller.tenant_id,)).fetchone()
-    through = UUID(int=0) if row is None or row[0] is None else row[0]
+    asked, through = _asked(session, caller, master_keys, search, before)
     found, read_to = _tail(session, asked, through, limit)
     if read_to is None and len(found) < limit:
         return feeds.Page([*found, *_indexed(session, asked, through, limit - len(found))])
     return feeds.Page(found, read_to)
+
+
+def first(
+    session: Session, caller: Caller, master_keys: MasterKeys, search: Search, limit: int
+) -> list[Finding]:
+    """Return what can be found at once, where no page follows: as `rows`, but never ends early.
+
+    Of those not indexed the newest are read, and then the index is asked.
+    """
+    asked, through = _asked(session, caller, master_keys, search, None)
+    found, _ = _tail(session, asked, through, limit)
+    return [*found, *_indexed(session, asked, through, limit - len(found))]
+
+
+def _asked(
+    session: Session,
+    caller: Caller,
+    master_keys: MasterKeys,
+    search: Search,
+    before: UUID | None,
+) -> tuple[_Asked, UUID]:
+    """Return the search in the tenant's lexemes, and through which finding all are indexed."""
+    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
+    words = lexemes.query(search.typed)
+    if words is None:
+        raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
+    # Read first: what is indexed meanwhile is in the tail all the same, and in no page twice.
+    row = cursor(session).execute(_INDEXED, (caller.tenant_id,)).fetchone()
+    through = UUID(int=0) if row is None or row[0] is None else row[0]
+    return _Asked(caller, lexemes, words, search.filters, before), through
 
 
 def _tail(
