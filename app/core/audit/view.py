@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.core.callers import Caller
 from app.errors import AuditChainBroken
+from app.ledger import hash_chain
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
 from app.models import AuditEntry
@@ -47,7 +48,7 @@ def rows(
 def represent(entry: AuditEntry) -> dict[str, Any]:
     """Return an entry as it is answered: what its body says, and its hash.
 
-    Raises `AuditChainBroken` when the stored bytes are no JSON object: no append ever wrote such.
+    Raises `AuditChainBroken` when the stored bytes are no entry: no append ever wrote such.
     """
     try:
         fields = canonical_json.parse(entry.body)
@@ -55,6 +56,10 @@ def represent(entry: AuditEntry) -> dict[str, Any]:
         raise _unreadable(entry, str(error)) from None
     if not isinstance(fields, dict):
         raise _unreadable(entry, "JSON that is no object")
+    if fields.keys() != hash_chain.MEMBERS:
+        raise _unreadable(entry, "other members")
+    if not all(_names_something(fields[part]) for part in ("actor", "target")):
+        raise _unreadable(entry, "an actor or a target without type and id")
     return {**fields, "hash": entry.hash.hex()}
 
 
@@ -71,8 +76,14 @@ def broken(seq: int, reason: str, expected: str, found: str) -> AuditChainBroken
     )
 
 
+def _names_something(part: object) -> bool:
+    return isinstance(part, dict) and all(
+        isinstance(part.get(name), str) for name in ("type", "id")
+    )
+
+
 def _unreadable(entry: AuditEntry, found: str) -> AuditChainBroken:
-    return broken(entry.seq, "not_json", "a JSON object", found)
+    return broken(entry.seq, "not_json", "a JSON object with the members of an entry", found)
 
 
 def _conditions(caller: Caller, filters: Mapping[str, Any]) -> Iterator[ColumnElement[bool]]:

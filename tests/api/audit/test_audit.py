@@ -15,6 +15,7 @@ from app import ids
 from app.api.resources.audit import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.errors import LogDamaged
+from app.ledger import hash_chain
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
@@ -420,7 +421,10 @@ def test_a_broken_chain_is_a_conflict_that_names_the_first_bad_entry(
     assert problem["found"] != stored["hash"]
 
 
-@pytest.mark.parametrize("body", ["", "null", "[1]", "\\xff"])
+_NAMELESS = json.dumps(dict.fromkeys(sorted(hash_chain.MEMBERS)))
+
+
+@pytest.mark.parametrize("body", ["", "null", "[1]", "\\xff", "{}", _NAMELESS])
 def test_a_page_with_an_entry_that_cannot_be_read_is_a_broken_chain_and_no_crash(
     api: Apis, admin_engine: Engine, tenant: FreshTenant, body: str
 ) -> None:
