@@ -1,5 +1,7 @@
 """The console put together: its pages under `/console`, and its errors as pages."""
 
+from urllib.parse import quote
+
 from flask import Blueprint, redirect, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
@@ -66,4 +68,4 @@ def nowhere(rest: str) -> Response:
     page = navigation.page_of_form(request.path)
     if page is None:
         raise NotFound
-    return redirect(page, 303)
+    return redirect(quote(page), 303)

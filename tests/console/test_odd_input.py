@@ -34,6 +34,39 @@ def test_no_query_breaks_a_page(
 
 
 @pytest.mark.parametrize(
+    "path",
+    ["webhooks/x%0D/test", "webhooks/x%0A/delete", "jobs/%0D%0Ax/retry", "keys/x%C2%85/revoke"],
+)
+def test_no_path_breaks_a_page(admin: Visitor, path: str) -> None:
+    assert admin.get(f"/console/{path}").status_code < 500
+
+
+def test_no_date_that_there_is_not_breaks_a_page(admin: Visitor, api: Callable[..., Api]) -> None:
+    name = "until 2026-02-31T00:00:00.000000Z"
+    webhook = make_webhook(api(), description=name)
+    job = api().post(f"/v1/webhooks/{webhook['id']}/replay", {"status": ["failed"]})
+    assert job.status_code == 202, job.json
+    page = admin.get(f"/console/replays/{job.json['id']}")
+    assert (page.status_code, name in page.text) == (200, True)
+
+
+def test_no_link_fills_in_a_form_that_changes_something(
+    admin: Visitor, api: Callable[..., Api]
+) -> None:
+    webhook = make_webhook(api())
+    for path, name in (
+        ("/console/keys", "name"),
+        ("/console/webhooks/new", "url"),
+        (f"/console/webhooks/{webhook['id']}", "url"),
+        ("/console/settings", "digest_email"),
+        ("/console/keys?limit=x", "name"),
+    ):
+        mark = "&" if "?" in path else "?"
+        page = admin.get(f"{path}{mark}{name}=https%3A%2F%2Fevil.test").text
+        assert 'value="https://evil.test"' not in page, path
+
+
+@pytest.mark.parametrize(
     "form",
     ["=x", "_token={0}&_key=k&name=n&role=read&pin=x&pin.agent_id=y", "x=1&x=2", "_token=%FF"],
 )

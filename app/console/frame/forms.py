@@ -111,6 +111,11 @@ def sent() -> Input:
         raise _no_form() from None
 
 
+def blank() -> Input:
+    """Return a form that nobody has filled in: no link does, for a reader might send it."""
+    return Input(MultiDict())
+
+
 def query() -> Input:
     """Return the filters that this request's URL names."""
     return Input(MultiDict(request.args))

@@ -85,8 +85,26 @@ def words(moment: str | datetime | None) -> str:
 
 
 def moments(sentence: str) -> list[str]:
-    """Split a sentence of ours at each moment in it: every second part is one."""
-    return _MOMENT.split(sentence)
+    """Split a sentence at each moment in it: every second part is one.
+
+    A date that there is not, as in a name that people gave, is text.
+    """
+    text, *rest = _MOMENT.split(sentence)
+    parts = [text]
+    for moment, after in zip(rest[::2], rest[1::2], strict=True):
+        if _is_moment(moment):
+            parts += (moment, after)
+        else:
+            parts[-1] += moment + after
+    return parts
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def thousands(number: int) -> str:

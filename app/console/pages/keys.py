@@ -35,7 +35,7 @@ _TERMS = {
 @signed_in(Role.READ)
 def index() -> Response:
     """List the keys, newest first."""
-    return _page(forms.query())
+    return _page(forms.blank())
 
 
 @blp.post("")
@@ -95,7 +95,7 @@ def _page(typed: Input, status: int = 200) -> Response:
         try:
             args = asked.load(PageArgs)
         except Invalid as wrong:
-            typed, args = asked.refused(wrong), PageArgs().load({})
+            typed, args = forms.blank().refused(wrong), PageArgs().load({})
         found = page_of(
             args,
             lambda *where: keys.rows(session, caller(), *where),

@@ -40,7 +40,7 @@ _ANCHORED = {
 @signed_in(Role.READ, whole_tenant=True)
 def index() -> Response:
     """Show the settings."""
-    return _page(forms.query())
+    return _page(forms.blank())
 
 
 @blp.post("")

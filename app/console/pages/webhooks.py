@@ -51,7 +51,7 @@ def index() -> Response:
 @signed_in(Role.ADMIN, whole_tenant=True)
 def new() -> Response:
     """Show the form of a new webhook."""
-    return _new(forms.query())
+    return _new(forms.blank())
 
 
 @blp.post("/new")
@@ -77,7 +77,7 @@ def create() -> Response:
 @signed_in(Role.READ, whole_tenant=True)
 def show(webhook_id: str) -> Response:
     """Show one webhook."""
-    return page_of(webhook_id, forms.query())
+    return page_of(webhook_id, forms.blank())
 
 
 @blp.post("/<webhook_id>")
