@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from flask import Flask
+from sqlalchemy import Engine, text
 
+from app import ids
+from app.core.keys import revocation
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import make_session, pin_of
@@ -73,6 +76,25 @@ def test_revoking_says_what_ends_with_it_and_ends_it(
     assert [api(key).get("/v1/keys/self").status_code for key in (parent, child)] == [401, 401]
     actions = [each["action"] for each in api().get("/v1/audit").json["data"]]
     assert actions.count("key.revoke") == 3
+
+
+def test_of_many_descendants_those_are_counted_that_still_work(
+    admin: Visitor, api: ApiOf, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    parent = minted(admin, name="parent")
+    key_id = api(parent).get("/v1/keys/self").json["id"]
+    add = """
+        INSERT INTO api_keys (tenant_id, id, name, role, digest, created_by, {column})
+        SELECT tenant_id, gen_random_uuid(), 'old', role, sha256(('{column}' || n)::bytea), id,
+               now()
+          FROM api_keys, generate_series(1, :count) AS n WHERE id = :key"""
+    with admin_engine.begin() as connection:
+        for column in ("expires_at", "revoked_at"):
+            values = {"key": ids.parse("key", key_id), "count": revocation.MOST + 1}
+            connection.execute(text(add.format(column=column)), values)
+    assert api(parent).post("/v1/keys", {"name": "child", "role": "read"}).status_code == 201
+    page = admin.get(f"{PAGE}/{key_id}").text
+    assert "1 key that still works descends from it" in page
 
 
 def minted_by(app: Flask, key: str, name: str) -> str:

@@ -12,17 +12,28 @@ from app.database import cursor
 MOST = 1000
 """So many descendants are counted."""
 
-# The walk ends with the rows that the outer statement takes.
+# The walk goes through keys that ended, whose own may work, and stops with the rows that count.
 _DESCENDANTS = """
 WITH RECURSIVE minted AS (
-    SELECT id, revoked_at FROM api_keys
+    SELECT id, revoked_at, expires_at FROM api_keys
      WHERE tenant_id = %(tenant)s AND created_by = %(key)s
     UNION ALL
-    SELECT k.id, k.revoked_at FROM minted AS m
+    SELECT k.id, k.revoked_at, k.expires_at FROM minted AS m
       JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.created_by = m.id
 )
-SELECT count(*) FILTER (WHERE revoked_at IS NULL), coalesce(bool_or(id = %(own)s), false)
-  FROM (SELECT id, revoked_at FROM minted LIMIT %(most)s + 1) AS found
+SELECT count(*)
+  FROM (SELECT FROM minted
+         WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+         LIMIT %(most)s + 1) AS good
+"""
+_ANCESTORS = """
+WITH RECURSIVE minters AS (
+    SELECT created_by AS id FROM api_keys WHERE tenant_id = %(tenant)s AND id = %(own)s
+    UNION
+    SELECT k.created_by FROM minters AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.id = m.id
+)
+SELECT EXISTS (SELECT FROM minters WHERE id = %(key)s)
 """
 _SESSIONS = """
 SELECT count(*) FROM console_sessions
@@ -51,7 +62,8 @@ def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
         "own": caller.key_id,
         "most": MOST,
     }
-    minted = cursor(session).execute(_DESCENDANTS, wanted).fetchone() or (0, False)
+    minted = cursor(session).execute(_DESCENDANTS, wanted).fetchone() or (0,)
+    minters = cursor(session).execute(_ANCESTORS, wanted).fetchone() or (False,)
     values = (caller.tenant_id, key_id, LONGEST, IDLE)
     signed_in = cursor(session).execute(_SESSIONS, values).fetchone() or (0,)
-    return Effects(minted[0], minted[1], signed_in[0])
+    return Effects(minted[0], minters[0], signed_in[0])
