@@ -141,6 +141,14 @@ def test_a_revoked_key_ends_its_session_on_the_open_page(
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+def test_an_open_page_that_gets_no_answer_is_shown_as_stale(page: Page) -> None:
+    page.goto("/console/deliveries")
+    page.route("**/console/deliveries", lambda route: route.fulfill(status=503))
+    page.locator("#main.stale").wait_for()
+    page.unroute_all()
+    page.locator("#main:not(.stale)").wait_for()
+
+
 def test_a_form_of_a_tab_whose_session_was_replaced_keeps_its_input(
     page: Page, tenant: FreshTenant, webhook: dict[str, Any]
 ) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from app.core.delivery.history.tenant_history import MOST_READ
 from app.database import Database
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.making import finding_of, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 ApiOf = Callable[..., Api]
@@ -57,3 +59,36 @@ def test_groups_say_how_many_failures_they_are_of(
     assert ">3,000</a>" in page
     (group,) = api().get("/v1/deliveries/groups").json["data"]
     assert (group["webhook_id"], group["count"]) == (webhook["id"], FAILED)
+
+
+def test_pages_tell_of_older_failures_where_the_newest_were_replayed(
+    admin: Visitor,
+    api: ApiOf,
+    webhook: dict[str, Any],
+    database: Database,
+    tenant: FreshTenant,
+) -> None:
+    failed = api().get("/v1/deliveries?limit=1").json["data"][0]
+    path = f"/v1/webhooks/{webhook['id']}/deliveries/{failed['id']}/replay"
+    assert api().post(path).status_code == 202
+    Worker(database, tenant).send(webhook, 200)
+
+    groups = admin.get(GROUPS).text
+    assert "Nothing fails" not in groups
+    assert "older ones are not grouped here" in groups
+    overview = admin.get("/console/overview").text
+    assert "Nothing needs" not in overview
+    assert "older ones may wait" in overview
+
+
+def test_a_list_that_ends_early_leads_on(admin: Visitor, api: ApiOf) -> None:
+    make_webhook(api())
+    session = make_session(api())["id"]
+    batch = {"findings": [finding_of(session)] * 1000}
+    for _ in range(MOST_READ // 1000 + 1):
+        assert api().post("/v1/findings/batch", batch).status_code == 201
+
+    page = admin.get("/console/deliveries?status=sending").text
+    assert "No delivery fits" not in page
+    assert "there are older ones to look through" in page
+    assert 'rel="next"' in page

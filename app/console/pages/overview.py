@@ -120,6 +120,10 @@ def _failures(session: Session) -> Iterator[Need]:
         said += "one cause." if causes == 1 else f"{causes} causes."
         place = url_for("console.deliveries.groups", status="failed")
         yield Need(said, "See the causes", place, grave=True)
+    elif not found.complete:
+        said = f"The newest {_MOST_FAILED:,} events that failed were replayed; older ones may wait."
+        place = url_for("console.deliveries.index", status="failed")
+        yield Need(said, "See what failed", place)
 
 
 def _trouble(webhook: dict[str, Any]) -> str | None:

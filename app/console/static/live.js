@@ -104,7 +104,7 @@ async function look() {
       etag = answer.headers.get("ETag");
       takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
     }
-    main.classList.remove("stale");
+    main.classList.toggle("stale", !answer.ok && answer.status !== 304);
   } catch {
     main.classList.add("stale");
   }
