@@ -134,3 +134,14 @@ def test_an_answer_lost_behind_a_write_is_found_out_by_the_next_look(objects: s3
         store.swap(None, b"one\n")
     assert store.read() == b"one\n"
     assert store.swap(None, b"one\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can lock another user out")
+def test_what_root_keeps_the_owner_of_the_folder_can_keep_on(tmp_path: Path) -> None:
+    nobody = 65534
+    os.chown(tmp_path, nobody, nobody)
+    assert FileHead(tmp_path / "head").swap(None, b"one\n")
+    assert {file.name: file.stat().st_uid for file in tmp_path.iterdir()} == {
+        "head": nobody,
+        "head.lock": nobody,
+    }
