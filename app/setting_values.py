@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cryptography.x509 import Certificate
+from psycopg import pq
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
@@ -34,13 +35,19 @@ def database_url(text: str) -> str:
     """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
     scheme, separator, rest = text.partition("://")
     credentials = _CREDENTIALS.match(rest)
-    place = rest[credentials.end() if credentials else 0 :].partition("?")[0]
+    place, _, query = rest[credentials.end() if credentials else 0 :].partition("?")
     known = separator and scheme.split("+")[0] in ("postgres", "postgresql")
     if not known or not re.fullmatch(r"(\[[^]]*\]|[^:/]*)(:[0-9]{1,5})?(/.*)?", place):
         raise ValueError("use postgresql://user:password@host:port/database")
     if "@" in place:
         # The end of the password would be looked up as a host, and named in each error.
         raise ValueError("write an @ in the password as %40")
+    known_options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        if name not in known_options:
+            raise ValueError(
+                f"remove {name!r} behind the ?: PostgreSQL's client has no such option"
+            )
     return f"postgresql+psycopg://{rest}"
 
 

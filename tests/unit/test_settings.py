@@ -35,6 +35,8 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
     [
         ("DATABASE_URL", "mysql://db/records"),
         ("DATABASE_URL", "records"),
+        ("DATABASE_URL", "postgresql://me:secret@db/records?pgbouncer=true"),
+        ("DATABASE_URL", "postgresql://me:secret@db/records?sslmode=require&prepare_threshold="),
         ("REDIS_URL", "http://redis"),
         ("REDIS_URL", "redis://redis:port"),
         ("REDIS_URL", "redis://redis/zero"),
