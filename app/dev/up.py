@@ -18,7 +18,7 @@ from pathlib import Path
 import redis
 
 from app import heartbeats
-from app.dev import procfile
+from app.dev import env_file, procfile
 from app.dev.data_dir import DataDir
 from app.dev.output import Output
 from app.dev.readiness import Readiness
@@ -35,14 +35,19 @@ HOST = "127.0.0.1"
 
 # What only the release process is told: the others work with the rights of the service's own role.
 _FOR_RELEASE = ("DATABASE_ADMIN_URL", "ROOT_ADMIN_KEY")
-# What operators' commands need to know of the log, where it is set.
-_OF_THE_LOG = (
+# What operators' commands need to know besides, where it is set.
+_FOR_COMMANDS = (
+    "DATA_DIR",
+    "WEBHOOK_ALLOWED_NETWORKS",
+    "TSA_URL",
+    "TSA_CA_FILE",
     "LOG_ORIGIN",
     "LOG_HEAD_URL",
     "WITNESS_POLICY",
     "LOG_REQUIRE_QUORUM",
     "LOG_QUORUM_GRACE_SECONDS",
 )
+_STORE_OF = {"DATABASE_URL": "postgres", "DATABASE_ADMIN_URL": "postgres", "REDIS_URL": "valkey"}
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
 
@@ -124,7 +129,7 @@ def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
         "DATABASE_URL": settings["DATABASE_URL"],
         "REDIS_URL": settings["REDIS_URL"],
         "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],
-        **{name: settings[name] for name in _OF_THE_LOG if settings.get(name)},
+        **{name: settings[name] for name in _FOR_COMMANDS if settings.get(name)},
     }
 
 
@@ -169,6 +174,7 @@ def _forget_earlier_life(redis_url: str) -> None:
 
 def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str, str]:
     """Return the environment of the processes, but for the addresses of embedded stores."""
+    environ = _unannounced(environ, home)
     unless_set = {"BASE_URL": f"http://{HOST}:{port}", **home.secrets()}
     settings = {
         **environ,
@@ -187,6 +193,19 @@ def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str,
         # Beside the database, not in it: restored without its folder, it is found out.
         settings["LOG_HEAD_URL"] = environ.get("LOG_HEAD_URL") or home.head_url
     return settings
+
+
+def _unannounced(environ: Mapping[str, str], home: DataDir) -> dict[str, str]:
+    """Return the environment without what an earlier run told this shell of its own stores."""
+    stale = set()
+    for name, store in _STORE_OF.items():
+        kept = env_file.read(home.path / store / "secrets")
+        passwords = [value for key, value in kept.items() if key.endswith("PASSWORD")]
+        if any(password in environ.get(name, "") for password in passwords):
+            stale.add(name)
+    if stale:
+        stale.add("BASE_URL")
+    return {name: value for name, value in environ.items() if name not in stale}
 
 
 def _port(environ: Mapping[str, str]) -> int:
