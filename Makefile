@@ -47,7 +47,9 @@ bench: $(INSTALLED) ## measure this machine: every figure beside its bound (fort
 	@$(BIN)/uv sync --quiet --locked --inexact --group bench --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m bench
 
-now: $(INSTALLED) ## run one entry of the timetable at once: make now NAME=sweep
+# It installs nothing: on a deployed host that would put other packages in the place of the release's.
+now: ## run one entry of the timetable at once: make now NAME=sweep
+	@[ -x $(BIN)/python ] || { echo "make: nothing is installed here: make up" >&2; exit 1; }
 	@exec $(BIN)/python -m scheduler now "$(NAME)"
 
 screenshots: $(INSTALLED) ## picture each page of the console of a running `make demo`

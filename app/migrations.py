@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -48,6 +48,18 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     dropped from now on that is younger than `history_days`. Raises `MigrationError` when the
     database is away, or newer than this code.
     """
+    with _connected(admin_url) as engine, _alone(engine):
+        return _brought_up(engine, make_url(app_url).username, history_days)
+
+
+def has_table(admin_url: str, name: str) -> bool:
+    """Say whether the database has a table already; waits and raises as `migrate` does."""
+    with _connected(admin_url) as engine, engine.connect() as connection:
+        return inspect(connection).has_table(name)
+
+
+@contextmanager
+def _connected(admin_url: str) -> Iterator[Engine]:
     engine = create_engine(
         admin_url,
         poolclass=PatientPool,
@@ -55,8 +67,7 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
         connect_args={"connect_timeout": 10},
     )
     try:
-        with _alone(engine):
-            return _brought_up(engine, make_url(app_url).username, history_days)
+        yield engine
     except OperationalError as error:
         raise MigrationError(f"the database does not answer: {_said(error)}") from error
     except DBAPIError as error:

@@ -1,6 +1,7 @@
 """Operators' commands: `python -m app.manage --help` lists them."""
 
 import argparse
+import io
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,9 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, or 1 with one line on standard error."""
     arguments = _parser().parse_args(argv)
+    # Names and addresses may have characters that a terminal's encoding lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return arguments.run(arguments) or 0
     except (SettingError, ServiceError, migrations.MigrationError) as error:
@@ -73,8 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _migrate(_: argparse.Namespace) -> None:
     with service() as (settings, database):
-        with database.across_tenants() as session:
-            noted = daily_state.are_known(session)
+        noted = migrations.has_table(settings.database_admin_url, daily_state.TABLE)
         print(
             migrations.migrate(
                 settings.database_admin_url,

@@ -38,9 +38,9 @@ ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed
 """
 _READ = "SELECT sealed FROM sealed_notes WHERE name = %s"
 _BEGIN = "INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
-_KNOWN = """
-SELECT FROM pg_class WHERE relname = 'sealed_notes' AND relnamespace = 'public'::regnamespace
-"""
+TABLE = "sealed_notes"
+"""A database without it is of a release that kept no notes."""
+
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
@@ -78,11 +78,6 @@ def end(session: Session, master_keys: MasterKeys, progress: dict[str, Any]) -> 
     if progress["log"] == "intact" and not progress["failed"]:
         cursor(session).execute(_KEEP, (_NAME, _note(master_keys, progress["began"])))
     return Step(None, progress)
-
-
-def are_known(session: Session) -> bool:
-    """Say whether the database is of a release that keeps notes, or a later one."""
-    return cursor(session).execute(_KNOWN).fetchone() is not None
 
 
 def count_from_now(session: Session, master_keys: MasterKeys) -> None:
