@@ -15,7 +15,9 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
 --head    an entry's number and hash that you kept; the chain must lead through it
---strict  what was not checked, or only against the pack's own keys, ends with 2
+--strict  what was not checked, or only against the pack's own keys, ends with 2. Whether the chain
+          was cut behind an anchor, nothing in an export says: hold the time of the newest anchor
+          to that of your request, or keep a --head
 
 It prints one line a check, which begins with one of
     VALID        this holds
@@ -443,8 +445,11 @@ def check_log_key(key: Key, policy: Policy | None) -> str:
     require(key in policy.logs, f"{key.name}, with this key, is no log that the policy lists")
     return f"the policy lists {key.name}"
 
-def check_cosignatures(anchor: Anchor, policy: Policy | None, found: list[tuple[str, str]]) -> str:
-    """Hold the cosignatures of a checkpoint to the policy; add to `found` when each was made."""
+def check_cosignatures(anchor: Anchor, policy: Policy | None, found: Any, older: Any = ()) -> str:
+    """Hold the cosignatures of a checkpoint to the policy; add to `found` when and by whom.
+
+    Without a quorum it is INCOMPLETE, or awaits one if `older` are anchors that have theirs.
+    """
     if policy is None:
         raise NotChecked(f"{len(anchor.lines)}, by whom is not said: give --policy")
     witnesses = {key[:2]: (name, key) for name, key in policy.witnesses.items()
@@ -462,7 +467,7 @@ def check_cosignatures(anchor: Anchor, policy: Policy | None, found: list[tuple[
     said = (f"{len(good)} by witnesses of the policy, {len(anchor.lines) - len(ours)} others not "
             f"checked; the policy's quorum {policy.quorum} is")
     if not policy.is_met_by(good):
-        raise Incomplete(f"{said} not met")
+        raise NotChecked(f"{said} awaited, not met yet") if older else Incomplete(f"{said} not met")
     return f"{said} met"
 
 # --- The ZIP: nothing but the bytes that its files make, so nothing hides in it -------------------
@@ -772,7 +777,7 @@ class Chain:
         self.tenant = self.action = ""  # as the last entry says
         self.names: dict[str, None] = {}  # of the chain, as its anchors say
         self.trailer: dict[str, Any] = {}
-        self.anchors: list[tuple[Anchor, dict[str, Any]]] = []
+        self.anchors: list[tuple[str, Anchor, dict[str, Any]]] = []  # each with its name
 
     def hash_at(self, seq: int) -> bytes:
         return bytes(self.hashes[32 * seq : 32 * seq + 32])
@@ -822,7 +827,7 @@ class Chain:
             raise Incomplete("the chain ends before it")
         require(self.hash_at(seq).hex() == digest, "the chain has another entry there")
 
-    def read_anchor(self, value: Any) -> str:
+    def read_anchor(self, name: str, value: Any) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
         seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
         require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
@@ -833,8 +838,8 @@ class Chain:
         anchor = read_anchor(vkey, proof, lines)
         leaf = {"seq": seq, "hash": digest.hex(), "at": at, "chain": named.hex()}
         found = check_inclusion(anchor, {"type": "audit-head", **leaf})
-        self.anchors.append((anchor, value))
-        return f"entry {seq}: {found}"
+        self.anchors.append((name, anchor, value))
+        return f"entry {seq}, anchored at {at}: {found}"
 
     def check_name(self, kept: str | None, held: int, anchored: int) -> str:
         """Check that it is the chain that the caller means: by its name, or a head that was kept.
@@ -857,23 +862,27 @@ def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -
     return f"its checkpoint was there at {found}"
 
 def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
-    """Check all anchors; return the newest entry of those in logs that are known from outside."""
-    attempt = report.attempt
+    """Check all anchors; return the newest entry of those in logs that are known from outside.
+
+    Witnesses cosign a moment after the log has a head. So where an older anchor has the policy's
+    quorum, those behind it may wait for theirs; until then they cover nothing.
+    """
+    attempt, covering = report.attempt, chain.anchors[:0]
     for number, value in enumerate(chain.trailer["anchors"], 1):
-        name = f"anchor {number}"
-        if attempt(name, chain.read_anchor, value):
-            anchor = chain.anchors[-1][0]
-            if anchor.lines or options.policy:
-                attempt(f"{name} cosignatures", check_cosignatures, anchor, options.policy, [])
-            if (value["timestamp"], value["tsa_chain"]) != (None, None):
-                attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, options.tsa_ca)
-    keys = dict.fromkeys(anchor.key for anchor, _ in chain.anchors)
+        attempt(f"anchor {number}", chain.read_anchor, f"anchor {number}", value)
+    for name, anchor, value in sorted(chain.anchors, key=lambda each: each[2]["seq"]):
+        if (anchor.lines or options.policy) and attempt(
+                f"{name} cosignatures", check_cosignatures, anchor, options.policy, [], covering):
+            covering.append((name, anchor, value))
+        if (value["timestamp"], value["tsa_chain"]) != (None, None):
+            attempt(f"{name} timestamp", check_audit_timestamp, anchor, value, options.tsa_ca)
+    keys = dict.fromkeys(anchor.key for _, anchor, _ in chain.anchors)
     known = [key for key in keys if attempt("the log's key", check_log_key, key, options.policy)]
     if not chain.anchors:
         attempt("anchors", refuse, NotChecked("none is in a log"))
-    if any(value["timestamp"] for _, value in chain.anchors):
+    if any(value["timestamp"] for _, _, value in chain.anchors):
         attempt("timestamps' roots", check_authority, options.tsa_ca)
-    return max((value["seq"] for anchor, value in chain.anchors if anchor.key in known), default=0)
+    return max((value["seq"] for _, anchor, value in covering if anchor.key in known), default=0)
 
 def check_audit(options: argparse.Namespace, report: Report) -> int:
     """Check an exported audit chain; return the exit code."""

@@ -236,6 +236,40 @@ def test_an_anchor_that_waits_for_its_place_in_the_log_proves_nothing_yet(
     assert checked(tmp_path, lines(MADE, [strange])).of("INVALID") == ["anchor 1"]
 
 
+def test_an_anchor_whose_cosignatures_are_awaited_covers_nothing_yet(
+    tmp_path: Path, policy: list[object]
+) -> None:
+    """Witnesses cosign a moment after the log has a head; an export may come in between."""
+    cosigned, bare = anchor(MADE[3], witnesses=[9]), anchor(MADE[6], witnesses=[77])
+    for listed, name in (([bare, cosigned], "anchor 1"), ([cosigned, bare], "anchor 2")):
+        found = checked(tmp_path, lines(MADE, listed), *policy, *NAMED)
+        assert (found.code, found.last) == (0, "VALID, WITH 2 NOT CHECKED"), found.text
+        assert found.of("NOT CHECKED") == [f"{name} cosignatures", "entries 5 to 7"]
+        assert "quorum w is awaited, not met yet" in found.text
+        assert checked(tmp_path, lines(MADE, listed), *policy, *NAMED, "--strict").code == 2
+    # The log alone signed what is newer: it says neither whose chain that is, nor that it holds.
+    head = ["--head", f"4:{MADE[3]['hash']}", "--strict"]
+    assert checked(tmp_path, lines(MADE, [bare, cosigned]), *policy, *head).code == 2
+
+
+def test_an_older_anchor_without_a_quorum_is_incomplete(
+    tmp_path: Path, policy: list[object]
+) -> None:
+    """A checkpoint that is cosigned holds all leaves before it, so these wait for nothing."""
+    older, newer = anchor(MADE[3]), anchor(MADE[6], witnesses=[9])
+    found = checked(tmp_path, lines(MADE, [newer, older]), *policy, *NAMED)
+    assert (found.code, found.of("INCOMPLETE")) == (1, ["anchor 2 cosignatures"])
+
+
+def test_it_tells_of_when_the_newest_anchor_is(tmp_path: Path, policy: list[object]) -> None:
+    """A chain that was cut behind an older anchor is VALID: only its age can tell."""
+    data = lines(MADE[:4], [anchor(MADE[3], witnesses=[9])])
+    found = checked(tmp_path, data, *policy, *NAMED, "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    assert "anchor 1: entry 4, anchored at 2026-01-31T13:00:00.000000Z: it is leaf" in found.text
+    assert checked(tmp_path, data, *policy, "--head", HEAD).of("INCOMPLETE") == ["head 7"]
+
+
 def test_a_tail_that_nothing_covers_is_told(tmp_path: Path, policy: list[object]) -> None:
     """Whoever holds the export can forge what is behind the newest anchor."""
     covered = [anchor(MADE[4], witnesses=[9])]
