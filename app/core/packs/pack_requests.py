@@ -19,7 +19,7 @@ from app.core.packs import building, pack_evidence, store
 from app.core.packs.store import StoredPack
 from app.core.records import contents
 from app.database import cursor
-from app.errors import LogPending, NotFound
+from app.errors import LogDamaged, LogPending, NotFound
 from app.models import Job, Record
 from app.settings import Settings
 
@@ -43,7 +43,7 @@ def ask(
 ) -> PackState:
     """Return what there is of the record's pack; a better one is begun if one can be made.
 
-    With `any_pack` only where there is none at all. Raises `BundleExpired`.
+    With `any_pack` only where there is none at all. Raises as `load` does.
     """
     found = load(session, settings, record)
     if found.is_current or found.job is not None or (any_pack and found.pack is not None):
@@ -52,7 +52,10 @@ def ask(
 
 
 def load(session: Session, settings: Settings, record: Record) -> PackState:
-    """Return the same and begin nothing. Raises `BundleExpired`."""
+    """Return the same and begin nothing.
+
+    Raises `BundleExpired`, and `LogDamaged` where the log is and the pack's key was revoked.
+    """
     contents.require_kept(session, record)
     pack = store.find(session, record.tenant_id, record.id)
     if pack is not None and _is_current(session, settings, record, pack):
@@ -104,10 +107,15 @@ ON CONFLICT DO NOTHING
 def _is_current(session: Session, settings: Settings, record: Record, pack: StoredPack) -> bool:
     try:
         wanted = pack_evidence.choose(session, settings, record)
+        return pack_evidence.is_current(session, settings, pack, wanted.source)
     except (LogPending, NotFound):
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True
-    return pack_evidence.is_current(session, settings, pack, wanted.source)
+    except LogDamaged:
+        # What is in a pack proves itself, and nothing better can be made before the log is mended.
+        if signing_keys.revoked_at(session, pack.source.key_id) is not None:
+            raise
+        return True
 
 
 def _job(session: Session, tenant_id: UUID, key: str) -> Job | None:

@@ -18,9 +18,10 @@ from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant, serving
+from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.logs import new_world
-from tests.support.evidence.packing import Packer, files_in, opened_runtime
+from tests.support.evidence.packing import Packer, execute, files_in, opened_runtime
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until
@@ -158,3 +159,17 @@ def test_a_pack_of_an_ended_log_stays_while_it_alone_shows_that_the_bundle_is_ol
     taken = own.ask(record)
     assert (taken.data, taken.headers["x-service-evidence"]) == (before, "current")
     assert len(own.jobs()) == 1, "nothing is built that would show less"
+
+
+def test_a_pack_is_given_out_while_the_log_is_damaged_unless_its_key_is_revoked(
+    own: Packer, log_owner: Engine
+) -> None:
+    """What a pack proves does not depend on what the database holds of the log now."""
+    record = own.record()
+    data = own.built(record)
+    damage = "UPDATE checkpoints SET note = overlay(note placing '\\x00'::bytea from 1 for 1)"
+    execute(log_owner, damage)
+    found = own.ask(record)
+    assert (found.status_code, found.data) == (200, data)
+    revoke(own, record)
+    refused(own.ask(record), 409, "log-damaged")
