@@ -49,9 +49,15 @@ def test_a_webhook_is_made_held_released_and_deleted(
 def test_a_delivery_is_found_explained_and_sent_again(
     records: Command, api: ApiOf, webhook: dict[str, Any]
 ) -> None:
-    make_finding(api(), make_session(api())["id"])
+    session = make_session(api())["id"]
+    make_finding(api(), session)
     listed = json.loads(records("deliveries", "list", "--status", "pending", "--json").out)
     (delivery,) = listed["data"]
+    of_session = records("deliveries", "list", "--session", session, "--webhook", webhook["id"])
+    assert of_session.out.startswith(delivery["id"])
+    narrow = ("--session", session, "--event", delivery["event_id"], "--code", "500")
+    assert records("deliveries", "groups", *narrow).code == 0
+    assert records("deliveries", "groups", "--record", "rec_none").out == ""
 
     found = json.loads(records("deliveries", "show", delivery["id"], "--json").out)
     assert found["payload"]["type"] == "finding.created"

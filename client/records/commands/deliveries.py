@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from records.client import Json
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until
+from records.commands.base import Decorated, Group, Run, at, how_many, pass_run, since_until
 from records.commands.jobs import watch as follow
 from records.commands.jobs import watch_option
 from records.errors import problem
@@ -37,21 +37,31 @@ _GROUPS = {
 _HOW = ("rate", "canary", "stop_after_failures", "as_of")
 
 
+def _filters(command: Decorated) -> Decorated:
+    """Give a command the filters of all lists of deliveries."""
+    for option in (
+        click.option("--code", "status_code", type=int, help="The last answer's HTTP status."),
+        click.option("--outcome"),
+        click.option("--job", "job_id", metavar="ID"),
+        click.option("--record", "record_id", metavar="ID", help="Of findings about it."),
+        click.option("--session", "session_id", metavar="ID", help="Of it, and of its findings."),
+        click.option("--event", "event_id", metavar="ID"),
+        click.option("--type", "event_type"),
+        click.option("--webhook", "webhook_id", metavar="ID"),
+    ):
+        command = option(command)
+    return since_until(command)
+
+
 @click.group(cls=Group)
 def deliveries() -> None:
     """What was sent to webhooks, and what became of it."""
 
 
 @deliveries.command("list")
-@click.option("--webhook", "webhook_id", metavar="ID")
 @click.option("--status", type=click.Choice(_STATUSES), multiple=True)
-@click.option("--type", "event_type")
-@click.option("--event", "event_id", metavar="ID")
 @click.option("--group")
-@click.option("--job", "job_id", metavar="ID")
-@click.option("--outcome")
-@click.option("--code", "status_code", type=int, help="The last answer's HTTP status.")
-@since_until
+@_filters
 @how_many
 @pass_run
 def list_deliveries(run: Run, /, limit: int, every: bool, **filters: Any) -> None:
@@ -61,8 +71,7 @@ def list_deliveries(run: Run, /, limit: int, every: bool, **filters: Any) -> Non
 
 @deliveries.command("groups")
 @click.option("--status", type=click.Choice(["failed", "retrying"]), multiple=True)
-@click.option("--type", "event_type")
-@since_until
+@_filters
 @pass_run
 def groups(run: Run, /, **filters: Any) -> None:
     """Group what failed by webhook and cause, most first."""
