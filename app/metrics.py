@@ -18,7 +18,7 @@ HTTP_REQUESTS: Final = Counter(
 )
 HTTP_SECONDS: Final = Histogram(
     "http_request_duration_seconds",
-    "Time from the first line of a request to its answer.",
+    "Time from when a request was read, with its wait for a thread, to its answer.",
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     labels=("route",),
 )

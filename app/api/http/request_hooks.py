@@ -12,6 +12,7 @@ from app.api.http.access import rate_limit
 from app.api.http.requests import client_address, large_bodies
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
+from app.lib.gateway.gateway import READY
 from app.settings import Settings
 
 MAX_HEADERS = 16 * 1024
@@ -49,7 +50,7 @@ def register(app: Flask, settings: Settings) -> None:
 
 
 def _enter() -> None:
-    g.began = time.perf_counter()
+    g.began = request.environ.get(READY) or time.perf_counter()
     large_bodies.require_patience()
     # The router matches a path whatever number of slashes it begins with.
     if request.environ.get("PATH_INFO", "").startswith("//"):

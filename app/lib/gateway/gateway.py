@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from app.lib.fair_shares import NoShare, Shares
@@ -24,6 +25,8 @@ _KEPT = 2
 AGAIN = "gateway.again"
 # Whether the application may raise `Waiting`: not when it was waited for already.
 CAN_WAIT = "gateway.can-wait"
+# Since when, by `time.perf_counter`, all that a call needs was there but a thread to make it.
+READY = "gateway.ready"
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 # The application puts here why it refused a request that would only be refused again for now, and
@@ -128,6 +131,7 @@ class Gateway:
     async def _call(self, run: Run, what: object, made: dict[str, Any]) -> Answer:
         """Run the application; after a body that failed the connection ends."""
         made.setdefault(CAN_WAIT, True)
+        made[READY] = perf_counter()
         answer: Answer = await run(partial(self._answer, what), made)
         if isinstance(made["wsgi.input"], Failed):
             answer.headers.append((b"connection", b"close"))

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from time import perf_counter
 
 import pytest
 from flask import Flask
@@ -20,6 +21,7 @@ from app.core.master_keys import key_registry
 from app.database import Database
 from app.heartbeats import Process
 from app.lib.crypto.sealing import MasterKeys
+from app.lib.gateway.gateway import READY
 from app.settings import VERSION, Settings
 from app.web import create_app
 from tests.support.callers.api import Api
@@ -82,6 +84,18 @@ def test_two_web_processes_say_the_same_and_count_each_request_once(
         route = ("route", "/v1/keys/self")
         assert seen["http_request_duration_seconds_count", (route,)] == 3
         assert seen["http_request_duration_seconds_bucket", (("le", "+Inf"), route)] == 3
+
+
+def test_what_a_request_waited_for_a_thread_counts_as_its_duration(
+    webs: tuple[Flask, Flask],
+) -> None:
+    one, _ = webs
+    waited = {READY: perf_counter() - 100}
+    assert one.test_client().get("/", environ_overrides=waited).status_code < 400
+    seen = scrape(one)
+    route = ("route", "/")
+    assert seen["http_request_duration_seconds_bucket", (("le", "10.0"), route)] == 0
+    assert seen["http_request_duration_seconds_bucket", (("le", "+Inf"), route)] == 1
 
 
 def test_no_figure_goes_back_whoever_answers_and_whoever_dies(webs: tuple[Flask, Flask]) -> None:

@@ -5,6 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from app.lib.gateway.environ import environ
 from app.lib.gateway.gateway import (
     AGAIN,
     CAN_WAIT,
+    READY,
     REFUSED,
     REFUSED_BEFORE,
     SMALL_BODY,
@@ -314,6 +316,33 @@ def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
         await asyncio.gather(*others)
 
     asyncio.run(scene())
+
+
+def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
+    """What is measured from there on tells of starvation."""
+    entered, leave = threading.Event(), threading.Event()
+    since: list[float] = []
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        since.append(made[READY])
+        entered.set()
+        leave.wait(60)
+        start("200 OK", [])
+        return [b""]
+
+    async def both() -> float:
+        # One caller has one of two threads: its second request waits for the first.
+        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)))
+        tasks = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(2)]
+        await asyncio.to_thread(entered.wait, 60)
+        released = perf_counter()
+        leave.set()
+        await asyncio.gather(*tasks)
+        return released
+
+    released = asyncio.run(both())
+    assert len(since) == 2
+    assert max(since) < released
 
 
 def test_large_answers_of_one_caller_advance_one_at_a_time_and_leave_others_theirs() -> None:
