@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +24,27 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "master-key": MasterKeys.generate,
     "root-admin-key": api_keys.new,
 }
+# As a shell reports a program that SIGPIPE ended.
+_NOBODY_READS = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0, or 1 with one line on standard error."""
+    """Run one command; return its exit status: 0, or 1 with one line on standard error.
+
+    141 where `head` and the like had read enough before the command was done.
+    """
     arguments = _parser().parse_args(argv)
     # Names and addresses may have characters that a terminal's encoding lacks.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return arguments.run(arguments) or 0
+        status = arguments.run(arguments) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Python flushes again as it ends, which would be a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NOBODY_READS
     except (SettingError, ServiceError, migrations.MigrationError) as error:
         print(f"manage: {error}", file=sys.stderr)
         return 1

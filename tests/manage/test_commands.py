@@ -1,5 +1,6 @@
 """Operators' commands as they type them: where the database is away, and odd terminals."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,20 @@ def test_a_name_that_an_encoding_lacks_is_written_by_its_numbers(
     done = manage({**environ, "PYTHONIOENCODING": "latin-1"}, "tenant", "list")
     assert (done.returncode, done.stderr) == (0, b"")
     assert "Zażółć".encode("latin-1", "backslashreplace") in done.stdout
+
+
+def test_a_list_that_nobody_reads_to_its_end_is_no_traceback(
+    environ: dict[str, str], database: Database
+) -> None:
+    tenants.create(database, MASTER_KEYS, "Ada")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "app.manage", "tenant", "list"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, stdout=write_end, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_command_for_operators_installs_nothing() -> None:
