@@ -247,37 +247,33 @@ def mailbox(text: str) -> str:
 
 def whole_days(text: str) -> int:
     """Read a number of days."""
-    if not text.isdecimal() or not 1 <= int(text) <= 3650:
-        raise ValueError("use a whole number of days from 1 to 3650")
-    return int(text)
+    return _whole(text, "number of days", 1, 3650)
 
 
 def count(text: str) -> int:
     """Read a small whole number."""
-    if not text.isdecimal() or not 1 <= int(text) <= 500:
-        raise ValueError("use a whole number from 1 to 500")
-    return int(text)
+    return _whole(text, "number", 1, 500)
 
 
 def connections(text: str) -> int:
     """Read a number of database connections that both web and worker have some of."""
-    if not text.isdecimal() or not 2 <= int(text) <= 10_000:
-        raise ValueError("use a whole number from 2 to 10000")
-    return int(text)
+    return _whole(text, "number", 2, 10_000)
 
 
 def rate(text: str) -> float:
     """Read a number of bytes a second."""
-    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
-        raise ValueError("use a whole number of bytes a second from 1 to 1000000000")
-    return float(text)
+    return float(_whole(text, "number of bytes a second", 1, 10**9))
 
 
 def mebibytes(text: str) -> int:
     """Read a size in MiB; return it in bytes."""
-    if not text.isdecimal() or not 1 <= int(text) <= 65536:
-        raise ValueError("use a whole number of MiB from 1 to 65536")
-    return int(text) * MIB
+    return _whole(text, "number of MiB", 1, 65536) * MIB
+
+
+def _whole(text: str, what: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise ValueError(f"use a whole {what} from {least} to {most}")
+    return int(text)
 
 
 def most(text: str) -> int:
