@@ -1,4 +1,4 @@
-"""What granian's workers load: `granian --interface asginl --factory app.asgi:create_app`."""
+"""Entry point of granian's workers: `granian --interface asginl --factory app.asgi:create_app`."""
 
 import gc
 import multiprocessing
@@ -19,7 +19,7 @@ def create_app() -> "Gateway":
     parent_death.end_with_parent()
     if multiprocessing.parent_process() is not None:
         _end_when_told()
-    # What imports make stays: to look through it for garbage would take a quarter of the start.
+    # Imported objects stay: collecting garbage among them would take a quarter of the start.
     gc.disable()
     from app.web import create_gateway  # noqa: PLC0415  # takes a second, in which it can be ended
 

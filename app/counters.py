@@ -65,7 +65,7 @@ class CounterWriter:
     def write(self) -> bool:
         """Add what was counted since the last time; return whether that was written.
 
-        What was not waits for the next time.
+        Counts that could not be written are kept for the next write.
         """
         return self._thread.work()
 

@@ -93,7 +93,7 @@ class KeptHeadContradicted(AuditChainBroken):
 
 
 class LogPending(Conflict, slug="log-pending"):
-    """What was asked for has no place in the published log yet."""
+    """The record or entry is not in the published log yet."""
 
 
 class LogHalted(Conflict):
@@ -105,11 +105,11 @@ class LogRolledBack(LogHalted, slug="log-rolled-back"):
 
 
 class LogDamaged(LogHalted, slug="log-damaged"):
-    """What the database holds of the log does not fit what was published."""
+    """The log's data in the database does not match what was published."""
 
 
 class OlderStampDamaged(LogDamaged):
-    """So it is where only a verification of every timestamp and cosignature looks."""
+    """Damage that only a full verification of timestamps and cosignatures reads."""
 
 
 class LogHeadLost(LogHalted, slug="log-head-lost"):
@@ -117,11 +117,11 @@ class LogHeadLost(LogHalted, slug="log-head-lost"):
 
 
 class LogHeadUnavailable(LogHalted, slug="log-head-unavailable"):
-    """Where the head is kept does not answer; it is tried again by itself."""
+    """The head store does not answer; the service retries by itself."""
 
 
 class Gone(ServiceError, slug="history-pruned"):
-    """What was asked for is older than what is kept."""
+    """The requested history is older than the retention period."""
 
     def __init__(self, detail: str, first_available: int | None = None) -> None:
         known = {} if first_available is None else {"first_available": first_available}
@@ -143,7 +143,7 @@ class PackFailed(ServiceError, slug="evidence-pack-failed"):
 
 
 class PackUnreadable(ServiceError, slug="evidence-pack-unreadable"):
-    """What is stored of an evidence pack does not open; come back after `retry_after` seconds."""
+    """A stored evidence pack does not decrypt; retry after `retry_after` seconds."""
 
     def __init__(self, detail: str, retry_after: int) -> None:
         super().__init__(detail)

@@ -1,7 +1,7 @@
-"""Signs of life in Redis: which roles are up, and what each process reports of itself.
+"""Heartbeats in Redis: which roles are up, and what each process reports of itself.
 
-Redis forgets both by themselves. A role has one key, so one `MGET` answers whether somebody does
-the work; each process has another for what `/metrics` shows of it.
+Both expire. A role has one key, so one `MGET` answers whether any process of it is up; each process
+has another for its figures in `/metrics`.
 """
 
 import json
@@ -29,7 +29,7 @@ _REPORTING = "processes"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What one process reports: its release, its resident memory in bytes, and what it holds.
+    """A process's heartbeat: its release, its resident memory in bytes, and its connections.
 
     `pool_in_use` is the most connections at once since its last report; a scheduler has no pool,
     and it alone says whether it `leads`.

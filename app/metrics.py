@@ -1,7 +1,7 @@
-"""What the service counts: every counter and histogram, by name, in one place.
+"""All metrics of the service: every counter and histogram by name.
 
-All are of the whole stack, whichever process counts (`app/counters.py`). The names are what alerts
-and dashboards are built on: add, never rename. docs/operations.md says what to alert on.
+Figures are of the whole stack, added up over processes (`app/counters.py`). Alerts and dashboards
+are built on the names: add, never rename. docs/operations.md says which to alert on.
 """
 
 from typing import Final

@@ -28,7 +28,7 @@ _LOCK = 7_264_301_558
 _LOOK_AGAIN_SECONDS = 0.2
 # The release before may hold every connection until it is idle.
 _WAIT_SECONDS = 90.0
-# What the service's own role may do to a table, where that is not everything.
+# Privileges of the service's own role on a table, where it has not all.
 _RIGHTS = {
     "alembic_version": "SELECT",
     "history_policy": "SELECT",
@@ -108,7 +108,7 @@ def _said(error: DBAPIError) -> str:
 
 def _upgrade(connection: Connection, role: str | None) -> str:
     def grant(**_: Any) -> None:
-        # What it made is used by triggers and functions of tables that the service writes to.
+        # Its tables are used by triggers and functions of tables that the service writes to.
         _grant(connection, role)
 
     config = Config()
@@ -127,7 +127,7 @@ def _upgrade(connection: Connection, role: str | None) -> str:
         )
     if current == head:
         return f"the database is at revision {head}"
-    # Alembic leaves a transaction that it finds open to whoever opened it.
+    # Alembic does not commit a transaction that was open before it began.
     connection.rollback()
     command.upgrade(config, "head")
     return f"the database went from revision {current or 'none'} to {head}"

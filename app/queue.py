@@ -128,7 +128,7 @@ def push(
 
 @dataclass(frozen=True)
 class Counts:
-    """What a process's bell has done since the process began."""
+    """Counters of a process's wakeup messages since the process began."""
 
     rings: int
     messages: int
@@ -159,7 +159,7 @@ class Bell:
 
     @property
     def counts(self) -> Counts:
-        """What has been done so far."""
+        """Return the counters as of now."""
         wanted = {
             "rings": metrics.BELL_RINGS,
             "messages": metrics.BELL_MESSAGES,

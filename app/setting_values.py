@@ -26,7 +26,7 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICAT
 MIB = 1024 * 1024
 # As SQLAlchemy reads them: a password ends at its first @, and what follows names the server.
 _CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
-# What the settings say instead of the address; a client's own certificate stays.
+# Query parameters that the settings replace; a client's own certificate stays.
 _HOW_VERIFIED = ("ssl_cert_reqs", "ssl_ca_", "ssl_check_hostname")
 _REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
 

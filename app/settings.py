@@ -45,7 +45,7 @@ def _setting(
 
 @dataclass(frozen=True)
 class WebLimits:
-    """What one web process does at a time, and how slow its callers may be; sizes in bytes."""
+    """Limits of one web process: concurrency, timeouts of slow callers; sizes in bytes."""
 
     threads: int = _setting("WEB_THREADS", values.count, 16)
     body_seconds: float = _setting("BODY_SECONDS", values.positive, 20.0)
@@ -61,7 +61,7 @@ class WebLimits:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says; see docs/operations.md for each variable."""
+    """All settings, read from the environment; docs/operations.md describes each variable."""
 
     database_url: str = _setting("DATABASE_URL", values.database_url, secret=True)
     database_admin_url: str = _setting("DATABASE_ADMIN_URL", values.database_url, None, secret=True)

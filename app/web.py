@@ -60,7 +60,7 @@ _URGENT = frozenset(("/healthz", "/readyz"))
 
 _log = structlog.get_logger(__name__)
 
-# What requests meet of damage of the log is written down at most so often by each process.
+# Each process records damage of the log that requests meet at most so often.
 _DAMAGE_SECONDS = 10.0
 
 RESOURCES = (

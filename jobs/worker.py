@@ -1,4 +1,4 @@
-"""What the Procfile's worker runs: `python -m jobs --queues deliver jobs tick`.
+"""Entry point of the Procfile's worker: `python -m jobs --queues deliver jobs tick`.
 
 Dramatiq imports this module in each of its processes and takes `broker` from it.
 """

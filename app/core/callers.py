@@ -9,7 +9,7 @@ from app.errors import InsufficientRole, PinnedKey
 
 
 class Role(enum.StrEnum):
-    """What a key may do; each role may do all that the ones before it may."""
+    """Roles of API keys, weakest first; each includes the permissions of those before it."""
 
     READ = "read"
     WRITE = "write"
@@ -31,7 +31,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Actor:
-    """Who did a privileged action: a key, the system itself, an operator's command or a link."""
+    """The actor of a privileged action: a key, the system, an operator's command or a link."""
 
     type: str
     id: str

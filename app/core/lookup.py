@@ -1,7 +1,7 @@
-"""Whatever an id names, of any kind, and records and findings by words.
+"""Lookup of any object by its id, and of records and findings by words.
 
-Each kind is one probe of a primary key, all in one statement. A pinned caller finds what lies under
-its pin, and nothing of what belongs to the whole tenant.
+Each kind is one probe of a primary key, all in one statement. A pinned key finds objects under its
+pin, and none that belong to the whole tenant.
 """
 
 import enum
@@ -22,7 +22,7 @@ from app.lib.crypto.sealing import MasterKeys
 
 
 class Type(enum.StrEnum):
-    """What can be found."""
+    """Kinds of objects."""
 
     RECORD = "record"
     FINDING = "finding"

@@ -28,7 +28,7 @@ _LOCK = 7_264_301_560
 
 
 class Purpose(enum.StrEnum):
-    """What a key signs; none signs two kinds of things."""
+    """A signing key's purpose; no key has two."""
 
     BUNDLE = "bundle"
     LOG = "log"

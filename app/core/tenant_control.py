@@ -38,7 +38,7 @@ UPDATE api_keys SET revoked_at = NULL, suspended_at = NULL
 
 @dataclass(frozen=True)
 class Act(Generic[_Result]):
-    """What was done, and the break of a chain that has no entry of it."""
+    """An action's result, and the break of the audit chain that kept it from having an entry."""
 
     result: _Result
     untold: AuditChainBroken | None = None

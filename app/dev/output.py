@@ -1,4 +1,4 @@
-"""What the processes say, in whole lines, each behind the name of who said it."""
+"""Output of the processes, in whole lines, each behind its process's name."""
 
 import os
 from pathlib import Path

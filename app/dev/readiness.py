@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 
-# What is waited for.
+# The parts of /readyz that must be up.
 _NEEDED = frozenset({"web", "database", "redis", "worker", "scheduler"})
 
 _ASK_SECONDS = 0.5

@@ -55,7 +55,7 @@ _Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 class KeyType(enum.StrEnum):
-    """What the authority signs with."""
+    """The authority's signing key and certificates."""
 
     RSA = "rsa"
     P256 = "p256"

@@ -33,9 +33,9 @@ from app.settings import SettingError, Settings, environment
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 
-# What only the release process is told: the others work with the rights of the service's own role.
+# Settings of the release process alone: the others have the rights of the service's own role.
 _FOR_RELEASE = ("DATABASE_ADMIN_URL", "ROOT_ADMIN_KEY")
-# What operators' commands need to know besides, where it is set.
+# Further settings that operators' commands need, where they are set.
 _FOR_COMMANDS = (
     "DATA_DIR",
     "WEBHOOK_ALLOWED_NETWORKS",

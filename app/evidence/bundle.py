@@ -18,7 +18,7 @@ NONCE_BYTES = 32
 
 
 class Record(TypedDict):
-    """What a record is about. Ids are texts (`rec_…`), times RFC 3339 in UTC with `Z`."""
+    """Metadata of a record. Ids are texts (`rec_…`), times RFC 3339 in UTC with `Z`."""
 
     id: str
     tenant_id: str
@@ -92,7 +92,7 @@ def write(
         "key_id": key_id,
     }
     raw = canonical_json.dumps(bundle)
-    # What could not be read back must never be signed.
+    # A bundle that cannot be read back must never be signed.
     read(raw)
     return raw
 

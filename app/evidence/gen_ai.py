@@ -50,7 +50,7 @@ SIDES: tuple[tuple[Literal["inputs", "outputs"], str], ...] = (
     ("inputs", "gen_ai.tool.call.arguments"),
     ("outputs", "gen_ai.tool.call.result"),
 )
-"""What a tool was called with and gave back, and the attributes for them."""
+"""A tool call's arguments and result, and their attributes."""
 
 
 def operation(step: Step) -> str | None:

@@ -21,7 +21,7 @@ _MAX_FIXED64 = 2**64 - 1
 def any_value(value: JSON, levels: int = MAX_LEVELS) -> dict[str, object]:
     """Return the AnyValue of a JSON value: integers `intValue`, other numbers `doubleValue`.
 
-    What is nested deeper than `levels` is a `stringValue` that holds canonical JSON.
+    Values nested deeper than `levels` become a `stringValue` that holds canonical JSON.
     """
     if value is None:
         return {}

@@ -32,7 +32,7 @@ def entry_bytes(fields: Mapping[str, Any]) -> bytes:
     if fields.keys() != MEMBERS:
         raise ValueError(f"An audit entry has exactly the members {', '.join(sorted(MEMBERS))}.")
     body = canonical_json.dumps(dict(fields))
-    # What `verify` would have to refuse must never enter a chain.
+    # An entry that `verify` would refuse must never enter a chain.
     canonical_json.parse(body)
     return body
 
@@ -85,7 +85,7 @@ _NEVER = 2**63
 
 
 class Reason(StrEnum):
-    """What is wrong where a chain first fails."""
+    """Kinds of a chain's first break."""
 
     MISSING = "missing"  # no entry has this number, though a later one or a head says it was there
     OUT_OF_ORDER = "out_of_order"  # an entry stands here whose number came before
@@ -112,7 +112,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` saw: how many entries are good, the head they lead to, the break if any."""
+    """The result of `verify`: how many entries are good, their head, the break if any."""
 
     entries: int
     head: Head

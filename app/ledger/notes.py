@@ -192,7 +192,7 @@ class Signer:
 
     @cached_property
     def verifier_key(self) -> VerifierKey:
-        """What others verify its signatures with."""
+        """The verifier key (vkey) of its signatures."""
         return VerifierKey.ed25519(self.name, self.private_key.public_key().public_bytes_raw())
 
     def sign(self, text: str) -> Signature:

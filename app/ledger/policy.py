@@ -110,7 +110,7 @@ _Entry = TypeVar("_Entry", Log, Witness)
 
 @dataclass
 class _Reader:
-    """What the lines so far have said."""
+    """The declarations of the lines read so far."""
 
     logs: list[Log] = field(default_factory=list)
     witnesses: list[Witness] = field(default_factory=list)

@@ -10,7 +10,7 @@ from app.ledger.tiles import ENTRIES, WIDTH, ReadTile, Tile, TileId
 
 
 class Unproven(ValueError):
-    """What is stored of a tile does not belong to the tree; `tile` is the highest such tile."""
+    """A stored tile does not belong to the tree; `tile` is the highest such tile."""
 
     def __init__(self, tile: Tile) -> None:
         super().__init__(f"{tile.path} does not belong to the tree.")

@@ -138,7 +138,7 @@ def root(size: int, read_tile: ReadTile) -> bytes:
 
 @dataclass(frozen=True)
 class Growth:
-    """What became of a tree: the tiles to store anew, and its roots before and after.
+    """A tree's growth: the tiles to store anew, and its roots before and after.
 
     `old_root` was computed from the stored tiles: if it is not the root of the last checkpoint,
     they were tampered with or damaged, and nothing may be signed.

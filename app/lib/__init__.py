@@ -1,8 +1,8 @@
-"""Leaf helpers: they import nothing of ours.
+"""Leaf modules: they import nothing else of the service.
 
 `gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`,
 `indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
 `mail/` send with a `breaker`; `redis_reasons` names failures; `database/` wraps the driver;
-`metric_registry` counts, `process_memory` measures, `repeater` works in the background;
-`parent_death` ends processes whose leader died, `json_lines` writes a leader's logs.
+`metric_registry` counts, `process_memory` measures, `repeater` runs background threads;
+`parent_death` ends orphaned processes, `json_lines` writes a leader's logs.
 """

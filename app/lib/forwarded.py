@@ -1,8 +1,7 @@
-"""Who sent a request that came through proxies: X-Forwarded-For, and Forwarded (RFC 7239).
+"""The client's address behind proxies: X-Forwarded-For, and Forwarded (RFC 7239).
 
-Each proxy appends the address that it saw, so only what trusted proxies wrote counts: from the
-right, up to the first address that is no trusted proxy's. Everything left of that is a caller's
-own words.
+Each proxy appends the address that it saw, so only the part by trusted proxies counts: from the
+right, up to the first address that is no trusted proxy's. The client may have written the rest.
 """
 
 import ipaddress

@@ -44,7 +44,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Spent:
-    """What one caller has used of a rate; `scope` names the caller's kind, for people."""
+    """One caller's use of a rate; `scope` names the caller's kind, for people."""
 
     rate: Rate
     scope: str

@@ -75,7 +75,7 @@ class Repeater:
         """Work once; return whether it succeeded. The first of several errors is logged."""
         try:
             self._work()
-        except Exception as error:  # noqa: BLE001  # the thread must outlive whatever fails
+        except Exception as error:  # noqa: BLE001  # the thread must outlive each failure
             if not self._failing:
                 why = {"reason": reason(error)} if isinstance(error, redis.RedisError) else {}
                 _log.warning(self._failed, error=type(error).__name__, **why)

@@ -1,4 +1,4 @@
-"""What the commands share: settings and database, a confirmation, a warning."""
+"""Shared by the commands: settings and database, a confirmation, a warning."""
 
 import argparse
 import sys

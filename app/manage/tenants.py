@@ -67,7 +67,7 @@ def _list(_: argparse.Namespace) -> None:
             counts = f"{has.records} records  {has.bytes / storage.MIB:.1f} MiB"
             first = f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {counts}"
             lines.append(f"{first}  {tenant.name}{state}")
-    # Who pages through it for an hour holds no transaction open.
+    # Printed after the transaction: a pager may hold the output for an hour.
     for line in lines:
         print(line)
 

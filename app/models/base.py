@@ -1,4 +1,4 @@
-"""What every table shares.
+"""Base of all tables.
 
 The first column of every primary key and unique index is `tenant_id`: row-level security and
 distribution by tenant need no rewrite. JSON documents are kept as canonical JSON text, because

@@ -1,4 +1,4 @@
-"""What webhooks were sent in one hour: counts, and a histogram of attempts' times."""
+"""Hourly counts of webhooks' deliveries, and a histogram of attempts' times."""
 
 from datetime import datetime
 from typing import Annotated
@@ -13,7 +13,7 @@ _Few = Annotated[int, mapped_column(Integer, server_default=text("0"))]
 
 
 class _Counts:
-    """What is counted; each attempt's time in the first bucket that holds it."""
+    """The counts; each attempt's time counts in the first bucket that holds it."""
 
     accepted: Mapped[_Few]
     attempted: Mapped[_Few]
@@ -35,7 +35,7 @@ class _Counts:
 
 
 class DeliveryHour(_Counts, Base):
-    """One webhook's hour that begins at `at`, written by whoever holds the lane's lock."""
+    """One webhook's hour that begins at `at`, written under the lane's lock."""
 
     __tablename__ = "delivery_hours"
 

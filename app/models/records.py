@@ -11,7 +11,7 @@ from app.models.base import Base, Id, Json, TenantId
 
 
 class Record(Base):
-    """What an agent did; agent and principal are copied from its session for pins and feeds."""
+    """An agent's act; agent and principal are copied from its session for pins and feeds."""
 
     __tablename__ = "records"
 

@@ -32,7 +32,7 @@ class Sender:
     def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> Outcome:
         """Make one attempt and return what became of it; `on_slow` is called once, after a second.
 
-        What took five workers with it is not sent again: it is given up as `worker_lost`.
+        A delivery that five workers died at is not sent again: it fails as `worker_lost`.
         """
         started = time.monotonic()
         answer = None

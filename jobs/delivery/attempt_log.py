@@ -1,4 +1,4 @@
-"""What is told of an attempt: its line in the log, with every decision in it, and its counts."""
+"""An attempt's log line, with every decision in it, and its metrics."""
 
 from datetime import datetime
 

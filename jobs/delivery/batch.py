@@ -12,7 +12,7 @@ STALLED_SECONDS = 0.1
 
 
 class Batch:
-    """What one claim took, and who sends it.
+    """The deliveries of one claim, and the threads that send them.
 
     The turn that sends and the watchdog that finds it stalled both take rows: each goes one way.
     """

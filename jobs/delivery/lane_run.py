@@ -280,7 +280,7 @@ class LaneRun:
     def _insist(self, work: Callable[[Tx], _T]) -> _T:
         """Do some work under the lane's lock, and again if the database was away for a moment.
 
-        What is given up in the end comes back when its lease ends.
+        Raises `Unavailable` in the end; the deliveries come back when their leases end.
         """
         for wait in WAITS_FOR_THE_DATABASE:
             try:

@@ -1,4 +1,4 @@
-"""What a step of each kind of durable job does, by the job's kind."""
+"""Handlers of durable jobs: the function of each kind's step."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

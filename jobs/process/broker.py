@@ -53,7 +53,7 @@ class BellBroker(RedisBroker):
 
     @property
     def consumer_class(self) -> Callable[..., BellConsumer]:
-        """What a worker's threads take messages from."""
+        """Return the class of the queue consumers of the worker's threads."""
         return partial(BellConsumer, self.listener)
 
     def declare_actor(self, actor: "Actor[..., Any]") -> None:

@@ -1,4 +1,4 @@
-"""What the threads of one worker process share.
+"""Services shared by the threads of one worker process.
 
 Opened after the fork and before the first message (`Lifetime` in `middleware.py`).
 """
@@ -90,7 +90,7 @@ class Runtime:
 
     @property
     def verifier(self) -> Verifier:
-        """What verifies audit chains."""
+        """The verifier of audit chains."""
         trust = Trust(self.settings.tsa_ca_file, self.settings.witness_policy)
         return Verifier(self.database, self.settings.master_keys, self.log.head, trust)
 

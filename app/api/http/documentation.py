@@ -1,7 +1,7 @@
-"""What the OpenAPI document says beyond what flask-smorest can see: fields, refusals, ids, repeats.
+"""Completes flask-smorest's OpenAPI document: fields, error responses, ids, idempotency.
 
-Every refusal that a route can answer is listed with it, so a client can be generated from the
-document, and a test can hold real answers to it.
+Every error that a route can answer is listed with it, so a client can be generated from the
+document, and a test can validate real responses against it.
 """
 
 import json

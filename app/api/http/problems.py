@@ -89,7 +89,7 @@ def _service_error(error: errors.ServiceError) -> Response:
 
 
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
-    # What a caller says they kept may be invented: no figure that is worth an alarm.
+    # A caller's kept head may be invented, so it must not raise an alarm's counter.
     if not isinstance(error, errors.KeptHeadContradicted):
         services().tally.add(metrics.CHAINS_BROKEN)
     if "caller" not in g:

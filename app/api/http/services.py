@@ -1,4 +1,4 @@
-"""What every route works with: the parts that this application opened."""
+"""Services shared by all routes: the connections and caches that this application opened."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""What the page of a shared record shows: a bundle in people's words, cut to what can be read.
+"""View model of a shared record's page: the bundle in plain words, cut to a readable length.
 
-Agents write what stands here, so nothing of it is trusted: characters that cannot be seen, or that
-turn the order of others around, are shown by their numbers.
+The text comes from agents, so it is not trusted: invisible characters and those that change the
+direction of text are shown by their code points.
 """
 
 from collections.abc import Mapping

@@ -52,7 +52,7 @@ class EventTypePageSchema(AnswerSchema):
 
 
 class WebhookDecisionSchema(AnswerSchema):
-    """What was decided for one webhook, and what came of it."""
+    """The routing decision for one webhook, and its delivery's status."""
 
     webhook_id = fields.Id("whk")
     decision = fields.Text(20)

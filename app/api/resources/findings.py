@@ -94,7 +94,7 @@ FindingPageSchema = page_schema(FindingSchema)
 
 
 class FindingArgs(FeedArgs):
-    """What findings are found by; all that is given must hold."""
+    """Filters of the list of findings; all given must match."""
 
     q = fields.Text(
         1000,

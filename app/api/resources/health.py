@@ -1,4 +1,4 @@
-"""What operators and their tools ask: is it alive, is it ready, how is it doing."""
+"""Liveness, readiness and metrics, for operators and their tools."""
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator

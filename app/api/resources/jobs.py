@@ -115,7 +115,7 @@ def retry(job_id: str) -> Response:
 def cancel(job_id: str) -> Response:
     """Stop a job where it is
 
-    What it has done stays done; of a replay, what is not sent yet stays unsent.
+    Finished work is kept; of a replay, deliveries that are not sent yet stay unsent.
     """
     return _move(bulk_replay.cancel, job_id)
 

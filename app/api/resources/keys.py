@@ -164,7 +164,7 @@ def own() -> Response:
 
 
 class RevokeArgs(Schema):
-    """What else is to be revoked."""
+    """Whether the keys made with this key are revoked too."""
 
     descendants = fields.QueryBoolean(
         load_default=False,

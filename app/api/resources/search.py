@@ -22,7 +22,7 @@ blp = Blueprint("search", __name__, url_prefix="/v1/search", description="Findin
 
 
 class SearchArgs(Schema):
-    """What to find."""
+    """The search text."""
 
     q = fields.Text(
         1000,
@@ -55,7 +55,7 @@ class HitSchema(AnswerSchema):
 
 
 class HitsSchema(AnswerSchema):
-    """What was found."""
+    """Search results."""
 
     data = fields.Items(fields.Object(HitSchema), max_items=MAX_LIMIT)
 

@@ -92,7 +92,7 @@ class CheckSchema(AnswerSchema):
 
 
 class DiagnosisSchema(AnswerSchema):
-    """What is wrong with a request's signature."""
+    """Diagnosis of a request's signature."""
 
     valid = fields.Boolean(description="Whether a receiver should accept it: every check passes.")
     checks = fields.Items(fields.Object(CheckSchema), max_items=5)

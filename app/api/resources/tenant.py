@@ -24,7 +24,7 @@ _EMAIL = "Where the digest goes: one plain ASCII address. Null: no digest is sen
 
 
 class Visibility(enum.StrEnum):
-    """Who may read the content of a record's bundle."""
+    """Visibility of a record's bundle."""
 
     PUBLIC = "public"
     PRIVATE = "private"

@@ -101,7 +101,7 @@ def change(body: dict[str, Any], webhook_id: str) -> Response:
 def delete(webhook_id: str) -> Response:
     """Delete a webhook
 
-    What was waiting is cancelled; the history of its deliveries stays readable by id.
+    Its pending deliveries are cancelled; their history stays readable by id.
     """
     with transaction() as session:
         webhooks.delete(session, caller(), ids.parse("whk", webhook_id))

@@ -1,6 +1,6 @@
-"""What every page of the console has.
+"""The frame of every console page.
 
-`browser` says what the browser sent beside its input; `access` knows sessions, roles and whose form
-it is; `forms` reads input. `rendering` writes a page, with its `navigation` and `notices`; `assets`
+`browser` reads the browser's cookie and headers; `access` checks sessions, roles and form tokens;
+`forms` reads input. `rendering` writes a page, with its `navigation` and `notices`; `assets`
 serves style and script; `failures` writes errors as pages.
 """

@@ -115,7 +115,7 @@ def _sign_in_first() -> AnyResponse:
     if request.method != "POST":
         return redirect(url_for("console.sign_in.ask", next=request.full_path.rstrip("?")), 303)
     if not browser.is_from_here():
-        # Another site's form must not be shown to whoever signs in, as if it were theirs.
+        # Another site's form must not be shown to the person who signs in, as if it were theirs.
         return redirect(url_for("console.sign_in.ask"), 303)
     shown: dict[str, Any] = {
         "next": request.path,

@@ -1,4 +1,4 @@
-"""What a browser sends beside its input: the session's cookie, and which site it comes from."""
+"""Request metadata of a browser: the session cookie, and the site that the request comes from."""
 
 from urllib.parse import urlsplit
 

@@ -26,7 +26,7 @@ _MOST_FIELDS = 1_100
 _FORM_TOKEN, _FORM_KEY = "_token", "_key"
 _ITEM = re.compile(r"/[0-9]+$", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-# What a browser's control for a moment sends; the page says that it is UTC.
+# The format of a browser's `datetime-local` control; the page says that it is UTC.
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""What every page says on top while something is wrong: the audit chain, the log, the workers."""
+"""Banners on every page while something is wrong: the audit chain, the log, the workers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

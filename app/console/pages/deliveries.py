@@ -38,7 +38,7 @@ OUTCOMES = (
 )
 # So many are read, and the largest groups shown, in well under 100 ms; the API's route has more.
 _MOST_READ, _MOST_GROUPS = 3_000, 100
-# What a bulk replay selects by; other filters of the list narrow what is shown alone.
+# Filters that a bulk replay has too; the others narrow the list alone.
 _REPLAYED_BY = frozenset(("status", "webhook_id", "event_type", "since", "until", "group"))
 _REPLAYABLE = frozenset((Status.FAILED, Status.CANCELLED))
 

@@ -29,7 +29,7 @@ from app.models import Job
 
 blp = Blueprint("jobs", __name__, url_prefix="/jobs")
 
-# What a tenant's own jobs do, for people.
+# A tenant's kinds of jobs, in words.
 KINDS = {
     bulk_replay.KIND: "replay",
     building.KIND: "evidence pack",

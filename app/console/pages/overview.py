@@ -41,7 +41,7 @@ _PARTS = {
 
 
 class Need(NamedTuple):
-    """What somebody should look at: a sentence, and the page where to do something about it."""
+    """One item of "needs attention": a sentence, and the page where to act on it."""
 
     text: str
     label: str

@@ -1,4 +1,4 @@
-"""What helps the owner of a receiver: secrets, "why did I not get it?", signatures, a check."""
+"""Tools for a receiver's owner: secrets, "why did I not get it?", signatures, an endpoint check."""
 
 from datetime import timedelta
 from typing import Any

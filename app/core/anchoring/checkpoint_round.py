@@ -21,7 +21,7 @@ from app.lib import canonical_json
 from app.models import Job
 
 EVERY = timedelta(minutes=10)
-# What was published before the last tick but one, and a job's tries, should be vouched for by now.
+# A checkpoint published before the last tick but one, and a job's tries, should be anchored by now.
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
 # A limit on invalid rows per tick: a table full of them must not keep it busy.
 MOST_LOOKED_AT = 16
@@ -69,13 +69,13 @@ def order(
     since: Callable[[], datetime],
     **args: str,
 ) -> Job:
-    """Enqueue that one is asked for this checkpoint, with `args` beside it; return the job.
+    """Enqueue a request to one authority or witness for this checkpoint; return the job.
 
-    One that is being asked for an earlier checkpoint goes on with that, since the others were asked
-    for it too; one whose last try failed is asked for this one from now on. Why it did not get
-    anywhere by now is noted as the trouble of `part`, `since` when it says; so is that nothing came
-    for so long although others were asked, whatever the job's row says. Neither is judged unless a
-    tick asked lately: after a standstill nobody has had a chance.
+    A request for an earlier checkpoint goes on with that, since the others were asked for it too;
+    after a failed try it is for this checkpoint from now on. Its failure is recorded as an incident
+    of `part`, since `since()`; so is silence for `OVERDUE` although others were asked, even if
+    the job's row says otherwise. Neither is recorded unless a tick asked lately: after a standstill
+    there was no chance to answer. `args` are added to the job's own.
     """
     now = database_now(session)
     before = job_queue.last_of(session, kind=kind, dedupe_key=key)
@@ -88,9 +88,9 @@ def order(
 
 
 def hurry(session: Session, candidate: Published, *, kind: str, key: str, **args: str) -> Job:
-    """Enqueue that one is asked for a candidate, unless it is being asked, or was lately.
+    """Enqueue a request to one witness for a candidate, unless one is open, or failed just now.
 
-    Who failed just now is left in peace for `AGAIN`; who answered is asked for the next at once.
+    After a failure the witness is left alone for `AGAIN`; after an answer the next goes at once.
     """
     now = database_now(session)
     before = job_queue.last_of(session, kind=kind, dedupe_key=key)

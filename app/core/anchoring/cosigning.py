@@ -93,7 +93,7 @@ def enqueue_now(session: Session, policy: Policy, candidate: Published) -> list[
 
 
 def lines(session: Session, last: Published) -> list[str]:
-    """Return the stored lines on a checkpoint, whatever they are worth."""
+    """Return the stored lines on a checkpoint, not verified."""
     place = (last.generation.number, last.checkpoint.size)
     return [row[0] for row in cursor(session).execute(_LINES, place).fetchall()]
 
@@ -263,7 +263,7 @@ def _is_cosigned(session: Session, last: Published, witness: Witness) -> bool:
 
 
 def _line(session: Session, last: Published, key: VerifierKey) -> str | None:
-    """Return the stored line of a key on a checkpoint, whatever it is worth."""
+    """Return the stored line of a key on a checkpoint, not verified."""
     row = cursor(session).execute(_LINE, _place(last, key)).fetchone()
     return None if row is None else str(row[0])
 

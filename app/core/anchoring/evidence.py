@@ -24,7 +24,7 @@ from app.ledger.policy import NONE, Policy
 
 
 class Rank(IntEnum):
-    """What vouches for a checkpoint, the best last; one bit each, for stamp and witnesses."""
+    """Strength of a checkpoint's evidence, best last; one bit each for timestamp and witnesses."""
 
     LOG = 0
     TIMESTAMPED = 1
@@ -33,7 +33,7 @@ class Rank(IntEnum):
 
 
 class Voucher(StrEnum):
-    """Who vouches for what is anchored: the service's own log, and others for that."""
+    """Kinds of evidence for an anchor: the service's own log, timestamps and witnesses for that."""
 
     LOG = "log"
     TIMESTAMPS = "timestamps"

@@ -31,7 +31,7 @@ class FirstHolding:
         candidates = self._find({index: uppers[index] for index in new})
         for index in sorted(new, reverse=True):
             first = self._first(candidates.get(index), uppers[index])
-            # What is beyond the next index is beyond this one as well.
+            # A checkpoint beyond the next index is beyond this one as well.
             self._found[index] = self._found.get(uppers[index]) if first is None else first
 
     def beyond(self, index: int) -> int | None:
@@ -41,8 +41,8 @@ class FirstHolding:
     def _first(self, size: int | None, upper: int) -> int | None:
         """Return the first from this candidate on that holds, up to `upper`.
 
-        Whoever fills a table with nonsense must not have every reader check all of it: after so
-        many it is passed over.
+        A table full of invalid rows must not have every reader check all of them: after so many the
+        search gives up.
         """
         for _ in range(_MOST_REFUSED):
             if size is None or self._holds(size):

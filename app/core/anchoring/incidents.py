@@ -21,7 +21,7 @@ _ADD = """
 INSERT INTO anchoring_troubles (part, since, detail, alarm) VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 """
-# What an alarm said stays: a witness that is out of reach as well does not take it back.
+# An alarm's detail stays: a witness that is unreachable as well does not replace it.
 _CHANGE = """
 UPDATE anchoring_troubles SET detail = %(detail)s, alarm = alarm OR %(alarm)s
  WHERE part = %(part)s AND (%(alarm)s OR NOT alarm)

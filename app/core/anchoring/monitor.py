@@ -25,7 +25,7 @@ PARTS = (HEADS, LOG, QUORUM)
 # So many checkpoints in a row without a quorum are no accident.
 MOST_UNMET = 3
 
-# What should have happened within seconds.
+# Allowance for steps that should take seconds.
 LATE = timedelta(minutes=5)
 # An entry waits for the next tick, and some time more.
 OVERDUE = checkpoint_round.EVERY + LATE

@@ -9,7 +9,7 @@ from app.ledger.policy import NONE, Policy, Witness
 
 @dataclass(frozen=True)
 class Condition:
-    """What cosignatures of one checkpoint must be there: for HAVING, grouped by size."""
+    """The quorum as an SQL condition on one checkpoint's cosignatures: for HAVING, by size."""
 
     sql: str
     values: tuple[object, ...]
@@ -47,7 +47,7 @@ def presentable(policy: Policy | None, note: bytes, lines: Iterable[str]) -> tup
 
 
 def _cosigned(witness: Witness) -> Condition:
-    # What cannot be checked counts for nothing.
+    # A cosignature by a key of another algorithm cannot be verified, so it does not count.
     if not witness.key.checkable:
         return Condition("false", ())
     values = (witness.key.name, witness.key.key_hash)

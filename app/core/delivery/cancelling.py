@@ -7,8 +7,8 @@ from app.database import Tx, cursor
 from app.errors import Conflict
 
 CANCEL_AT_ONCE = 5_000
-# What may be left when a webhook is enabled. More is for the workers: who holds the lane for long
-# holds up the outcomes of all tenants that a flusher has gathered with one of this lane.
+# Rows that may be left when a webhook is enabled; workers cancel more. Holding the lane's lock for
+# long delays the outcomes of all tenants in a flusher's batch that has one of this lane.
 LEFT_AT_MOST = 20_000
 
 _CANCEL = """

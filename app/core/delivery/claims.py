@@ -18,7 +18,7 @@ from app.core.delivery.lanes.lanes import Lane
 from app.database import Tx, cursor
 
 LEASE = timedelta(seconds=30)
-# What a worker that dies takes with it, again and again, is given up as `worker_lost`.
+# A delivery whose worker died at each of so many claims fails as `worker_lost`.
 CLAIMS_LOST_AT_MOST = 5
 
 

@@ -13,7 +13,7 @@ from app import ids
 
 
 class EventType(enum.StrEnum):
-    """What a webhook can be told of."""
+    """The types of events that a webhook can subscribe to."""
 
     FINDING_CREATED = "finding.created"
     SESSION_COMPLETED = "session.completed"
@@ -25,7 +25,7 @@ class EventType(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the catalogue says of one type: `example` is a `data` that fits the schema."""
+    """The catalogue's entry of one type: `example` is a `data` that is valid by the schema."""
 
     description: str
     data_schema: Mapping[str, Any]

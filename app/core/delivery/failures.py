@@ -7,7 +7,7 @@ each failed delivery, so a group of failures is found without reading an attempt
 import hashlib
 import re
 
-# What differs between two failures of one cause, longest forms first.
+# Parts that differ between two failures of one cause, longest patterns first.
 _DIFFERENT = (
     (re.compile(r"https?://[^\s'\"<>]+"), "<url>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),

@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass
 class Recorded:
-    """What came of recording outcomes.
+    """The result of recording outcomes.
 
     `fenced` are those whose claim was taken over; `ended` counts the deliveries that ended, by kind
     and status; `pauses` the pauses that began or grew; `to_disable` says which webhooks are to be

@@ -28,7 +28,7 @@ class Blame(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an attempt means for its delivery and its lane.
+    """The effect of an attempt on its delivery and its lane.
 
     `wait` is until the next attempt by the schedule, None when this was the last. `lane_wait` is
     what the receiver asked for: this delivery and its whole lane are to hold back that long. `gone`

@@ -70,7 +70,7 @@ SELECT place IS NOT NULL AS is_lane, tenant_id, id
 
 @dataclass(frozen=True)
 class Due:
-    """What is to be rung: lanes as (tenant id, webhook id), jobs as (tenant id, job id)."""
+    """Work to wake workers for: lanes as (tenant id, webhook id), jobs as (tenant id, job id)."""
 
     lanes: list[tuple[UUID, UUID]]
     jobs: list[tuple[UUID, UUID]]

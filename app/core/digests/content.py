@@ -77,7 +77,7 @@ class Content:
     parts: Sequence[Part]
 
 
-# Whatever is at the end of the chain, its mail may be lost; so are those that listed it since.
+# The digest at the end of the chain may be lost, and so may those that listed its findings since.
 _PARTS = """
 WITH RECURSIVE parts AS (
     SELECT id, repeats, data_at, 0 AS age FROM digests WHERE tenant_id = %(tenant)s AND id = %(id)s

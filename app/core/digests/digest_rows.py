@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attempt came to: the digest's next status, and why, where there is a why.
+    """An attempt's outcome: the digest's next status, and the reason, if there is one.
 
     `pending` without one: nothing was refused. `busy`: nothing was begun.
     """

@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Sender:
-    """What sending needs of the process: the door to the mail server, and short transactions.
+    """Services of the process for sending: the mail server's client, and short transactions.
 
     Those of `transaction` see one tenant, those of `across_tenants` all.
 

@@ -56,7 +56,7 @@ UPDATE tenants SET findings_indexed = %(through)s
 
 
 class Texts(NamedTuple):
-    """What of a finding is searched."""
+    """The searched texts of a finding."""
 
     id: UUID
     title: str

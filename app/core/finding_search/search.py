@@ -35,7 +35,7 @@ SELECT id FROM unnest(%s::uuid[], %s::text[]) AS fresh (id, words)
 
 @dataclass(frozen=True)
 class Search:
-    """What is asked: words as typed, and filters as `feeds.newest` takes them."""
+    """A search: words as typed, and filters as `feeds.newest` takes them."""
 
     typed: str
     filters: Mapping[str, object]

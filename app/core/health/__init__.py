@@ -1,5 +1,5 @@
-"""What operators watch.
+"""Health of the service, for operators.
 
 Behind `/readyz`: `schema`, `readiness`. For `/metrics`: `gauges`, `lane_figures` and `log_figures`
-from the database, and what each process says of itself, `process_report`.
+from the database, and each process's own report, `process_report`.
 """

@@ -55,7 +55,7 @@ SELECT (SELECT trouble FROM log),
                    FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1), 0),
        (SELECT extract(epoch FROM (SELECT now FROM present) - published_at)::float8 FROM head)
 """
-# What was published since the newest checkpoint that this voucher has seen.
+# Age of the oldest checkpoint published since the newest one that this witness has seen.
 _BEHIND = """
 SELECT extract(epoch FROM clock_timestamp() - published_at)::float8 FROM checkpoints
  WHERE generation = (SELECT max(generation) FROM log_generations) AND note IS NOT NULL

@@ -34,7 +34,7 @@ _GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
 @dataclass(frozen=True)
 class _State:
-    """What was found, and when by the process's clock."""
+    """The result, and its time by the process's clock."""
 
     parts: dict[str, str] = field(default_factory=dict)
     at: float = _NEVER
@@ -97,7 +97,7 @@ class Readiness:
         """Compute the state, unless nobody asks or another thread is at it or has just tried."""
         now = self._clock()
         patience = max(self._tried + _WAIT_SECONDS - now, 0.0)
-        # Whoever asks next has it computed: an idle service pays nothing.
+        # The next request has it computed: an idle service pays nothing.
         if now - self._asked > 3 * self._every or not self._computing.acquire(timeout=patience):
             return
         try:

@@ -1,4 +1,4 @@
-"""What the owner of durable jobs may do: list, cancel, retry, resume."""
+"""Operations of a tenant on its durable jobs: list, cancel, retry, resume."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from app.models import Job
 
 # Other kinds follow a tenant's settings, and leave an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay"})
-# What these leave in their rows is an answer under a seal: it is asked for where it is opened.
+# Their rows hold a sealed answer: it is shown by the route that opens it.
 _SEALED = frozenset({"verify_audit"})
 
 _PLACE = tuple_(Job.kind, Job.id)
@@ -63,7 +63,7 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     job.finished_at = database_now(session)
     job.status = "cancelled"
     job.locked_until = None
-    # Whoever is at a step of it has no claim any more, also if it is resumed before that ends.
+    # Fences off a worker at a step of it, also if the job is resumed before that step ends.
     job.claim_no += 1
     session.flush()
     return job

@@ -27,12 +27,12 @@ Name: TypeAlias = tuple[UUID, UUID]
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of a job did: where to go on (None: it is done), and what to show meanwhile.
+    """The result of one step of a job: its next cursor (None: it is done), and its progress.
 
-    `stopped` is why it goes on only if it is resumed: the job ends as `cancelled`.
+    `stopped` is why the job ends as `cancelled` until it is resumed.
 
-    `then` is asked once that is committed, and may name another job that waited for what this step
-    has left: whoever did this goes on with it.
+    `then` is called after the commit, and may name another job that waited for this step: the same
+    worker goes on with it.
     """
 
     cursor: str | None

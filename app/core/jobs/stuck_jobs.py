@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 def free_stuck(session: Session) -> int:
     """Let stuck jobs go on from their cursors, in a session that sees all tenants; return how many.
 
-    A lease ends when one that was taken now would: whoever holds it may be at work, and renews it.
+    The lease is set to end as if taken now: its holder may be at work, and renews it.
     """
     freed = session.execute(
         update(Job)

@@ -44,7 +44,7 @@ DELETE FROM console_sessions
 
 @dataclass(frozen=True)
 class Token:
-    """What a browser keeps of its session: the tenant, by which it is found, and a secret."""
+    """The session's cookie: the tenant, by which the session is found, and a secret."""
 
     tenant_id: UUID
     secret: bytes
@@ -72,7 +72,7 @@ class Token:
 
     @property
     def form_token(self) -> str:
-        """What each form of this session carries, and no other site can know."""
+        """The CSRF token: each form of this session carries it, and no other site can know it."""
         return hmac.digest(self.secret, b"console form", "sha256").hex()
 
     @property

@@ -33,7 +33,7 @@ _NO_KEY = "There is no such key."
 
 @dataclass(frozen=True)
 class NewKey:
-    """What a key is to be; `expires_at` is aware, `expires_in` from now; neither: for ever."""
+    """A key to be made; `expires_at` is aware, `expires_in` from now; neither: no expiry."""
 
     name: str
     role: Role

@@ -1,4 +1,4 @@
-"""What revoking a key would end besides it: keys that descend from it, and sessions."""
+"""Effects of revoking a key: the keys that descend from it, and console sessions."""
 
 from dataclasses import dataclass
 from uuid import UUID

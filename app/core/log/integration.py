@@ -42,7 +42,7 @@ RETURNING l.leaf_index, l.leaf_hash, l.data
 _NEW = _TAKE.format(
     waiting="SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id", order="id"
 )
-# What a database still had when its log ended comes first, in the order it had.
+# Leaves of ended logs that the database still has come first, in their order there.
 _INHERITED = _TAKE.format(
     waiting="SELECT id, generation, leaf_index FROM log_leaves"
     " WHERE generation < %(generation)s AND leaf_index IS NOT NULL ORDER BY generation, leaf_index",

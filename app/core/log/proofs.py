@@ -128,7 +128,7 @@ def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[b
         raise Invalid(FieldError("/from", "A tree does not begin with a larger one."))
     read = _reader(tx, last.generation, merkle.consistency_subtrees(old_size, new_size))
     new_root = _root(tx, last, new_size)
-    # Whatever the tiles say of the older root, this very proof is what holds it.
+    # The older root comes from tiles too, but the proof below verifies it.
     old_root = tile_rows.root(tx, last.generation, old_size)
     return _proved(
         lambda: merkle.consistency_proof(old_size, new_size, read),

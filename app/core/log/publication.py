@@ -121,7 +121,7 @@ def is_intact(last: Published) -> bool:
 
 
 def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckpoint | None:
-    """Return the row of a size, or the newest one, whatever is wrong with it."""
+    """Return the row of a size, or the newest one, not verified."""
     values = {"generation": generation.number, "size": size}
     found = cursor(tx).execute(_ROW, values).fetchone()
     if found is None:

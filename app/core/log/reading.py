@@ -1,4 +1,4 @@
-"""What the public may fetch of the log: published checkpoints, tiles and keys."""
+"""The public part of the log: published checkpoints, tiles and keys."""
 
 from datetime import datetime
 from typing import Any

@@ -91,7 +91,7 @@ class Sequencer:
             self._note(error)
             raise
         generation = last.generation
-        # What is damaged is known to be whole again when a checkpoint has been made of it.
+        # Damage is known to be mended once a checkpoint has been made of the stored tree.
         damaged = generation.trouble == LogDamaged.slug
         if not generation.head_kept or (generation.trouble is not None and not damaged):
             trouble = generation.trouble if damaged else None

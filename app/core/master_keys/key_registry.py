@@ -74,9 +74,9 @@ def in_front(
 def settle(
     session: Session, master_keys: MasterKeys, found: Collection[str], *, began: datetime
 ) -> None:
-    """Note that everything was looked through, and that these keys were `found` in use.
+    """Record that a scan of all seals ended, and that these keys were `found` in use.
 
-    What was in front shortly before that `began`, or since, may have sealed what was passed.
+    A key that was first shortly before it `began`, or since, may have sealed rows already passed.
     """
     cursor(session).execute(_USED, (sorted(found),))
     cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], began, LATELY))

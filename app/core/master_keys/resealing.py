@@ -75,7 +75,7 @@ class _At:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What was done in one look; `last` is the key it ended at, None at the end of the place."""
+    """The result of one batch; `last` is the key it ended at, None at the end of the column."""
 
     resealed: int
     unopened: int
@@ -262,5 +262,5 @@ def _marks(values: Sequence[Any]) -> str:
 
 
 def _texts(key: Sequence[Any]) -> tuple[str, ...]:
-    """Write a key as PostgreSQL reads its columns, whatever their types."""
+    """Write a key as PostgreSQL reads its columns, of any type."""
     return tuple(rf"\x{each.hex()}" if isinstance(each, bytes) else str(each) for each in key)

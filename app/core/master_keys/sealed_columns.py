@@ -43,7 +43,7 @@ class SealedColumn:
 
     @cached_property
     def named_by(self) -> str:
-        """What `identity` takes, as a list in SQL."""
+        """The arguments of `identity`, as a list in SQL."""
         return ", ".join(self.sealed_for) or self.keys
 
 
@@ -58,7 +58,7 @@ OF_THE_SERVICE = (
     SealedColumn("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
     SealedColumn("sealed_notes", "sealed", ("name",), daily_state.identity),
 )
-"""What belongs to no tenant."""
+"""Columns that belong to no tenant."""
 
 OF_A_TENANT = (
     SealedColumn("tenants", "chain_seal", ("id",), chain_identity.identity),
@@ -84,4 +84,4 @@ OF_A_TENANT = (
         ),
     ),
 )
-"""What belongs to a tenant, whose id is the first column of the key."""
+"""Columns that belong to a tenant, whose id is the first column of the key."""

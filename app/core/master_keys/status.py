@@ -67,9 +67,9 @@ class Status:
 
 
 def read(database: Database, master_keys: MasterKeys) -> Status:
-    """Look through everything that is sealed, and remember what nothing is under any more.
+    """Count all seals by key, and record the keys that seal nothing any more.
 
-    That reads the beginning of each seal: it costs as much as a look at each row.
+    It reads the beginning of each seal, so it costs as much as reading each row.
     """
     seals: dict[str | None, Counter[SealedColumn]] = {}
     with database.across_tenants() as session:

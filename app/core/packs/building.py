@@ -38,7 +38,7 @@ NO_KEY = (
     " packs. The operator has to put it back; then this job can be retried."
 )
 
-# What is read of a large bundle takes a hundred times the memory of a small one: few at once.
+# A large bundle takes a hundred times the memory of a small one while it is read: few at once.
 LARGE = 1024 * 1024
 LARGE_AT_ONCE = 2
 _room = BoundedSemaphore(LARGE_AT_ONCE)
@@ -230,7 +230,7 @@ def _room_for(size: int) -> Iterator[None]:
 def _ended(record_id: UUID, why: _Ended) -> Step:
     if why is _Ended.NO_ROOM:
         return Step("room", progress(record_id, "waiting for room"), _A_MOMENT)
-    # Of a job that is not ours nothing is written, whatever this says.
+    # Nothing is written for a job that another worker has taken over, so this result is not either.
     return Step(None, progress(record_id, "the bundle has expired"))
 
 

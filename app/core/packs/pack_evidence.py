@@ -31,7 +31,7 @@ from app.settings import VERSION, Settings
 
 @dataclass(frozen=True)
 class Choice:
-    """What a pack made now would be made from: where the leaf is, and what vouches for that."""
+    """The inputs of a pack made now: the leaf's place, and the evidence for it."""
 
     index: int
     anchor: anchoring.Evidence

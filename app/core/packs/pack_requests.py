@@ -28,7 +28,7 @@ GIVEN_UP_FOR = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class PackState:
-    """What there is: the pack to give out, if any, and the job that builds a better one, if any.
+    """The pack to give out, if any, and the job that builds a better one, if any.
 
     `is_current` says that there is no better pack to wait for.
     """
@@ -76,8 +76,8 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
 def note_export(session: Session, pack: StoredPack, taker: Actor | None, request_id: str) -> None:
     """Append `evidence.export` at the first export of a pack by each taker.
 
-    None is whoever took it without a key or a link, since its tenant has made it public: all of
-    them are one. Call it last in the transaction that decides to give the pack out.
+    None stands for all callers without a key or a link, whom a public record admits: they count as
+    one. Call it last in the transaction that decides to give the pack out.
     """
     named = _PUBLIC if taker is None else taker.id
     first = cursor(session).execute(_TAKE, (pack.tenant_id, pack.id, named)).rowcount == 1
@@ -112,7 +112,7 @@ def _is_current(session: Session, settings: Settings, record: Record, pack: Stor
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True
     except LogDamaged:
-        # What is in a pack proves itself, and nothing better can be made before the log is mended.
+        # A pack proves itself, and no better one can be made before the log is mended.
         if signing_keys.revoked_at(session, pack.source.key_id) is not None:
             raise
         return True

@@ -22,7 +22,7 @@ MOST_AT_ONCE = 20
 
 @dataclass(frozen=True)
 class Source:
-    """What a pack was made from, besides its bundle: the same source gives the same bytes.
+    """The inputs of a pack besides its bundle: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
     signs the pack, and the `recipe` of the service's own (`pack_evidence.recipe`).
@@ -115,9 +115,9 @@ def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
 
 
 def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) -> UUID:
-    """Begin a pack and return its id; what builds that were killed left of others goes.
+    """Begin a pack and return its id; delete the parts that killed builds have left.
 
-    Call it with the bundle held, as whoever alone builds packs of this record.
+    Call it with the bundle's row locked, so that no other build of this record runs.
     """
     cur = cursor(session)
     cur.execute(_DISCARD_UNFINISHED, (tenant_id, record_id))

@@ -53,7 +53,7 @@ def tenants_with_retention(session: Session) -> Sequence[UUID]:
 def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     """Enqueue the tenant's expiry if something is due; None when nothing is."""
     through = retention.due_before(session, tenant_id)
-    # What the patrol finds is older than all that has come due since.
+    # Bundles that the patrol finds are older than all that came due since.
     first = _patrol(session, tenant_id) or _first_due(session, tenant_id)
     if first is None or through is None:
         return None

@@ -68,7 +68,7 @@ _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 @dataclass(frozen=True)
 class Draft:
-    """What a record is signed with: its session's agent and principal, the moment, and two keys."""
+    """Inputs of a record's signature: its session's agent and principal, the time, and two keys."""
 
     agent_id: UUID
     principal: str

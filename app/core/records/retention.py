@@ -20,7 +20,7 @@ _DUE_BEFORE = f"SELECT {DUE_BEFORE} FROM tenants WHERE id = %s"
 MOST_COUNTED = 1000
 """Of bundles that another retention would delete, so many are counted."""
 
-# What has expired lies before `expired_through`, and is not walked.
+# Expired bundles lie before `expired_through`, and are not read.
 _OLDER = """
 SELECT count(*) FROM (
     SELECT FROM records AS r
@@ -57,7 +57,7 @@ def count_older(tx: Tx, tenant_id: UUID, age: timedelta) -> int:
 
 
 def settle(session: Session, tenant_id: UUID) -> None:
-    """Fix what is due by now, before the tenant's days change: it stays gone whatever they become.
+    """Fix which bundles are due by now, before the tenant's days change: none of them comes back.
 
     Call it with the tenant's row locked.
     """

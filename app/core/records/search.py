@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """What is asked: words as typed (None: no search, a feed), label pairs, and other filters."""
+    """A search: words as typed (None: no search, a feed), label pairs, and other filters."""
 
     typed: str | None
     labels: Sequence[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""What became of a bulk replay's deliveries, and taking back those that were not sent yet."""
+"""Outcome of a bulk replay: its deliveries' statuses, and withdrawal of those not sent yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job sends again, to which webhooks, and how."""
+    """A replay's plan: the selection, its webhooks and its pace."""
 
     selection: Selection
     webhooks: tuple[UUID, ...]
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What is still to be walked over for one webhook: `table` from behind the id `after`."""
+    """Rows still to be read for one webhook: `table` from behind the id `after`."""
 
     webhook: UUID
     table: str
@@ -68,7 +68,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Place:
-    """How far a job has come: the stretches left, in turns, and the canary's part still to send.
+    """A job's position: the stretches left, in turns, and the canary's part still to send.
 
     `canary` is None once it has succeeded; `steps` counts those that sent. `forgiven` had failed
     when the job was resumed.

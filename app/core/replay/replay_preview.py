@@ -40,7 +40,7 @@ class _Part:
     seconds_each: float | None = None
 
 
-# What became of a source follows from the replays of its event; all are read at once.
+# A source's state follows from the replays of its event; all are read at once.
 _PARTS = f"""
 WITH candidates AS MATERIALIZED (
     SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({{sources}}) AS d {{order}}
@@ -69,7 +69,7 @@ SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
   LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
 """
 
-# What a group or ids name and is not to be replayed, for it has not ended in vain.
+# Deliveries that a group or ids name and that are not replayed, since they have not failed.
 _OTHERS = """
 SELECT d.webhook_id, true AS sends,
        CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
@@ -83,7 +83,7 @@ SELECT d.webhook_id, true AS sends,
 
 @dataclass(frozen=True)
 class Preview:
-    """What a selection holds, by webhook; `complete` unless there is more than was counted."""
+    """A selection's counts, by webhook; `complete` unless there is more than was counted."""
 
     selection: Selection
     parts: Sequence[_Part]

@@ -31,7 +31,7 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a caller asks to be sent again: `ids` alone, a `group` alone, or what fits the rest.
+    """A caller's selection for a replay: `ids` alone, a `group` alone, or the other filters.
 
     `until` and `failed_until` are not included; no event types are all of them.
     """
@@ -81,7 +81,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wanted, of one webhook or (None) of all, as of one moment."""
+    """The wanted deliveries, of one webhook or (None) of all, as of one moment."""
 
     webhook_id: UUID | None
     wanted: Wanted
@@ -103,11 +103,11 @@ SELECT w.id AS webhook_id, e.id, e.id AS event_id, {columns}, e.created_at
    AND e.created_at >= %(since)s AND e.created_at < %(until)s AND e.created_at <= %(as_of)s
    AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s AND {conditions}
 """
-# What had become of a replay `r`, as of the selection.
+# The state of a replay `r`, as of the selection.
 HAD_ARRIVED = "r.status = 'succeeded' AND r.finished_at <= %(as_of)s"
 HAD_WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
 HAD_FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
-# Sent again once more, and in vain: then the later one counts, of whatever group.
+# Replayed later, and failed again: then the later delivery counts, in any group.
 _SUPERSEDED = f"""
 EXISTS (SELECT FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id

@@ -35,7 +35,7 @@ class Source:
     settled: bool
 
 
-# What this job took back, and has not made anew.
+# Deliveries that this job withdrew, and has not made anew.
 _TAKEN_BACK = """
 SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.replay_of, d.created_at
   FROM deliveries AS d

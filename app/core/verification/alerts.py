@@ -62,10 +62,10 @@ _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
 
 
 def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
-    """Say loudly that a tenant's chain is broken, and tell its webhooks if they do not know.
+    """Log an alarm that a tenant's chain is broken, and send its webhooks an event, once a break.
 
-    The caller raises or writes down the error itself; here nothing is raised, whatever becomes of
-    the database: an answer that says "broken" must not depend on it.
+    The caller raises or stores the error itself. Nothing is raised here, not even without the
+    database: an answer that says "broken" must not depend on it.
     """
     say(tenant_id, error)
     try:

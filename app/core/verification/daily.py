@@ -66,7 +66,7 @@ _FoundInLog = tuple[dict[str, Any], Leaves | None, _Broken]
 
 def _read_log(verifier: Verifier) -> _FoundInLog | LogHalted:
     try:
-        return verifier.behind_head(lambda outside: _look(verifier, outside))
+        return verifier.behind_head(lambda outside: _verify_log(verifier, outside))
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
@@ -74,7 +74,7 @@ def _read_log(verifier: Verifier) -> _FoundInLog | LogHalted:
         return error
 
 
-def _look(verifier: Verifier, outside: Outside) -> _FoundInLog:
+def _verify_log(verifier: Verifier, outside: Outside) -> _FoundInLog:
     keys = verifier.master_keys
     with verifier.database.across_tenants(snapshot=True) as session:
         cursor(session).execute(anchored_heads.PLAN, prepare=False)
@@ -95,7 +95,7 @@ def _after_log(
     began: datetime,
     said: _FoundInLog | LogHalted,
 ) -> Step | Failed:
-    """Tell what was found, and go on with the chains, whatever the log said."""
+    """Report the log's verification, and go on with the chains, also if the log is halted."""
     if isinstance(said, LogHeadUnavailable):
         return Failed(said.detail)
     progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}

@@ -149,10 +149,10 @@ def _record(
     now = database_now(session)
     if isinstance(said, dict):
         return Step(None, seal(master_keys, question, said, now))
-    # What else halts the log is seen at once, before a job is begun for it.
+    # Other reasons for a halt of the log are answered at once, before a job is begun.
     if isinstance(said, AuditChainBroken | LogDamaged):
         leases.renew(session, job, seal(master_keys, question, _found(said, now), now))
-    # What was found stays found; only a store that did not answer may do so next time.
+    # A second try would find the same; only a store that did not answer may do so next time.
     return Failed(
         f"{said.slug}: {alerts.readable(said.detail)}",
         for_good=not isinstance(said, LogHeadUnavailable),

@@ -21,7 +21,7 @@ _MEMBER = "sealed"
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found, and when it was sealed."""
+    """A verification's report, and when it was sealed."""
 
     found: dict[str, Any]
     at: datetime
@@ -48,7 +48,7 @@ def seal(
 
 
 def unseal(master_keys: MasterKeys, asked: str, progress: str | None) -> Answer | None:
-    """Return what was sealed for this question; None for whatever else a `progress` holds."""
+    """Return the answer sealed for this question; None if `progress` holds anything else."""
     try:
         sealed = b64decode(json.loads(progress or "{}")[_MEMBER], validate=True)
         said = json.loads(master_keys.open(sealed, asked))

@@ -4,7 +4,7 @@ import time
 
 # Beyond that a verification would delay other requests of the process.
 _EXPECTED_AT_MOST = 3.0
-# What one of two cores does in a second while others work on them.
+# Throughput of one of two cores that are busy with other work.
 _ENTRIES_A_SECOND = 60_000
 _LEAVES_A_SECOND = 200_000
 

@@ -46,7 +46,7 @@ _Seen = TypeVar("_Seen")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a caller wants: a head of theirs held too, only what is new, or every timestamp.
+    """Options of a verification: the caller's kept head, new entries only, or every timestamp.
 
     `chain` is the name that an earlier answer gave, in hex.
     """
@@ -78,7 +78,7 @@ class Verifier:
         deadline = Deadline(seconds)
         try:
             began, report, contradiction, known = self.behind_head(
-                lambda outside: self._look(tenant_id, asked, outside, deadline)
+                lambda outside: self._verify(tenant_id, asked, outside, deadline)
             )
         except AuditChainBroken as error:
             alerts.found(self.database, tenant_id, error)
@@ -90,7 +90,7 @@ class Verifier:
             raise
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.standing(session, self.master_keys)
-            # Whoever reads the whole log says so of it, for everybody.
+            # The whole log was read, so this is its verification for all tenants.
             if report["log"] is not None and not asked.since_anchor:
                 alerts.heal_log(session, began, full=asked.full)
         # A chain that no tenant has may be this one's, from before somebody gave it another name.
@@ -132,7 +132,7 @@ class Verifier:
             raise
         return end.seq
 
-    def _look(
+    def _verify(
         self, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
     ) -> tuple[datetime, dict[str, Any], KeptHeadContradicted | None, int]:
         """Return the moment, the report, what contradicts it, and how many breaks are open."""
@@ -168,8 +168,8 @@ def _held(
 ) -> KeptHeadContradicted | None:
     """Hold a good chain against what the caller kept; return what contradicts it.
 
-    It is logged, but is no alarm, nor told to webhooks nor remembered: it is the caller's word,
-    whoever has a key may give any, and whoever gave it has the answer.
+    A contradiction is logged, but raises no alarm, sends no event and is not stored: any caller
+    with a key may send any head, and the answer tells that caller.
     """
     try:
         if asked.chain is not None and asked.chain != report["chain"]:

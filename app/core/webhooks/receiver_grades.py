@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Check(enum.StrEnum):
-    """What is checked, by the `check` of the events that are sent."""
+    """The checks, by the `check` of the events that are sent."""
 
     VALID = "valid"
     TAMPERED = "tampered"
@@ -16,7 +16,7 @@ class Check(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of one request: the answer's HTTP status, or None and why there is none."""
+    """The result of one request: the answer's HTTP status, or None and the reason."""
 
     status: int | None
     error: str | None = None

@@ -52,7 +52,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Match:
-    """What gives the request's signature: a secret, a form of its key, and signed bytes."""
+    """A combination that yields the signature: a secret, a form of its key, and signed bytes."""
 
     known: _Known
     key: str | None

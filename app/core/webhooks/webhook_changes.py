@@ -1,4 +1,4 @@
-"""What follows from a change to a webhook: slots, lane, open deliveries, audit entry."""
+"""Consequences of a change to a webhook: slots, lane, open deliveries, audit entry."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ _HOLD = """
 UPDATE lanes SET held_since = clock_timestamp()
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NULL
 """
-# What has gathered goes out by the slow start of a new lane.
+# The backlog goes out by the slow start of a new lane.
 _RELEASE = """
 UPDATE lanes SET held_since = NULL, concurrency = DEFAULT, halved_at = NULL
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NOT NULL

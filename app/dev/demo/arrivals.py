@@ -1,4 +1,4 @@
-"""What the two receivers got: one at once, the other by retries and a replay."""
+"""Deliveries to the two receivers: one's at once, the other's by retries and a replay."""
 
 import json
 from collections.abc import Iterator

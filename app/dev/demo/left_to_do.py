@@ -1,4 +1,4 @@
-"""What is left for an operator at the console: failures of one cause, and a replay that stopped."""
+"""Work left for an operator at the console: failures of one cause, and a stopped replay."""
 
 from app.dev.demo import webhooks
 from app.dev.demo.receivers import UNPROCESSABLE, Event, Receiver

@@ -24,7 +24,7 @@ def the_digest(scene: Scene, expected: Expected) -> None:
     telling.chapter("The digest: one mail a day about what is new")
     earlier = _sent(scene)
     digest = earlier or _next(scene)
-    # What stands for the mail where no mail server is set.
+    # The file that is written in place of the mail where no mail server is set.
     raw = (scene.mail_folder / f"{digest['id']}.eml").read_bytes()
     mail = email.message_from_bytes(raw, policy=default)
     if earlier:

@@ -1,4 +1,4 @@
-"""What every chapter of the demo has at hand."""
+"""The state that all chapters of the demo share."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Scene:
-    """Who takes part: the service, seen through its root admin key, and two receivers.
+    """The service, seen through its root admin key, and two receivers.
 
     `heed` is called while something is waited for; it raises if the demo must not go on. `now`
     rings an entry of the timetable. `tsa_ca_file` has the roots of the timestamp authority; None

@@ -1,4 +1,4 @@
-"""What the two embedded stores have in common: a folder, a port, a server kept by a keeper.
+"""Base of the two embedded stores: a folder, a port, a server under a subreaper.
 
 A store keeps what it must remember (passwords, port) in its own folder, so a second start finds
 everything as it was. Its server listens on 127.0.0.1, alone unless told otherwise, on a port the

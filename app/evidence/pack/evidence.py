@@ -15,7 +15,7 @@ from app.lib.crypto.signing import PublicKey, SigningKey
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
-"""What `verify.py` reads of a bundle, and of each other file but PROV."""
+"""Limits of `verify.py` on a bundle, and on each other file but PROV."""
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
@@ -40,7 +40,7 @@ class Timestamp:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a pack is a function of.
+    """All inputs of a pack: its bytes are a function of them.
 
     `bundle` and `signature` are the stored bytes and the 64 of their signature by `public_key`;
     `base_url` is the service's, without a slash at its end, and `release` its version. `checkpoint`

@@ -1,7 +1,7 @@
-"""Ed25519 (RFC 8032): what signs bundles, and how a public key is named and published.
+"""Ed25519 (RFC 8032) signatures of bundles, and how a public key is named and published.
 
-A key's id is the first 16 hex digits of the SHA-256 of its SubjectPublicKeyInfo in DER, so whoever
-holds the PEM can compute it: `openssl pkey -pubin -in public-key.pem -outform DER | sha256sum`.
+A key's id is the first 16 hex digits of the SHA-256 of its SubjectPublicKeyInfo in DER, so it can
+be computed from the PEM: `openssl pkey -pubin -in public-key.pem -outform DER | sha256sum`.
 """
 
 import base64

@@ -80,7 +80,7 @@ class PatientPool(Pool):
         self._caller = threading.local()
         self._backoff = 0.0
         self._refused_at = self._refused_until = 0.0
-        # What the server said, until it gives a connection again.
+        # The server's last refusal, until it gives a connection again.
         self._refusal: str | None = None
 
     def connect(self) -> PoolProxiedConnection:

@@ -21,7 +21,7 @@ class ReaderTooSlow(Exception):
 
 
 class Answer:
-    """What the application answers: a status, header fields, and its body as far as it was made.
+    """The application's response: a status, header fields, and its body as far as it was made.
 
     `piece` is the part of the body that comes next, and `whole` says that none follows it.
     """

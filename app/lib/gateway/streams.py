@@ -1,9 +1,9 @@
-"""What an application reads as `wsgi.input` where its body is not there yet, or cannot be had."""
+"""Streams for `wsgi.input` while a body is not there yet, or cannot be had."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# What an application takes that does not say how much.
+# Most bytes for an application that names no size.
 _MOST = 1024 * 1024
 
 

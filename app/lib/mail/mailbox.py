@@ -38,7 +38,7 @@ def check(text: str) -> None:
             "!#$%&'*+/=?^_`{|}~- can stand, so no display name, spaces, quotes or line breaks."
         )
     if "=?" in local_part:
-        # RFC 2047: whoever reads the header of a mail to it may take that for an encoded word.
+        # RFC 2047: a reader of the mail's header may take that for an encoded word.
         raise NotAMailbox("Before the @ there can be no =?, which begins an encoded word.")
     if not _DOMAIN.fullmatch(domain):
         raise NotAMailbox(f"Behind the @ put a domain name such as example.com, not {domain!r}.")

@@ -42,19 +42,19 @@ class NotAccepted(Exception):
 
 
 class AnswerLost(Exception):
-    """It may have been accepted, and nobody will ever say. The text says what happened."""
+    """The mail may or may not have been accepted. The text says what happened."""
 
 
 class Withdrawn(Exception):
-    """Whoever sends it said no when asked; nothing was accepted."""
+    """The sender's `go_ahead` returned False; nothing was accepted."""
 
 
 class Busy(Exception):
-    """Others hand over theirs at the moment; nothing was begun."""
+    """The server's one connection is in use; nothing was begun."""
 
 
 class Mailer(Protocol):
-    """What takes letters."""
+    """Hands letters to a mail server, or to what stands in for one."""
 
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
@@ -79,7 +79,7 @@ class NoServer:
         raise NotAccepted("No mail server is set (SMTP_URL).")
 
     def ready(self) -> bool:
-        """Say yes: whoever waits is told why."""
+        """Return True: `deliver` then says why it refuses."""
         return True
 
 

@@ -57,8 +57,8 @@ class Smtp:
         """Connect nothing yet. `helo` is this host's name, as the server is told it."""
         self._server = server
         self._helo = helo
-        # A mail server on this machine has a certificate that nobody vouches for, as a rule, and
-        # whoever could stand in between sees everything anyway.
+        # A mail server on this machine usually has a self-signed certificate, and an attacker in
+        # between could see everything anyway.
         verify = server.tls is not Tls.IF_OFFERED
         self._context = context or deadline_sockets.tls_context(verify=verify)
         self._resolver = Resolver()
@@ -102,7 +102,7 @@ class Smtp:
                 self._open(talk, until)
                 _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
                 _expect(talk.rcpt(letter.recipient), "the recipient", _TAKES_IT, _WILL_FORWARD)
-            # Whoever says yes notes the moment, so the time for the content begins before that.
+            # `go_ahead` records its time, so the time for the content begins before that.
             until.move(self._data_seconds)
             if not go_ahead():
                 raise Withdrawn
@@ -115,7 +115,7 @@ class Smtp:
 
     @contextmanager
     def _before_data(self) -> Iterator[None]:
-        """Whatever goes wrong here, nothing was accepted."""
+        """Raise each failure as `NotAccepted`: before DATA nothing can have been accepted."""
         with _as_not_accepted(), self._watched():
             yield
 
@@ -283,6 +283,6 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 
 def _kind(error: BaseException) -> str:
     if isinstance(error, smtplib.SMTPServerDisconnected):
-        # What smtplib met, if it met anything; else the server closed the connection.
+        # smtplib's own cause, if it has one; else the server closed the connection.
         return "it closed the connection" if not error.__context__ else _kind(error.__context__)
     return next((name for kind, name in _KINDS if isinstance(error, kind)), "it did not answer")

@@ -160,7 +160,7 @@ def check_url(url: str, allowed_networks: Collection[Network] = ()) -> None:
 def parse_url(url: str, allowed_networks: Collection[Network] = ()) -> Target:
     """Check a URL as `check_url` does, and return what it names.
 
-    Whoever connects goes by this reading alone, so that no second parser can read it differently.
+    Connections use this result alone, so that no second parser can read the URL differently.
     """
     parts = _split(url)
     if parts.scheme not in DEFAULT_PORTS:

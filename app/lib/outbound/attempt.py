@@ -11,7 +11,7 @@ from enum import StrEnum
 # For all addresses of a name together.
 CONNECT_SECONDS = 5.0
 
-# What may come before the body: status lines and headers, those of interim answers included.
+# Limit before the body: status lines and headers, those of interim responses included.
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024
 

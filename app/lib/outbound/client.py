@@ -1,4 +1,4 @@
-"""HTTP client for URLs that customers name: one POST, one `Answer`, whatever the receiver does.
+"""HTTP client for URLs that customers name: each POST returns one `Answer`, and raises nothing.
 
 No redirect is followed, no proxy or credential of the environment is used, no cookie is kept and no
 body is decompressed.
@@ -54,7 +54,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a POST.
+    """The result of a POST.
 
     With a `failure` there is no status. With a status there is no failure: a receiver that said 200
     has taken the message, even if `error` says that its body broke off.
@@ -99,7 +99,7 @@ class Outbound:
             return parse_url(url, allowed_networks)
 
         self._target = target
-        # Its lines hold URLs, which may hold secrets, and whatever broken header a receiver sends.
+        # Its lines hold URLs, which may hold secrets, and malformed headers of receivers.
         logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
     def send(
@@ -184,7 +184,7 @@ def _read_body(answer: HTTPResponse, attempt: Attempt, kept_bytes: int) -> tuple
     left = MAX_BODY_BYTES
     error = None
     try:
-        # What comes after a 101 is no HTTP.
+        # The bytes after a 101 are not HTTP.
         while left and answer.status >= 200 and (piece := answer.read1(left)):
             kept += piece[: kept_bytes - len(kept)]
             left -= len(piece)

@@ -1,7 +1,7 @@
-"""Why an attempt got no answer: a kind for programs, by the stage it failed in, and a line to read.
+"""Reasons why an attempt got no answer: a kind for programs, by stage, and a line for people.
 
-The lines are shown to whoever owns the endpoint. So they hold nothing that the receiver wrote, no
-address that a name resolved to, and none of Python's own words.
+The lines are shown to the endpoint's owner. So they hold nothing that the receiver wrote, no
+address that a name resolved to, and no text of Python's exceptions.
 """
 
 import http.client
@@ -28,7 +28,7 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 class Failure(StrEnum):
-    """What kind of failure it was; the values are stored."""
+    """Kinds of failures; the values are stored."""
 
     BAD_URL = "bad_url"
     REFUSED_ADDRESS = "refused_address"

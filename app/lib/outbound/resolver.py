@@ -67,7 +67,7 @@ class Resolver:
         failed: Exception | None = None
         try:
             found = self._lookup(host)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised again in each waiting thread
             failed = error
         with self._lock:
             del self._running[host]

@@ -1,4 +1,4 @@
-"""What the checks look at: settings, and the two stores, each reached once for all checks."""
+"""Inputs of the checks: settings, and the two stores, each reached once for all checks."""
 
 import ipaddress
 import threading

@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, one sentence, and what mends it."""
+"""A check's finding: its level, one sentence, and the remedy."""
 
 import enum
 from dataclasses import dataclass

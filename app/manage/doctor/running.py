@@ -45,7 +45,7 @@ def run(
 def _found(context: Context, check: Check) -> list[Finding]:
     found: list[Finding] = []
     try:
-        # What was found before a store went away stays.
+        # Findings from before a store went away are kept.
         found.extend(check(context))
     except NotChecked as why:
         found.append(findings.not_checked(str(why)))

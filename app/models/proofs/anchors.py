@@ -51,7 +51,7 @@ class CheckpointCosignature(Base):
 
 
 class AnchoringTrouble(Base):
-    """What keeps a part of anchoring from happening, and since when; gone when it happens again."""
+    """An open incident of anchoring, and since when; deleted when that part works again."""
 
     __tablename__ = "anchoring_troubles"
 

@@ -200,7 +200,7 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
 def log_refusal() -> None:
     """Log where a key that is not good came from, and never the key.
 
-    What an address sends beyond its limit has a line in the access log alone (429).
+    Requests beyond an address's limit (429) have a line in the access log alone.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
     _log.warning(

@@ -1,4 +1,4 @@
-"""What a client prefers (RFC 7240): how long to wait for an answer that has yet to be made."""
+"""The `Prefer` header (RFC 7240): for how long a client waits for a job to end."""
 
 import re
 from dataclasses import dataclass

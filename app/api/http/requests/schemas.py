@@ -26,7 +26,7 @@ class Schema(marshmallow.Schema):
     def load(self, data: Any, **options: Any) -> Any:
         """Read an object as marshmallow does, in a fifth of the time if nothing is wrong with it.
 
-        Whatever is in doubt, every refusal included, is marshmallow's own.
+        Anything unusual is left to marshmallow, so every error is its own.
         """
         as_usual = options.get("unknown") in (None, marshmallow.RAISE)
         as_usual = as_usual and not (options.get("partial") or options.get("many"))

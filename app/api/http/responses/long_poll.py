@@ -1,8 +1,7 @@
-"""Waiting for a durable job while a client waits: few at once, without transaction or connection.
+"""Long polling for a durable job: few requests at once, without transaction or connection.
 
-A waiting request holds a thread of the web process, and nothing else. A quarter of the threads that
-a process has by default may wait, and half as many more for callers without a key; beyond that the
-client is asked to come back, as it is when the job takes longer.
+A waiting request holds one thread of the web process. A quarter of a process's default threads may
+wait, and half as many more for callers without a key; others are told to retry at once.
 """
 
 import time
@@ -48,13 +47,13 @@ def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = 
     if seconds <= 0 or not room.acquire(blocking=False):
         return False
     try:
-        _look(settled, time.monotonic() + seconds)
+        _poll(settled, time.monotonic() + seconds)
     finally:
         room.release()
     return True
 
 
-def _look(settled: Callable[[], bool], until: float) -> None:
+def _poll(settled: Callable[[], bool], until: float) -> None:
     pause = _FIRST_PAUSE
     while not settled():
         left = until - time.monotonic()

@@ -1,7 +1,7 @@
-"""What `/metrics` says: the stack's counters and gauges in Prometheus's text format.
+"""`/metrics`: the stack's counters and gauges in Prometheus's text format.
 
-Every web process says the same. Without the database there is only the line that says so: a
-collector copes with figures that are missing for a while, not with figures that go back.
+Every web process answers the same. Without the database only the lines about its parts are left: a
+collector copes with figures that are missing for a while, not with counters that go back.
 """
 
 import json

@@ -52,7 +52,7 @@ class AuditArgs(PageArgs):
 
 
 class ActorSchema(AnswerSchema):
-    """Who did it."""
+    """The actor of an entry."""
 
     optional = ("role",)
 
@@ -62,7 +62,7 @@ class ActorSchema(AnswerSchema):
 
 
 class TargetSchema(AnswerSchema):
-    """What it was done to."""
+    """The object of an entry."""
 
     type = fields.Text(50)
     id = fields.Text(200)

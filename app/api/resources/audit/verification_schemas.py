@@ -1,4 +1,4 @@
-"""What is asked of a verification of the audit chain, and what it answers."""
+"""Schemas of an audit chain's verification: its parameters and its report."""
 
 import enum
 from typing import Any
@@ -35,7 +35,7 @@ class Verdict(enum.StrEnum):
 
 
 class VerifyArgs(Schema):
-    """What to verify. Of a head that the caller kept, both `seq` and `hash` or none."""
+    """Parameters of a verification. A kept head is given by both `seq` and `hash`."""
 
     seq = fields.QueryInteger(1, MAX_INTEGER, description="`head.seq` of then.")
     hash = fields.Text(
@@ -77,7 +77,7 @@ class NewestTimestampSchema(Schema):
 
 
 class AnchorsSchema(AnswerSchema):
-    """What the chain was held against outside itself."""
+    """Evidence from outside the chain that it was compared with."""
 
     enabled = plain.Boolean()
     disabled_since = fields.Time(allow_none=True)

@@ -164,7 +164,7 @@ class FailureGroupSchema(AnswerSchema):
 
 
 class FailureGroupsSchema(AnswerSchema):
-    """What failed, most first."""
+    """Groups of failures, largest first."""
 
     data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
     window = fields.Integer(

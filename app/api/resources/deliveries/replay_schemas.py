@@ -126,7 +126,7 @@ class LeftOutSchema(Schema):
 
 
 class PreviewSchema(Schema):
-    """What would be sent again."""
+    """Preview of a replay: the deliveries that it would send again."""
 
     count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
     oldest = fields.Time(

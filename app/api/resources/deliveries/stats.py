@@ -41,7 +41,7 @@ def _latency(description: str) -> fields.Integer:
 
 
 class StatsRowSchema(AnswerSchema):
-    """What one hour or day has seen."""
+    """Counts and latencies of one hour or day."""
 
     at = fields.Time(description="When it began.")
     accepted = fields.Integer(

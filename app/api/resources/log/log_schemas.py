@@ -1,4 +1,4 @@
-"""What the transparency log looks like over HTTP."""
+"""Schemas of the transparency log's routes."""
 
 import re
 from typing import Any
@@ -64,7 +64,7 @@ class InclusionSchema(AnswerSchema):
 
 
 class ConsistencySchema(AnswerSchema):
-    """That one tree begins with another (RFC 9162 section 2.1.4)."""
+    """Consistency proof between two tree sizes (RFC 9162 section 2.1.4)."""
 
     since = fields.Integer(0, MAX_INTEGER, data_key="from")
     to = fields.Integer(0, MAX_INTEGER)

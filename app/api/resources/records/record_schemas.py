@@ -1,4 +1,4 @@
-"""What a record looks like over HTTP: as it is posted, and as it is answered."""
+"""Schemas of a record: as it is posted, and as it is answered."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -42,7 +42,7 @@ class LabelPair(fields.Text):
 
 
 class RecordArgs(FeedArgs):
-    """What records are found by; all that is given must hold."""
+    """Filters of the list of records; all given must match."""
 
     q = fields.Text(
         1000,

@@ -32,10 +32,10 @@ _FIRST = UUID(int=0)
 
 @dataclass(frozen=True)
 class Position:
-    """How far a reader is: what a transaction in `snapshot` wrote up to `through` it has read.
+    """A reader's position: it has read all events up to `through` that `snapshot` sees.
 
-    What may still be committed has ids after `floor`. `late` is where a page ended among what was
-    committed late; `seen` is then the snapshot of the first such page.
+    Events still to be committed have ids after `floor`. `late` is where a page ended among events
+    that were committed late; `seen` is then the snapshot of the first such page.
     """
 
     through: UUID
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """What a reader gets: events, and where to go on. `read` counts those left out too."""
+    """A page of events, and the position after it. `read` counts events left out too."""
 
     events: Sequence[Found]
     position: Position
@@ -90,7 +90,7 @@ _AFTER = """
 SELECT id, type, payload, written_by FROM events
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(through)s ORDER BY id LIMIT %(limit)s
 """
-# What lies beyond the bytes of a page stays in the database: a filtered one reads 1,000 events.
+# Rows beyond a page's bytes are not sent to the service: a filtered page reads 1,000 events.
 _PAGE = f"""
 SELECT id, type, payload, is_late FROM (
     SELECT id, type, payload, is_late,

@@ -33,7 +33,7 @@ class LaneState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Lane:
-    """What decides when a webhook is sent to."""
+    """The lane's columns that decide when its webhook is sent to."""
 
     deleted: bool
     disabled: bool

@@ -1,8 +1,8 @@
-"""The events that are about a session or a record: of its findings, and of its completion.
+"""Events of a session or a record: those of its findings, and of its completion.
 
-An event holds its subject in its bytes alone, so that no POST pays for an index. But it has the
-moment of its finding, and an id that was made shortly before: so it is searched for among the ids
-of that time, in a few seconds first, then as far as hosts' clocks may differ.
+An event names its subject in its body alone, so that no POST pays for an index. Its id is made
+shortly before the finding's time, so the search covers ids of that time: a few seconds first, then
+as far as hosts' clocks may differ.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _WITHIN = (timedelta(seconds=2), timedelta(minutes=1), CLOCKS_DIFFER_BY)
 
 
 class Subject(NamedTuple):
-    """What an event is about: a finding, or a session that was completed at `at`."""
+    """The subject of an event: a finding, or a session that was completed at `at`."""
 
     id: UUID
     at: datetime

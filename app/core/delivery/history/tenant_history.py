@@ -32,7 +32,7 @@ from app.database import cursor
 # So many open rows are sorted for a page in some ten milliseconds. Where more are open a page walks
 # along so many rows, open or not, and may end early.
 MOST_READ = 10_000
-# What a delivery whose last attempt failed may be.
+# Statuses of a delivery whose last attempt failed.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
 
 

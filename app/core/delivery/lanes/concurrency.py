@@ -25,7 +25,7 @@ class Attempted(Protocol):
 
     @property
     def verdict(self) -> Verdict:
-        """What the attempt means."""
+        """The attempt's verdict."""
 
     @property
     def status_code(self) -> int | None:
@@ -42,7 +42,7 @@ class Attempted(Protocol):
 
 @dataclass(frozen=True)
 class Concurrency:
-    """What a lane has learned: how many POSTs at once, and its mean `latency_ms`, None at first.
+    """A lane's adaptive concurrency: POSTs at once, and its mean `latency_ms`, None at first.
 
     `halved_at` is when `concurrency` was last halved; a lane that never was is in slow start.
     """

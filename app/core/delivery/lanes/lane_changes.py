@@ -42,7 +42,7 @@ class LaneState:
 
     @property
     def learned(self) -> Concurrency:
-        """What its answers have told of how many POSTs may be out."""
+        """The concurrency learned from its answers."""
         return Concurrency(self.concurrency, self.halved_at, self.latency_ms)
 
     @property
@@ -83,7 +83,7 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
 
 @dataclass
 class LaneChange:
-    """What outcomes make of a lane: `due_at` if earlier, `totals` to be added to its columns."""
+    """A lane's change by outcomes: `due_at` if earlier, `totals` to be added to its columns."""
 
     tenant_id: UUID
     webhook_id: UUID

@@ -20,7 +20,7 @@ LONGEST_HOLD = timedelta(minutes=30)
 FORWARD_AT_ONCE = 500
 # One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
 PROBE_TIME = timedelta(seconds=20)
-# What an endpoint is judged by: so many attempts, of which the last few came within a day.
+# Evidence for a verdict on an endpoint: so many attempts, of which the last few came within a day.
 FAILURES_OF_EVIDENCE = 10
 RECENT_FAILURES = 3
 RECENT = timedelta(hours=24)

@@ -1,4 +1,4 @@
-"""What each lane was sent, counted by the hour: the columns, sums over lanes, retention.
+"""Hourly counts of each lane's deliveries: the columns, sums over lanes, retention.
 
 Every writer of an hour holds its lane's lock: numbering (`accepted`, in the hour that
 `accepted_hour` says) and outcomes (the rest, in the hour in which they are recorded).

@@ -13,8 +13,8 @@ from app.database import Tx, cursor
 # In one transaction, which holds the lane's lock.
 MOST_AT_ONCE = 20_000
 
-# What a rate has spread may be asked for again before it goes. More unscheduled attempts than there
-# were would be a place before the schedule's first.
+# Deliveries that a rate has spread may be asked for again before they are sent. More unscheduled
+# attempts than attempts would be a position before the schedule's first.
 _ALL = """
 WITH waiting AS MATERIALIZED (
     SELECT picked.id, row_number() OVER (ORDER BY picked.next_attempt_at, picked.id) AS place
@@ -36,7 +36,7 @@ UPDATE deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = waiting.id AND d.status = 'retrying'
 """
 
-# What is due already came forward before, or is in its turn.
+# A delivery that is due already was brought forward before, or by its schedule.
 _ONE = f"""
 UPDATE deliveries
    SET unscheduled = least(unscheduled + (next_attempt_at > clock_timestamp())::int, attempts),

@@ -45,7 +45,7 @@ _PREPARED = "SELECT FROM checkpoints WHERE generation = %s AND note IS NULL AND 
 
 @dataclass(frozen=True)
 class Known:
-    """What shows which tree was published: the newest row, the newest with a note, a candidate.
+    """Evidence of the published tree: the newest row, the newest with a note, a candidate.
 
     `told` is the checkpoint that others have of the log: the head outside, or of an ended log what
     its successor names; None without one.

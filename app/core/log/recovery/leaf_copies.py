@@ -130,7 +130,7 @@ def restore(session: Session, generation: Generation, row: BundleCopy) -> None:
 
 @dataclass(frozen=True)
 class _Copies:
-    """What is stored of the leaves of one bundle, by index or by place in it."""
+    """The stored rows of one entry bundle's leaves, by index or by offset in it."""
 
     first: int
     width: int

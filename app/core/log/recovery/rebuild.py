@@ -86,7 +86,7 @@ def rebuild_ended(
     tree = StoredTree(session, generation, repair=repair_with is not None, placed=False)
     tree.read(max(known.sizes, default=0), known.sizes)
     if told is not None and told.size <= known.stored:
-        # What was prepared here after a restore may be of another tree.
+        # Tiles prepared here after a restore may be of another tree.
         told = told if _is_ours(session, generation, told, tree) else None
     known = replace(known, told=told)
     known.require(generation, tree.roots)

@@ -30,7 +30,7 @@ SELECT DISTINCT ON (level) level, number, data FROM log_tiles
 
 @dataclass
 class Report:
-    """What was read, and what is stored otherwise.
+    """Counts of what was read, and differences from what should be stored.
 
     `wrong` are the tiles whose bytes are others, or that should not be there; `rows` how many
     leaves have another row in `log_leaves`, or none, and rows of no leaf; `checkpoint` is the size

@@ -42,8 +42,8 @@ def succeed(sequencer: Sequencer, master_keys: MasterKeys, *, force: bool) -> Su
     """Begin the log's successor and publish its first checkpoint; return it.
 
     Raises `Conflict` where the log can go on as it is or the head is another log's, unless `force`,
-    and where it was damaged and can be mended, whatever is said; `LogHalted` where the head cannot
-    be read or moved.
+    and, with `force` too, where damage can be mended; `LogHalted` where the head cannot be read or
+    moved.
     """
     head = None if sequencer.head is None else sequencer.head.read()
     with sequencer.database.across_tenants() as session:

@@ -72,7 +72,7 @@ SELECT tenant_id, seq, leaf_index, leaf_hash, chain, hash FROM ({_ROWS}) AS r
 
 @dataclass
 class Found:
-    """What holds one chain: in how many anchors, how far, where in the log, and where not."""
+    """One chain's anchors: how many, up to which entry, where in the log, and mismatches."""
 
     checked: int = 0
     through: int | None = None

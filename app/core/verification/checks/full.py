@@ -21,7 +21,7 @@ from app.lib.crypto.sealing import MasterKeys
 
 @dataclass(frozen=True)
 class Seen:
-    """What holds a chain: the log as published, and what was found in it."""
+    """Evidence that a chain is compared with: the log as published, and its anchors in it."""
 
     last: Published | None
     stamps: Stamps
@@ -48,7 +48,7 @@ def check(
         if last is not None:
             held, successions = reading.of_one(last, tenant_id, name)
     except (LogHalted, TakesLonger):
-        # What is broken in itself is broken whatever the log says.
+        # A chain that is broken in itself is reported as that, regardless of the log.
         if broken is None:
             raise
     if broken is not None:

@@ -114,7 +114,7 @@ def walk(
 ) -> dict[int, bytes]:
     """Read the whole tree of a checkpoint, show its leaves to `seen`, return the roots at `sizes`.
 
-    What `seen` says is true when this returns. Raises `LogDamaged`, `TakesLonger`.
+    The results of `seen` hold only once this returns. Raises `LogDamaged`, `TakesLonger`.
     """
     size = last.checkpoint.size
     before = last.generation.predecessor

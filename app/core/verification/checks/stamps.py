@@ -26,7 +26,7 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.timestamps import NotStamped
 
-# What a witness said of a candidate is about nothing that was published.
+# A cosignature on a candidate says nothing about a published checkpoint.
 _PLACES = """
 SELECT generation, size FROM {table} AS stated WHERE generation <= %s
    AND NOT EXISTS (SELECT FROM checkpoints AS c

@@ -28,7 +28,7 @@ _FULL = 0.9
 
 @dataclass(frozen=True)
 class _Limits:
-    """What the server admits, and how many are open; limits of -1 are none."""
+    """The server's limits on connections, and how many are open; -1 means no limit."""
 
     most: int
     reserved: int

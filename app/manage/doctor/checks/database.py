@@ -12,7 +12,7 @@ from app.manage.doctor.findings import Finding
 _OLDEST = 150_000
 _VERSION = "SELECT current_setting('server_version'), current_setting('server_version_num')::int"
 
-# What PostgreSQL says when it refuses (its errcodes in words), and what mends it.
+# PostgreSQL's reasons for a refusal (its errcodes in words), and their remedies.
 _MENDED = (
     ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
     ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),

@@ -12,7 +12,7 @@ _SEE = "setup.md#redis"
 _KEEP = "CONFIG SET maxmemory-policy noeviction, or the provider's setting of that name"
 _FULL = 0.9
 
-# What redis-py and OpenSSL say, and what mends it.
+# Errors of redis-py and OpenSSL, and their remedies.
 _MENDED = (
     ("authenticat", "set REDIS_URL as the provider shows it: redis://:PASSWORD@host:port/0"),
     ("username-password", "set REDIS_URL as the provider shows it: redis://:PASSWORD@host:port/0"),
