@@ -277,7 +277,7 @@ def _translated() -> Iterator[None]:
 
 def _unavailable(error: Exception) -> Unavailable:
     if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
-        return Unavailable("Somebody else is changing this at the moment; try again.")
+        return Unavailable("Another request or job is changing this at the moment; try again.")
     return Unavailable("The database does not answer; try again in a moment.")
 
 

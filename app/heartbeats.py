@@ -71,7 +71,7 @@ def key(role: Role) -> str:
 
 
 def beat(client: "Redis | Pipeline", role: Role, **details: int | str) -> None:
-    """Write a sign of life, with details for whoever looks into Redis.
+    """Write a heartbeat, with details for an operator who inspects Redis.
 
     Raises `redis.RedisError`.
     """

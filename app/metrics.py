@@ -46,7 +46,7 @@ LOG_DAMAGED: Final = Counter(
 
 # The bell
 
-BELL_RINGS: Final = Counter("record_service_bell_rings", "Times somebody was to be rung.")
+BELL_RINGS: Final = Counter("record_service_bell_rings", "Times that workers were to be woken.")
 BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages that Redis took.")
 BELL_ERRORS: Final = Counter("record_service_bell_errors", "Questions that Redis did not answer.")
 BELL_SKIPPED: Final = Counter(

@@ -1,4 +1,4 @@
-"""Findings: what somebody must know about what an agent did.
+"""Findings: conclusions about an agent's acts that people must know of.
 
 The hot path: any number of findings is one call of the database's function `add_findings`, which
 finds their sessions, stores them, and emits their events. A completed session still takes findings:

@@ -1,4 +1,4 @@
-"""Where to begin: what needs somebody now, the traffic, the books, and the service's parts."""
+"""The overview: items that need attention, the traffic, the accounting, and the service's parts."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ def index() -> Response:
 
 
 def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
-    """Yield what needs somebody, the gravest first."""
+    """Yield the items that need attention, gravest first."""
     if alerts.count_open(session):
         yield Need(
             "The audit chain is broken: an entry is not what was written.",

@@ -44,10 +44,10 @@ def count(session: Session, tenant_id: UUID, through: int) -> int:
 
 @dataclass(frozen=True)
 class Covered:
-    """The newest entry whose head is in the published log, and who vouches for that by evidence.
+    """The newest entry whose head is in the published log, and the kind of evidence for it.
 
-    `through` is None, and nobody vouches, before the first. `unanchored_since` is the time of the
-    first entry behind it; None if there is none.
+    Before the first anchor `through` is None. `unanchored_since` is the time of the first entry
+    behind it; None if there is none.
     """
 
     through: int | None

@@ -110,7 +110,7 @@ _SESSION = Entry(
 )
 
 _TEST = Entry(
-    "Somebody asked for a test delivery, or for a check of the receiver. It goes to that webhook "
+    "A test delivery, or a check of the receiver, was requested. It goes to that webhook "
     "alone, whatever its event_types say.",
     _object(
         {

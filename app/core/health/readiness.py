@@ -94,7 +94,7 @@ class Readiness:
         self._thread.close(_LAST_SECONDS)
 
     def _tick(self) -> None:
-        """Compute the state, unless nobody asks or another thread is at it or has just tried."""
+        """Compute the state, unless no request asked lately, or another thread does or just did."""
         now = self._clock()
         patience = max(self._tried + _WAIT_SECONDS - now, 0.0)
         # The next request has it computed: an idle service pays nothing.

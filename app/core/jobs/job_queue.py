@@ -137,6 +137,6 @@ def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: s
     )
     if dead is None:
         return 0
-    # Taken, not copied: once the next one got somewhere nobody counts from there.
+    # Taken, not copied: once the next job has made progress, counting from there is over.
     lost, dead.claims_lost = dead.claims_lost, 0
     return lost

@@ -161,7 +161,7 @@ def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
     if old is None or said != _said(generation.origin, generation.key_id, old):
         raise LogDamaged(
             f"{generation.origin} is no successor that `app.manage log succeed` began, or its row "
-            "in log_generations was changed: the database was written to by somebody else."
+            "in log_generations was changed: something else wrote to the database."
         )
 
 

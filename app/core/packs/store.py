@@ -90,7 +90,7 @@ _DISCARD_UNFINISHED = """
 DELETE FROM evidence_packs WHERE tenant_id = %s AND record_id = %s AND built_at IS NULL
 """
 # Of a build that was given up for good a day is enough to know it; a pack that was replaced may
-# still be on its way to somebody.
+# still be on its way to a reader.
 _FORGET = """
 DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
     SELECT tenant_id, id FROM evidence_packs

@@ -151,7 +151,7 @@ def _require_room(session: Session, record: Record) -> None:
     )
     if active is not None and active >= MAX_ACTIVE:
         raise TooManyShareLinks(
-            f"This record has {MAX_ACTIVE} active share links; revoke one that nobody needs."
+            f"This record has {MAX_ACTIVE} active share links; revoke one that is not needed."
         )
 
 

@@ -110,7 +110,7 @@ def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
 
 
 def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
-    """Close what nobody has seen since a verification began, at `before`, that found all well.
+    """Close the breaks not seen since a verification began, at `before`, that found all well.
 
     `NO_TENANT` is the one that looked for all that is the service's own, in the newest stamps only.
     """

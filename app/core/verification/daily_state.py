@@ -81,7 +81,7 @@ def end(session: Session, master_keys: MasterKeys, progress: dict[str, Any]) -> 
 
 
 def count_from_now(session: Session, master_keys: MasterKeys) -> None:
-    """Seal the first note of a database that knew of none: no run is overdue that nobody owed.
+    """Seal the first note of a database without one: a run is overdue only from now on.
 
     Not of one where it is missing: who deletes a note must not be given another for it.
     """

@@ -10,7 +10,7 @@ _TIMEOUT_SECONDS = 60
 
 
 def anonymously(url: str) -> requests.Response:
-    """GET a URL as somebody who has no key, whatever is answered."""
+    """GET a URL without a key; return any answer."""
     with requests.Session() as session:
         session.trust_env = False
         return session.get(url, timeout=_TIMEOUT_SECONDS)

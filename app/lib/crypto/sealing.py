@@ -117,7 +117,7 @@ def key_of(sealed: bytes) -> str | None:
 
 
 def _key_id(key: bytes) -> bytes:
-    """Name a key by the start of its SHA-256, so that nobody has to."""
+    """Return a key's id: the start of its SHA-256."""
     return sha256(key).digest()[:_KEY_ID_BYTES]
 
 

@@ -18,7 +18,7 @@ from app.lib.gateway.streams import BodyWanted, Failed, Pending, Waiting
 from app.lib.gateway.threads import Threads
 from app.lib.gateway.turns import Turns
 
-# A body up to here is read before anybody asks for it: that costs no thread and little memory.
+# A body up to here is read before the application asks for it: that takes no thread, little memory.
 SMALL_BODY = 64 * 1024
 _KEPT = 2
 # In the environ of a request that the application has seen before, without its body.

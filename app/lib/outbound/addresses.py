@@ -101,7 +101,7 @@ class Target:
 
 
 EVERYWHERE = (ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0"))
-"""For URLs that the operator chooses, and nobody else."""
+"""For URLs that the operator chooses, never for a customer's."""
 
 
 def is_public(address: Address) -> bool:

@@ -40,7 +40,7 @@ def ok(sentence: str) -> Finding:
 
 
 def warning(sentence: str, mend: str, *, see: str | None = None) -> Finding:
-    """Return a finding that needs somebody, though the service works."""
+    """Return a finding that an operator should act on, though the service works."""
     return Finding(Level.WARNING, sentence, mend, see)
 
 

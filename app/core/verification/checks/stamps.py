@@ -46,7 +46,7 @@ SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
 # The number of a log, and a size of it or a leaf's index.
 CheckpointKey = tuple[int, int]
 
-# Where nobody looked: from the newest anchor on.
+# The part not verified yet: from the newest anchor on.
 NOT_LOOKED: dict[str, Any] = dict.fromkeys(
     ("anchored_by", "timestamps", "timestamps_unverified", "newest_timestamp", "cosignatures")
 )

@@ -67,7 +67,7 @@ def check(
     # No entry has a number below 1, but a row may.
     begin = after.seq or -(2**63)
     cur = cursor(session)
-    # A break leaves rows behind that nobody wants. Not to receive them the statement is cancelled,
+    # A break leaves rows that are not needed. Not to receive them the statement is cancelled,
     # which the transaction survives only by going back to here.
     cur.execute("SAVEPOINT chain")
     rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)

@@ -68,7 +68,7 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _is_behind_pooler(session: Session) -> bool:
-    """Say whether somebody between answers for the server.
+    """Say whether a pooler answers in place of the server.
 
     PgBouncer gives a key for cancelling of its own, so the process that it names is not the
     server's.
