@@ -57,7 +57,8 @@ screenshots: $(INSTALLED) ## picture each page of the console of a running `make
 	exec $(BIN)/python -m tests.console.screenshots
 
 # Done again only when what is to be installed has changed. pyenv must not heed .python-version, which
-# is for platforms: it would refuse every Python but that one.
+# is for platforms: it would refuse every Python but that one. Compiled here, on all processors: else
+# the first processes all compile at once, and one that may not write here does so at each start.
 $(INSTALLED): pyproject.toml uv.lock
 	@outside=$$(cd .. && pyenv version-name 2>/dev/null) && export PYENV_VERSION="$$outside"; \
 	for python in $(BIN)/python "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 none; do \
@@ -70,5 +71,5 @@ $(INSTALLED): pyproject.toml uv.lock
 	esac
 	@$(BIN)/python app/dev/uv_requirement.py | $(BIN)/python -m pip install --quiet \
 	  --disable-pip-version-check --require-hashes -r /dev/stdin
-	@$(BIN)/uv sync --quiet --locked --python $(BIN)/python --no-python-downloads
+	@$(BIN)/uv sync --quiet --locked --compile-bytecode --python $(BIN)/python --no-python-downloads
 	@touch $@
