@@ -128,30 +128,30 @@ def test_ten_at_once_begin_one_job(packer: Packer) -> None:
 
 
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
-    """Let a worker build while somebody waits for it: at the first look of each."""
-    looks: list[Callable[[], bool]] = []
-    look = long_poll._look  # what is done while a thread is held
+    """Let a worker build while a request waits for it: at the first poll of each."""
+    polls: list[Callable[[], bool]] = []
+    poll = long_poll._poll  # it holds a thread
 
-    def looking(settled: Callable[[], bool], until: float) -> None:
-        looks.append(settled)
+    def polling(settled: Callable[[], bool], until: float) -> None:
+        polls.append(settled)
         packer.work()
-        look(settled, until)
+        poll(settled, until)
 
-    monkeypatch.setattr(long_poll, "_look", looking)
-    return looks
+    monkeypatch.setattr(long_poll, "_poll", polling)
+    return polls
 
 
 def test_a_caller_with_a_key_waits_for_it(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = working(packer, monkeypatch)
+    polls = working(packer, monkeypatch)
     first, second = packer.record(), packer.record()
     answer = packer.api().get(path_of(first))
     assert files_in(answer.data)
     assert "Preference-Applied" not in answer.headers
     answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
     assert (answer.status_code, answer.headers["Preference-Applied"]) == (200, "wait=5")
-    assert len(looks) == 2
+    assert len(polls) == 2
     answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
-    assert (answer.status_code, len(looks)) == (200, 2)
+    assert (answer.status_code, len(polls)) == (200, 2)
     assert "Preference-Applied" not in answer.headers, "there was nothing to wait for"
 
 
@@ -259,12 +259,12 @@ def test_who_has_no_key_waits_when_asked_to_and_not_for_long(
     if is_public:
         packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
         path = path_of(record)
-    looks = working(packer, monkeypatch)
+    polls = working(packer, monkeypatch)
     answer = packer.api(None).get(path, headers={"Prefer": "respond-async"})
-    assert (answer.status_code, len(looks)) == (202, 0)
+    assert (answer.status_code, len(polls)) == (202, 0)
     assert answer.headers["Preference-Applied"] == "respond-async"
     answer = packer.api(None).get(path, headers={"Prefer": "wait=99"})
-    assert (answer.status_code, len(looks)) == (200, 1)
+    assert (answer.status_code, len(polls)) == (200, 1)
     assert answer.headers["Preference-Applied"] == "wait=10"
     assert files_in(answer.data)
 
@@ -276,12 +276,12 @@ def test_those_without_a_key_take_no_place_of_those_with_one(
     path = f"{path_of(first)}?share_token={token_to(packer, first)}"
     monkeypatch.setattr(long_poll, "_room_without_key", BoundedSemaphore(1))
     assert long_poll._room_without_key.acquire(blocking=False)  # by somebody else's request
-    looks = working(packer, monkeypatch)
+    polls = working(packer, monkeypatch)
     answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
-    assert (answer.status_code, len(looks)) == (202, 0)
+    assert (answer.status_code, len(polls)) == (202, 0)
     assert "Preference-Applied" not in answer.headers
     assert packer.api().get(path_of(second)).status_code == 200
-    assert len(looks) == 1
+    assert len(polls) == 1
 
 
 def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
@@ -296,9 +296,9 @@ def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
     packer.work()
     answer = packer.ask(first, None)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-cache")
-    looks = working(packer, monkeypatch)
+    polls = working(packer, monkeypatch)
     assert packer.api(mint("read")).get(path_of(second)).status_code == 200
-    assert looks
+    assert polls
 
 
 def test_each_who_takes_a_pack_is_audited_once(packer: Packer, mint: Callable[..., str]) -> None:
@@ -340,10 +340,10 @@ def test_who_waits_for_a_better_pack_gets_that(
     record = packer.record()
     before = packer.built(record)
     monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
-    looks = working(packer, monkeypatch)
+    polls = working(packer, monkeypatch)
     answer = packer.api().get(path_of(record))
     assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")
-    assert looks == [], "what is there is answered at once"
+    assert polls == [], "what is there is answered at once"
     answer = packer.api().get(path_of(record), headers={"Prefer": "wait=9"})
     assert answer.headers["x-service-evidence"] == "current"
     assert answer.data != before
