@@ -1,1 +1,1 @@
-"""The transparency log, its anchors and witnesses."""
+"""The transparency log: its sequencer, keys and commands, restores, rebuilding and succession."""

@@ -1,28 +1,18 @@
 """Anchoring that was put off or stands still is told by what there is, not by rows of jobs."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import structlog
-from sqlalchemy import Engine
 
 from app.dev.tsa import KeyType, TimestampAuthority
 from jobs.actors import anchor_audit, stamp_checkpoint
-from jobs.process.runtime import Runtime
-from tests.support.evidence.anchoring import Place, new_place
+from tests.support.evidence.anchoring import Place
 
 # What somebody with the database can do to every job in one statement.
 PUT_OFF = """
 UPDATE jobs SET finished_at = NULL, status = 'queued', error = NULL, run_at = '2099-01-01'
 """
-
-
-@pytest.fixture
-def place(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
-    with new_place(log_runtime, log_owner, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

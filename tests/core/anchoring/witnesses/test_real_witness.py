@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
-from jobs.process.runtime import Runtime
-from tests.support.evidence.anchoring import Place, new_place
+from tests.support.evidence.anchoring import Place
 
 PROGRAM = os.environ.get("AICS_WITNESS") or shutil.which("aics-witness")
 
@@ -66,12 +65,6 @@ class RealWitness:
     def _run(self, verb: str, *more: str) -> str:
         command = [str(PROGRAM), verb, "-c", str(self._folder / "witness.json"), *more]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture
-def place(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Place]:
-    with new_place(log_runtime, log_owner, tmp_path) as made:
-        yield made
 
 
 def test_a_real_witness_cosigns_as_the_log_grows_and_refuses_another_log(
