@@ -114,6 +114,12 @@ class Place:
             reader = AnchorReader(session, tenant_id, policy, MASTER_KEYS, trusted)
             return [reader.represent(each) for each in reader.rows(None, 200)]
 
+    def stamps(self) -> list[Any]:
+        """Return the rows of timestamps, in the log's order."""
+        query = "SELECT * FROM checkpoint_timestamps ORDER BY generation, size"
+        with self.owner.connect() as connection:
+            return list(connection.execute(text(query)).all())
+
     def key(self) -> VerifierKey:
         with self.database.across_tenants() as session:
             return publication.verifier_key(session, self.world.published().generation)

@@ -1,0 +1,1 @@
+"""The timestamp authority that stamps the log's checkpoints."""
