@@ -1,0 +1,1 @@
+"""The quorum without which no checkpoint is published; `gated` is a log behind it."""
