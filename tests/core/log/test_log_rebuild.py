@@ -1,17 +1,13 @@
-"""What `log rebuild` finds and puts right, in the log and in those that have ended."""
+"""`log rebuild` finds damage of the log and repairs it from what is left of each leaf."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from sqlalchemy.orm import Session
 
-from app.core.log import candidates, generations, publication
-from app.core.log.publication import Published
+from app.core.log import candidates
 from app.core.log.recovery import succession
-from app.database import cursor
-from app.errors import Conflict, LogDamaged, LogRolledBack
-from tests.support.evidence.logs import FLIP, Owner, World, add_leaves
+from app.errors import Conflict, LogDamaged
+from tests.support.evidence.logs import FLIP, Closed, Owner, World, add_leaves
 
 
 @pytest.mark.parametrize(
@@ -42,8 +38,6 @@ def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
     world.keeper().run()
     world.prove()
 
-
-Fetched = tuple[Published, dict[tuple[int, int], bytes]]
 
 LEAF_17 = [
     "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
@@ -149,14 +143,6 @@ def test_a_checkpoint_is_signed_again_as_it_was(
     world.prove()
 
 
-class Closed:
-    """A gate that admits nothing: what is signed is a candidate, for as long as it stands."""
-
-    def admits(self, session: Session, candidate: Published) -> bool:
-        """Admit nothing."""
-        return False
-
-
 @pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
 @pytest.mark.parametrize(
     "damage",
@@ -190,116 +176,3 @@ def test_behind_a_candidate_the_published_checkpoint_is_put_right(
     here.keeper().tick(float("inf"))
     world.prove()
     assert world.published().note == waits.note
-
-
-# Logs that have ended
-
-
-@pytest.fixture
-def ended(world: World) -> Callable[[], Fetched]:
-    """End a log of 300 and then 600 leaves; return what others can still fetch of it."""
-    add_leaves(world.database, 300)
-    world.keeper().run()
-    succession.succeed(world.keeper(), world.master_keys, force=True)
-    world.look()
-
-    def fetch() -> tuple[Published, dict[tuple[int, int], bytes]]:
-        with world.database.across_tenants() as session:
-            generation = generations.numbered(session, 1)
-            assert generation is not None
-            last = publication.newest(session, generation)
-            assert last is not None
-            rows = cursor(session).execute(
-                "SELECT level, number, data FROM log_tiles WHERE generation = 1"
-            )
-            return last, {(level, number): bytes(data) for level, number, data in rows.fetchall()}
-
-    return fetch
-
-
-LAST = "generation = 1 AND size = 600"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        [f"DELETE FROM checkpoints WHERE {LAST}"],
-        ["DELETE FROM checkpoints WHERE generation = 1"],
-        [f"UPDATE checkpoints SET note = 'x' WHERE {LAST}"],
-        [f"UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE {LAST}"],
-        [f"UPDATE checkpoints SET root = sha256('other') WHERE {LAST}"],
-        [f"{FLIP} WHERE generation = 1 AND level = 0 AND number = 1"],
-        [
-            f"DELETE FROM checkpoints WHERE {LAST}",
-            f"{FLIP} WHERE generation = 1 AND level = 0 AND number = 1",
-        ],
-        [
-            f"DELETE FROM checkpoints WHERE {LAST}",
-            "DELETE FROM log_tiles WHERE generation = 1 AND level = 0 AND number = 2",
-        ],
-        ["INSERT INTO log_tiles VALUES (1, 0, 9, sha256('stray'))"],
-    ],
-    ids=[
-        "no newest row",
-        "no row",
-        "bad note",
-        "bad root and note",
-        "bad root",
-        "tile",
-        "no newest row and a tile",
-        "no newest row and no last tile",
-        "stray tile",
-    ],
-)
-def test_an_ended_log_is_put_right_as_it_was(
-    world: World,
-    owner: Owner,
-    ended: Callable[[], Fetched],
-    damage: list[str],
-) -> None:
-    before = ended()
-    owner(*damage)
-    assert not world.rebuild(ended=1).is_identical
-    world.rebuild(ended=1, repair=True)
-    assert world.rebuild(ended=1).is_identical
-    assert ended() == before
-    assert world.rebuild().is_identical
-    world.prove()
-
-
-def test_of_an_ended_log_nothing_is_cut_off_whose_end_cannot_be_had(
-    world: World, owner: Owner, ended: Callable[[], Fetched]
-) -> None:
-    owner(
-        f"DELETE FROM checkpoints WHERE {LAST}",
-        "UPDATE log_tiles SET data = substr(data, 1, 32) || sha256('1') || substr(data, 65)"
-        " WHERE generation = 1 AND level = 0 AND number = 2",
-        "DELETE FROM log_tiles WHERE generation = 1 AND level = -1 AND number = 2",
-    )
-    before = ended()
-    for repair in (False, True):
-        with pytest.raises(LogDamaged):
-            world.rebuild(ended=1, repair=repair)
-    assert ended() == before
-
-
-def test_a_log_that_ended_in_a_restored_database_is_whole(rolled_back: World) -> None:
-    add_leaves(rolled_back.database, 20)
-    with pytest.raises(LogRolledBack):
-        rolled_back.keeper().run()
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
-    for repair in (False, True, False):
-        found = rolled_back.rebuild(ended=1, repair=repair)
-        assert found.is_identical
-        assert found.leaves == 320
-    rolled_back.prove()
-
-
-def test_a_bad_note_of_a_restored_ended_log_is_not_signed_again(
-    rolled_back: World, owner: Owner
-) -> None:
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
-    owner("UPDATE checkpoints SET note = 'x' WHERE generation = 1 AND size = 300")
-    assert rolled_back.rebuild(ended=1).checkpoint == 300
-    with pytest.raises(LogDamaged, match="Restore that row"):
-        rolled_back.rebuild(ended=1, repair=True)

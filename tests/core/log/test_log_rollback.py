@@ -1,14 +1,11 @@
-"""A database that is older than its log, or another: it signs nothing, and has a way on."""
+"""A database that is older than its log, or another one, signs nothing until the two agree."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
-from app.core.log import generations, proofs, publication
-from app.core.log.head import head_guard
-from app.core.log.recovery import adoption, succession
+from app.core.log import generations, publication
+from app.core.log.recovery import adoption
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -17,37 +14,12 @@ from app.errors import (
     LogHeadUnavailable,
     LogRolledBack,
 )
-from app.ledger import leaves
-from app.ledger.checkpoints import Checkpoint
-from app.lib.crypto.sealing import MasterKeys
 from tests.support.evidence.backups import TABLES, dump, restore
-from tests.support.evidence.logs import (
-    FLIP,
-    ORIGIN,
-    FailingDatabase,
-    FailingHead,
-    Killed,
-    Owner,
-    World,
-    add_leaves,
-    killed,
-)
-from tests.support.secrets import MASTER_KEYS
-
-
-def halted(world: World, kind: type[LogHalted]) -> str:
-    """Hold the log to sign nothing, for this reason; return what is said."""
-    before = world.published().note
-    with pytest.raises(kind) as refusal:
-        world.keeper().tick(float("inf"))
-    assert world.published().note == before
-    assert generations.load_state(world.database).trouble == kind.slug
-    world.look()
-    return refusal.value.detail
+from tests.support.evidence.logs import FLIP, FailingHead, Owner, World, add_leaves
 
 
 def test_a_restored_database_signs_nothing_and_says_so(rolled_back: World) -> None:
-    said = halted(rolled_back, LogRolledBack)
+    said = rolled_back.halted(LogRolledBack)
     assert "Size 400" in said
     assert "log succeed" in said
 
@@ -55,8 +27,8 @@ def test_a_restored_database_signs_nothing_and_says_so(rolled_back: World) -> No
 @pytest.mark.parametrize("more", [50, 100, 150], ids=["shorter", "as long", "longer"])
 def test_a_restored_database_that_grew_anew_signs_nothing(rolled_back: World, more: int) -> None:
     add_leaves(rolled_back.database, more)
-    halted(rolled_back, LogRolledBack)
-    halted(rolled_back, LogRolledBack)
+    rolled_back.halted(LogRolledBack)
+    rolled_back.halted(LogRolledBack)
 
 
 def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) -> None:
@@ -65,7 +37,7 @@ def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) ->
     world.look()
     owner("DELETE FROM checkpoints WHERE size = 400")
     add_leaves(world.database, 1)
-    halted(world, LogDamaged)
+    world.halted(LogDamaged)
 
 
 def test_a_database_made_anew_beside_an_old_head_signs_nothing(world: World, owner: Owner) -> None:
@@ -85,14 +57,14 @@ def test_a_copy_and_its_original_never_both_sign(world: World, owner: Owner) -> 
     world.look()
     restore(owner)
     add_leaves(world.database, 1)
-    halted(world, LogRolledBack)
+    world.halted(LogRolledBack)
 
 
 def test_a_newer_backup_put_back_goes_on_by_itself(rolled_back: World, owner: Owner) -> None:
     """The newest database was restored after all: nothing but the note of trouble is left."""
     assert rolled_back.store is not None
     newest = rolled_back.store.read()
-    halted(rolled_back, LogRolledBack)
+    rolled_back.halted(LogRolledBack)
     with rolled_back.database.across_tenants() as session:
         kept = publication.current(session)
     assert kept is not None
@@ -109,7 +81,7 @@ def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: P
         world.keeper().tick(float("inf"))
     (tmp_path / "head").unlink()
     add_leaves(world.database, 3)
-    halted(world, LogHeadLost)
+    world.halted(LogHeadLost)
     assert adoption.adopt(world.keeper()).size == 300
     assert generations.load_state(world.database).trouble is None
     world.keeper().run()
@@ -182,204 +154,4 @@ def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner)
     add_leaves(world.database, 1)
     world.keeper()._prepare(100)
     owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 301")
-    halted(world, LogDamaged)
-
-
-# Succession
-
-
-def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_left(
-    rolled_back: World,
-) -> None:
-    old = rolled_back.published()
-    hashes = rolled_back.hashes()
-    more = add_leaves(rolled_back.database, 5)
-    halted(rolled_back, LogRolledBack)
-    new = succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False).generation
-    assert (new.number, new.origin) == (2, f"{ORIGIN}/2")
-    assert new.key_id != old.generation.key_id
-    assert new.predecessor is not None
-    assert new.predecessor.size == 400
-    rolled_back.prove()
-    first = leaves.LogSuccessor(new.predecessor)
-    assert rolled_back.hashes() == [leaves_hash(first), *hashes, *more]
-    assert generations.load_state(rolled_back.database) == generations.LogState(
-        waits=False, trouble=None
-    )
-    with rolled_back.database.across_tenants() as session:
-        for leaf in (hashes[0], more[-1]):
-            assert proofs.of_leaf(session, leaf)["tree_size"] == 306
-        assert proofs.published(session, 1).note == old.note
-    add_leaves(rolled_back.database, 300)
-    rolled_back.keeper().run()
-    rolled_back.prove()
-    assert rolled_back.rebuild().first is None
-
-
-@pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
-@pytest.mark.parametrize("at", range(4))
-def test_a_successor_whose_making_was_killed_is_the_same_one(
-    rolled_back: World, at: int, committed: bool
-) -> None:
-    database = FailingDatabase(rolled_back.database)
-    database.at, database.committed = at, committed
-    keys = rolled_back.master_keys
-    assert killed(
-        lambda: succession.succeed(rolled_back.keeper(database=database), keys, force=False)
-    )
-    rolled_back.look()
-    if at == 0:
-        succession.succeed(rolled_back.keeper(), keys, force=False)
-    else:
-        rolled_back.keeper().run()
-    rolled_back.prove()
-    assert rolled_back.published().generation.origin == f"{ORIGIN}/2"
-    assert rolled_back.published().checkpoint.size == 301
-
-
-@pytest.mark.parametrize("moment", ["before_swap", "after_swap"])
-def test_a_successor_whose_head_failed_is_finished_by_the_next_integration(
-    rolled_back: World, moment: str
-) -> None:
-    assert rolled_back.store is not None
-    head = FailingHead(rolled_back.store, Killed)
-    setattr(head, moment, 1)
-    with pytest.raises(Killed):
-        succession.succeed(rolled_back.keeper(head=head), rolled_back.master_keys, force=False)
-    rolled_back.keeper().tick(float("inf"))
-    rolled_back.prove()
-    assert rolled_back.published().checkpoint.origin == f"{ORIGIN}/2"
-
-
-def test_a_second_restore_leads_to_a_third_log(rolled_back: World, owner: Owner) -> None:
-    keys = rolled_back.master_keys
-    succession.succeed(rolled_back.keeper(), keys, force=False)
-    rolled_back.look()
-    restore(owner)
-    owner(
-        "UPDATE signing_keys SET retired_at = clock_timestamp() WHERE purpose = 'log'",
-        "UPDATE signing_keys SET retired_at = NULL"
-        " WHERE key_id = (SELECT key_id FROM log_generations)",
-    )
-    halted(rolled_back, LogRolledBack)
-    third = succession.succeed(rolled_back.keeper(), keys, force=False).generation
-    assert third.origin == f"{ORIGIN}/3"
-    rolled_back.prove()
-
-
-def test_a_log_in_order_is_not_ended_unless_forced(world: World) -> None:
-    with pytest.raises(Conflict, match="can go on"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
-    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
-    assert new.predecessor is not None
-    assert new.predecessor.size == 300
-    world.prove()
-    with pytest.raises(Conflict, match="can go on"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        f"{FLIP.replace('40', '9')} WHERE level = 1",
-        "UPDATE checkpoints SET root = sha256('other') WHERE size = 300",
-        "DELETE FROM log_tiles WHERE level = -1",
-    ],
-)
-def test_a_log_that_can_be_mended_is_never_ended(
-    world: World, owner: Owner, damage: str, kept: bool
-) -> None:
-    owner(damage)
-    if not kept:
-        owner("UPDATE log_generations SET head_kept = false")
-    keeper = world.keeper(head=world.store if kept else None)
-    for force in (False, True):
-        with pytest.raises(Conflict, match="log rebuild"):
-            succession.succeed(keeper, world.master_keys, force=force)
-    replace(world, store=world.store if kept else None).rebuild(repair=True)
-    keeper.tick(float("inf"))
-    assert generations.load_state(world.database).trouble is None
-    world.prove()
-
-
-def test_a_successor_never_names_a_checkpoint_that_nobody_signed(
-    world: World, owner: Owner
-) -> None:
-    owner(
-        "UPDATE log_generations SET head_kept = false",
-        "UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE size = 300",
-        "DELETE FROM log_leaves WHERE leaf_index = 17",
-        "DELETE FROM log_tiles WHERE level = -1",
-    )
-    with pytest.raises(LogDamaged):
-        succession.succeed(world.keeper(head=None), world.master_keys, force=True)
-
-
-def test_an_appointment_under_a_master_key_that_is_away_names_the_key(world: World) -> None:
-    succession.succeed(world.keeper(), world.master_keys, force=True)
-    away = replace(world, master_keys=MasterKeys.parse(MasterKeys.generate()))
-    with pytest.raises(LogDamaged, match=f"{world.master_keys.ids[0]}, not in MASTER_KEYS"):
-        away.keeper().run()
-    world.keeper().run()
-
-
-def test_the_chain_of_every_tenant_tells_of_the_successor(
-    rolled_back: World,
-) -> None:
-    from app.core import tenants
-
-    tenant_id, _ = tenants.create(rolled_back.database, MASTER_KEYS, "somebody")
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
-    with rolled_back.database.transaction(tenant_id) as session:
-        actions = session.scalars(text("SELECT action FROM audit_entries ORDER BY seq")).all()
-    assert actions[-1] == "log.succeed"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("a.example", "a.example/2"), ("a.example/2", "a.example/3"), ("a/b/9", "a/b/10")],
-)
-def test_successors_are_counted(old: str, new: str) -> None:
-    assert generations.next_origin(old) == new
-
-
-def leaves_hash(leaf: leaves.Leaf) -> bytes:
-    from app.ledger import merkle
-
-    return merkle.leaf_hash(leaf.data)
-
-
-def test_the_head_of_another_log_ends_no_log_and_is_not_replaced(world: World) -> None:
-    assert world.store is not None
-    before = world.store.read()
-    foreign = head_guard.text(Checkpoint("another.example/log", 7, bytes(32)))
-    assert world.store.swap(before, foreign)
-    with pytest.raises(LogRolledBack) as refusal:
-        world.keeper().tick(float("inf"))
-    assert "head of another log, another.example/log" in refusal.value.detail
-    assert "log succeed" not in refusal.value.detail
-    with pytest.raises(Conflict, match="head of another log"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
-    assert world.store.read() == foreign
-    # With the head put back, the log goes on.
-    assert world.store.swap(foreign, before or b"")
-    add_leaves(world.database, 1)
-    world.keeper().tick(float("inf"))
-    assert generations.load_state(world.database).trouble is None
-    world.prove()
-
-
-def test_a_head_that_is_older_than_what_was_published_ends_no_log(world: World) -> None:
-    assert world.store is not None
-    old = world.store.read()
-    add_leaves(world.database, 100)
-    world.keeper().run()
-    assert world.store.swap(world.store.read(), old or b"")
-    with pytest.raises(Conflict, match="try again"):
-        succession.succeed(world.keeper(), world.master_keys, force=True)
-    world.keeper().tick(float("inf"))
-    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
-    assert new.predecessor is not None
-    assert new.predecessor.size == 400
-    world.prove()
+    world.halted(LogDamaged)

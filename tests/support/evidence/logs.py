@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.log import publication
+from app.core.log import generations, publication
 from app.core.log.head import head_guard
 from app.core.log.head.head_store import FileHead, HeadStore
 from app.core.log.recovery import rebuild
 from app.core.log.recovery.stored_tree import Report
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
-from app.errors import LogHeadUnavailable
+from app.errors import LogHalted, LogHeadUnavailable
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note
@@ -181,10 +182,28 @@ class World:
                 return rebuild.rebuild(session, head, repair_with=keys)
             return rebuild.rebuild_ended(session, ended, repair_with=keys)
 
+    def halted(self, kind: type[LogHalted]) -> str:
+        """Hold the log to sign nothing, for this reason; return what is said."""
+        before = self.published().note
+        with pytest.raises(kind) as refusal:
+            self.keeper().tick(float("inf"))
+        assert self.published().note == before
+        assert generations.load_state(self.database).trouble == kind.slug
+        self.look()
+        return refusal.value.detail
+
     def _notes(self) -> list[bytes]:
         with self.database.across_tenants() as session:
             rows = cursor(session).execute("SELECT note FROM checkpoints WHERE note IS NOT NULL")
             return [Note.parse(bytes(row[0])).text.encode() for row in rows.fetchall()]
+
+
+class Closed:
+    """A gate that admits nothing: what is signed is a candidate, for as long as it stands."""
+
+    def admits(self, _session: Session, _candidate: publication.Published) -> bool:
+        """Admit nothing."""
+        return False
 
 
 def killed(work: Callable[[], object]) -> bool:
