@@ -1,0 +1,1 @@
+"""The audit chain alone, in no log; `verifying` appends to one and verifies it."""
