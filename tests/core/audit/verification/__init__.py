@@ -1,0 +1,1 @@
+"""Verification of audit chains: alerts, jobs, the daily run, and what it costs."""

@@ -1,0 +1,164 @@
+"""Chains in the log that no tenant has are reported until an operator acknowledges them."""
+
+import pytest
+import structlog
+
+from app.core import tenants
+from app.core.audit import chain_identity
+from app.core.verification import unknown_chains
+from app.core.verification.verifier import Asked
+from app.errors import NotFound
+from app.lib.crypto.sealing import MasterKeys
+from app.manage import commands
+from tests.support.evidence.chains import Place, daily_run, standing
+from tests.support.secrets import MASTER_KEYS
+
+
+def test_an_operator_acknowledges_a_chain_by_its_name_alone(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert commands.main(["audit", "acknowledge", "0" * 64]) == 1
+    assert "No chain of this name is open" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        commands.main(["audit", "acknowledge", "0" * 63])
+
+
+@pytest.mark.parametrize(
+    ("attack", "told", "stands"),
+    [
+        (
+            "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant",
+            ["audit_chain_without_tenant", "audit_chain_broken"],
+            "1 broken; 1 in the log without a tenant",
+        ),
+        (
+            "SELECT drop_tenant(:tenant)",
+            ["audit_chain_without_tenant"],
+            "1 in the log without a tenant",
+        ),
+    ],
+)
+def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(
+    place: Place, attack: str, told: list[str], stands: str
+) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    place.owner(
+        "CREATE OR REPLACE FUNCTION drop_tenant(uuid) RETURNS void LANGUAGE sql"
+        " SET session_replication_role = replica BEGIN ATOMIC"
+        " DELETE FROM tenants WHERE id = $1; DELETE FROM audit_heads WHERE tenant_id = $1;"
+        " DELETE FROM audit_entries WHERE tenant_id = $1; END",
+        "DELETE FROM audit_anchors WHERE tenant_id = :tenant",
+        attack,
+    )
+    with structlog.testing.capture_logs() as lines:
+        report = daily_run(place)
+    assert report["unknown_chains"] == 1
+    assert [line["event"] for line in lines] == told
+    assert standing(place) == stands
+    answer = place.verifier.verify(other, Asked())
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (1, report["began"])
+
+
+def drop_tenant(place: Place) -> None:
+    place.owner(
+        "SET LOCAL session_replication_role = replica",
+        *(
+            f"DELETE FROM {table} WHERE tenant_id = :tenant"
+            for table in ("audit_heads", "audit_entries", "audit_anchors")
+        ),
+        "DELETE FROM tenants WHERE id = :tenant",
+    )
+
+
+def acknowledge(place: Place, chain: bytes) -> None:
+    with place.world.database.across_tenants() as session:
+        unknown_chains.acknowledge(session, MASTER_KEYS, chain)
+
+
+def test_a_chain_whose_tenant_was_removed_on_purpose_is_closed_by_its_name(place: Place) -> None:
+    name = bytes.fromhex(place.verify()["chain"])
+    with pytest.raises(NotFound):
+        acknowledge(place, name)
+    drop_tenant(place)
+    daily_run(place)
+    assert standing(place) == "1 in the log without a tenant"
+    with structlog.testing.capture_logs() as lines:
+        acknowledge(place, name)
+    assert [(line["event"], line["chain"]) for line in lines] == [
+        ("unknown_chain_acknowledged", name.hex())
+    ]
+    assert standing(place) is None
+    assert daily_run(place)["unknown_chains"] == 0
+    assert standing(place) is None
+
+
+def test_who_has_the_database_alone_acknowledges_nothing(place: Place) -> None:
+    name = bytes.fromhex(place.verify()["chain"])
+    drop_tenant(place)
+    daily_run(place)
+    other = MasterKeys.parse(MasterKeys.generate())
+    with place.world.database.across_tenants() as session:
+        unknown_chains.acknowledge(session, other, name)
+    assert daily_run(place)["unknown_chains"] == 1
+    assert standing(place) == "1 in the log without a tenant"
+
+
+def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) -> None:
+    """The break may be in a chain of that name, which its tenant does not have any more."""
+    name = bytes.fromhex(place.verify()["chain"])
+    place.owner.forge_tail(4, 12)
+    place.broken()
+    place.owner(
+        "DELETE FROM audit_anchors WHERE tenant_id = :tenant",
+        "UPDATE tenants SET chain_salt = NULL, chain_seal = NULL WHERE id = :tenant",
+    )
+    assert chain_identity.complete(place.world.database, MASTER_KEYS) == 1
+    daily_run(place)
+    assert place.verify()["unknown_chains"] == 1
+    assert standing(place) == "1 broken; 1 in the log without a tenant"
+    acknowledge(place, name)
+    assert place.verify()
+    assert standing(place) is None
+
+
+def test_nobody_says_how_many_chains_are_unknown_before_a_run_has_looked(place: Place) -> None:
+    assert place.verify()["unknown_chains"] is None
+    began = daily_run(place)["began"]
+    answer = place.verify()
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (0, began)
+
+
+FORGET = "DELETE FROM audit_breaks WHERE tenant_id = '00000000-0000-0000-0000-000000000000'"
+POSTPONE = "UPDATE jobs SET progress = replace(progress, :old, :new) WHERE dedupe_key = 'all'"
+NOTHING_FOUND = '{"began":"2026-01-31T12:00:00.000000Z","log":"intact","unknown_chains":0}'
+
+
+def test_what_a_daily_run_found_of_unknown_chains_is_not_the_owner_s_to_change(
+    place: Place,
+) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    drop_tenant(place)
+    began = daily_run(place)["began"]
+    place.owner(FORGET)
+    place.owner(POSTPONE, old='"began":"20', new='"began":"29')
+    answer = place.verifier.verify(other, Asked())
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (1, began)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE jobs SET progress = CAST(:nothing AS text)",
+        """INSERT INTO jobs (tenant_id, id, kind, args, dedupe_key, status, finished_at, progress)
+           SELECT tenant_id, '7fffffff-0000-7000-8000-000000000000', kind, args, dedupe_key, status,
+                  finished_at, progress FROM jobs WHERE kind = 'verify_audit'""",
+    ],
+)
+def test_a_daily_run_that_the_owner_wrote_has_looked_at_nothing(place: Place, attack: str) -> None:
+    began = daily_run(place)["began"]
+    assert place.verify()["unknown_chains_at"] == began
+    place.owner(attack, nothing=NOTHING_FOUND)
+    answer = place.verify()
+    assert (answer["unknown_chains"], answer["unknown_chains_at"]) == (None, None)
