@@ -72,9 +72,14 @@ def expire_link(engine: Engine, share_link_id: str) -> None:
         )
 
 
+def keep_for(api: Api, days: int | None) -> None:
+    """Have the tenant keep bundles for so many days; None keeps them for ever."""
+    assert api.patch("/v1/tenant/settings", {"bundle_retention_days": days}).status_code == 200
+
+
 def make_due(owner: Api, engine: Engine, record: dict[str, Any]) -> None:
     """Let a record's bundle be due."""
-    owner.patch("/v1/tenant/settings", {"bundle_retention_days": 1})
+    keep_for(owner, 1)
     with engine.begin() as connection:
         connection.execute(
             text("UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"),
