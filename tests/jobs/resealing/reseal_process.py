@@ -1,6 +1,7 @@
 """A worker process that seals anew, two rows a step, until it is done or killed.
 
-Called as `python -m tests.jobs.reseal_process JOB`, with the service's settings in the environment.
+Called as `python -m tests.jobs.resealing.reseal_process JOB`, with the service's settings in the
+environment.
 """
 
 import sys

@@ -1,0 +1,135 @@
+"""A service with a database of its own, and processes with any master keys."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from app.core.jobs import job_rows
+from app.core.master_keys import resealing
+from app.core.master_keys import status as master_key_status
+from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
+from app.core.master_keys.status import Status
+from app.database import Database
+from app.lib.crypto.sealing import MasterKeys
+from app.models import NO_TENANT, Job
+from app.settings import Settings
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
+from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.evidence.packing import opened_runtime
+from tests.support.servers.receivers import Receiver
+
+A, B = MasterKeys.generate(), MasterKeys.generate()
+A_ID, B_ID = MasterKeys.parse(f"{A},{B}").ids
+DROPPABLE = (
+    "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in front if it"
+    " is new"
+)
+PLACES = (*OF_THE_SERVICE, *OF_A_TENANT)
+
+
+@dataclasses.dataclass
+class Site:
+    """A service with a database of its own, of which any process may have any master keys."""
+
+    settings: Settings
+    owner: Engine
+    tenant: FreshTenant
+    receiver: Receiver
+
+    def given(self, *keys: str) -> Settings:
+        """Return the settings of a process with these keys."""
+        return dataclasses.replace(self.settings, master_keys=MasterKeys.parse(",".join(keys)))
+
+    @contextmanager
+    def worker(self, *keys: str) -> Iterator[Runtime]:
+        """Open what a worker with these keys holds."""
+        with opened_runtime(self.given(*keys)) as opened:
+            yield opened
+
+    @contextmanager
+    def api(self, *keys: str) -> Iterator[Api]:
+        """Serve with these keys; yields the tenant's root caller."""
+        with serving(self.given(*keys)) as api:
+            yield api(self.tenant.root_key)
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """Open the database as the service's role."""
+        opened = Database(self.settings.database_url, application="tests")
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def begin(self, *keys: str, force: bool = True) -> UUID:
+        """Ask for everything to be sealed anew; return the job's id."""
+        with self.database() as database, database.across_tenants() as session:
+            wanted = MasterKeys.parse(",".join(keys))
+            return resealing.begin(session, wanted, force=force).id
+
+    def run(self, *keys: str) -> Job:
+        """Have it done by a worker with these keys; return the job."""
+        job_id = self.begin(*keys)
+        with self.worker(*keys) as worker:
+            return work(worker, job_id)
+
+    def status(self, *keys: str) -> Status:
+        """Look through everything."""
+        with self.database() as database:
+            return master_key_status.read(database, MasterKeys.parse(",".join(keys)))
+
+    def execute(self, statement: str, **values: Any) -> int:
+        """Do something behind the service's back."""
+        with self.owner.begin() as connection:
+            connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
+            return connection.execute(text(statement), values).rowcount
+
+    def scalar(self, query: str) -> Any:
+        """Look something up."""
+        with self.owner.begin() as connection:
+            connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
+            return connection.scalar(text(query))
+
+    def waits_for_a_row(self, query: str) -> int:
+        """Count the statements like this that wait for another transaction's row."""
+        with self.owner.connect() as connection:
+            found = connection.scalar(
+                text(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND wait_event_type = 'Lock' AND query LIKE :query"
+                ),
+                {"query": query},
+            )
+        return int(found or 0)
+
+    def later(self) -> None:
+        """Have every process that spoke so far spoken four minutes ago."""
+        self.execute("UPDATE master_keys SET in_front_at = in_front_at - interval '4 minutes'")
+
+    def environ(self, *keys: str) -> dict[str, str]:
+        """Return the environment of a process with these keys."""
+        return {
+            **os.environ,
+            "DATABASE_URL": self.settings.database_url,
+            "MASTER_KEYS": ",".join(keys),
+            "BASE_URL": self.settings.base_url,
+            "LOG_LEVEL": "ERROR",
+        }
+
+
+def work(worker: Runtime, job_id: UUID) -> Job:
+    """Take a turn at the job; return it as it is then."""
+    work_on(worker, NO_TENANT, job_id)
+    with worker.database.across_tenants() as session:
+        return job_rows.get(session, NO_TENANT, job_id)
+
+
+def progress(job: Job) -> dict[str, int]:
+    return dict(json.loads(job.progress or "{}"))
