@@ -9,9 +9,7 @@ from sqlalchemy import text
 from app.core.delivery.lanes import lanes
 from app.core.health import lane_figures
 from app.core.health.lane_figures import STATES, LaneState
-from app.database import Database
-from app.settings import Settings
-from tests.core.health.test_gauges import Place
+from tests.core.health.watched import Place
 
 AN_HOUR = 3_600
 # What puts a lane into each state, and since when it waits then.
@@ -25,11 +23,6 @@ CAUSES = {
     "slow": f"UPDATE lanes SET slow_at = clock_timestamp(), due_at = {AGO}",
     "ready": f"UPDATE lanes SET due_at = {AGO}",
 }
-
-
-@pytest.fixture
-def place(fresh_database: Database, settings: Settings) -> Place:
-    return Place(fresh_database, settings)
 
 
 @pytest.fixture
