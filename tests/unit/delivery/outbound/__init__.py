@@ -1,0 +1,1 @@
+"""Outbound requests: `posting` sends one and checks what every answer promises."""

@@ -1,0 +1,22 @@
+"""The client and the authority of its tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.lib.outbound.client import Outbound
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.receivers import LOOPBACK
+
+
+@pytest.fixture
+def outbound() -> Iterator[Outbound]:
+    client = Outbound(LOOPBACK)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> ServerAuthority:
+    return ServerAuthority(tmp_path)

@@ -1,0 +1,155 @@
+"""Connections are kept alive, replaced once and bounded."""
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.lib.outbound import transport
+from app.lib.outbound.addresses import Address
+from app.lib.outbound.client import Outbound
+from app.lib.outbound.failures import Failure
+from tests.support.faults import until
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
+from tests.unit.delivery.outbound.posting import BODY, ENOUGH_TO_CONNECT, HEADERS, HERE, Names, post
+
+
+def test_connections_are_kept_alive(outbound: Outbound) -> None:
+    with Receiver() as receiver:
+        for _ in range(5):
+            assert post(outbound, receiver.url()).succeeded
+    assert receiver.connections == 1
+
+
+def test_an_old_connection_is_not_used_again(
+    outbound: Outbound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MAX_CONNECTION_SECONDS", 0.0)
+    with Receiver() as receiver:
+        for _ in range(3):
+            assert post(outbound, receiver.url()).succeeded
+    assert receiver.connections == 3
+
+
+def test_a_connection_that_was_closed_meanwhile_is_replaced_silently(outbound: Outbound) -> None:
+    with Receiver() as receiver:
+        assert post(outbound, receiver.url()).succeeded
+        receiver.cut()
+        answer = post(outbound, receiver.url())
+    assert answer.succeeded
+    assert receiver.connections == 2
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_kept_connection_that_dies_without_a_byte_is_tried_once_anew(
+    authority: ServerAuthority, scheme: str
+) -> None:
+    client = Outbound(LOOPBACK, authorities=authority.pem)
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    answers = iter([OK, OK, None, OK, None, None])
+    with Receiver(lambda _: next(answers), tls=tls) as receiver:
+        sent = [post(client, receiver.url()) for _ in range(4)]
+    client.close()
+    assert [answer.succeeded for answer in sent] == [True, True, True, False]
+    assert [answer.reconnected for answer in sent] == [False, False, True, True]
+    assert sent[3].failure is Failure.RESET
+    assert receiver.connections == 3
+
+
+def test_a_new_connection_that_dies_is_not_tried_again(outbound: Outbound) -> None:
+    with Receiver(lambda _: None) as receiver:
+        answer = post(outbound, receiver.url())
+    assert (answer.failure, answer.reconnected) == (Failure.RESET, False)
+    assert len(receiver.requests) == 1
+
+
+def test_a_kept_connection_that_dies_halfway_or_hangs_is_not_tried_again(
+    outbound: Outbound,
+) -> None:
+    def answer(words: bytes) -> Callable[[Request], bytes]:
+        answers = iter([OK, words])
+        return lambda _: next(answers)
+
+    for words in (b"H", b"HTTP/1.1 200 OK\r\nX"):
+        with Receiver(answer(words)) as receiver:
+            assert post(outbound, receiver.url()).succeeded
+            broken = post(outbound, receiver.url(), seconds=ENOUGH_TO_CONNECT)
+        assert broken.failure is Failure.TIMEOUT
+        assert len(receiver.requests) == 2
+
+
+def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(outbound: Outbound) -> None:
+    with Receiver(OK + http_answer(500, b"planted")) as receiver:
+        for _ in range(3):
+            assert post(outbound, receiver.url()).status == 200
+
+
+def test_many_threads_each_get_their_own_answer(outbound: Outbound) -> None:
+    wrong: list[str] = []
+
+    def run(receiver: Receiver, number: int) -> None:
+        for turn in range(10):
+            text = f"{number}.{turn}".encode()
+            answer = outbound.send(receiver.url(), text, HEADERS)
+            if answer.body != text:
+                wrong.append(f"{text!r}: {answer}")
+
+    with Receiver(lambda request: http_answer(200, request.body)) as receiver:
+        threads = [threading.Thread(target=run, args=(receiver, n)) for n in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_thousand_failures_leave_no_file_and_no_thread() -> None:
+    def fail(host: str) -> list[Address]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    nameless = Outbound(LOOPBACK, lookup=fail)
+    client = Outbound(LOOPBACK)
+
+    def speak_nonsense(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"nonsense\r\n\r\n")
+
+    with (
+        socket.socket() as closed,
+        Receiver(lambda _: None) as mute,
+        Listener(speak_nonsense) as broken,
+    ):
+        # Bound and not listening, so nobody else listens there either.
+        closed.bind(("127.0.0.1", 0))
+        refused = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        urls = [refused, mute.url(), broken.url(), f"https://127.0.0.1:{broken.port}/"]
+        for url in urls:
+            assert post(client, url).failure
+        until(lambda: open_files() < 200)
+        files, threads = open_files(), threading.active_count()
+        for _ in range(250):
+            for url in urls:
+                assert client.send(url, BODY, HEADERS).failure
+            assert nameless.send("http://hooks.example.com/", BODY, HEADERS).failure is Failure.DNS
+        until(lambda: threading.active_count() <= threads)
+        until(lambda: open_files() <= files)
+    client.close()
+
+
+def test_connections_to_many_receivers_are_bounded() -> None:
+    client = Outbound(LOOPBACK, lookup=Names([HERE]))
+    with Receiver() as receiver:
+        before = open_files()
+        for number in range(300):
+            assert post(client, receiver.url(host=f"h{number}.example.com")).succeeded
+        # Each connection has two ends in this process.
+        until(lambda: open_files() - before <= 2 * transport.MAX_RECEIVERS + 4)
+        client.close()
+        until(lambda: open_files() <= before + 4)

@@ -1,0 +1,1 @@
+"""The gateway between ASGI and WSGI; `exchange` sends requests through one."""

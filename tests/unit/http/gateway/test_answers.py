@@ -1,0 +1,123 @@
+"""Answers leave in pieces, within memory; slow readers are given up."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from app.lib.fair_shares import Shares
+from app.lib.gateway.answers import PIECE
+from app.lib.gateway.gateway import Gateway, Limits
+from tests.unit.http.gateway.exchange import LONG, NO_TIME, Environ, Exchange, serve, served
+
+
+class Stream:
+    """An answer of pieces, which knows how many were made, and when it was closed."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = iter(pieces)
+        self.made = 0
+        self.closed = False
+
+    def __call__(self, made: Environ, start: Callable[..., Any]) -> "Stream":
+        start("200 OK", [])
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self.made += 1
+            yield piece
+
+    def close(self) -> None:
+        """Hear that the answer has been sent or given up."""
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [b""],
+        [b"abc", b"", b"def"],
+        [b"x" * PIECE],
+        [b"x" * (PIECE + 1)],
+        [b"x" * (3 * PIECE)],
+        [b"x" * PIECE, b"y" * PIECE, b"z"],
+        [b"x" * 1_000] * 1_000,
+    ],
+)
+def test_an_answer_leaves_whole_and_in_pieces_that_are_not_large(pieces: list[bytes]) -> None:
+    stream = Stream(*pieces)
+    exchange = served(Exchange(), stream)
+    assert exchange.body == b"".join(pieces)
+    assert all(len(message["body"]) <= PIECE for message in exchange.sent[1:])
+    more = [message.get("more_body", False) for message in exchange.sent[1:]]
+    assert more == [True] * (len(more) - 1) + [False]
+    assert stream.closed
+
+
+def test_a_reader_that_reads_nothing_has_nothing_more_made_and_is_given_up() -> None:
+    stream = Stream(*[b"x" * PIECE] * 10)
+    exchange = Exchange()
+    exchange.reads = False
+    served(exchange, stream, answer=NO_TIME)
+    assert stream.made == 1
+    assert stream.closed
+
+
+def test_readers_that_read_nothing_hold_no_thread() -> None:
+    def stream(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        return iter([b"x" * PIECE] * 10)
+
+    async def scene() -> None:
+        gateway = Gateway(
+            stream,
+            1,
+            Limits(LONG, LONG, Shares(1, 1)),
+        )
+        slow = [Exchange() for _ in range(20)]
+        for exchange in slow:
+            exchange.reads = False
+        tasks = [asyncio.create_task(serve(gateway, exchange)) for exchange in slow]
+        quick = Exchange()
+        await serve(gateway, quick)
+        assert len(quick.body) == 10 * PIECE
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_large_answers_of_one_caller_advance_one_at_a_time_and_leave_others_theirs() -> None:
+    begun: list[str] = []
+    waits = threading.Event()
+    go_on = threading.Event()
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        yield bytes(PIECE)
+        begun.append(made["REMOTE_ADDR"])
+        if made["REMOTE_ADDR"] == "127.0.0.1":
+            waits.set()
+            go_on.wait(60)
+        yield bytes(PIECE)
+
+    async def scene() -> None:
+        gateway = Gateway(application, 8, Limits(LONG, LONG, Shares(1, 1)))
+        many = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(4)]
+        await asyncio.to_thread(waits.wait, 60)
+        other = Exchange()
+        other.scope["client"] = ("127.0.0.2", "9")
+        await serve(gateway, other)
+        assert len(other.body) == 2 * PIECE
+        assert begun == ["127.0.0.1", "127.0.0.2"]
+        go_on.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(scene())
+    assert begun == ["127.0.0.1", "127.0.0.2", *["127.0.0.1"] * 3]

@@ -1,0 +1,153 @@
+"""Threads of requests: urgent paths, overload, and waits that hold none."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any
+
+from app.lib.fair_shares import Shares
+from app.lib.gateway.gateway import CAN_WAIT, READY, REFUSED, REFUSED_BEFORE, Gateway, Limits
+from app.lib.gateway.streams import Waiting
+from tests.unit.http.gateway.exchange import LONG, Environ, Exchange, serve
+
+
+def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
+    go_on = threading.Event()
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] != "/healthz":
+            go_on.wait(60)
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> None:
+        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent={"/healthz"})
+        others = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(5)]
+        urgent = Exchange(path="/healthz")
+        await serve(gateway, urgent)
+        assert urgent.body == b"ok"
+        assert not any(task.done() for task in others)
+        go_on.set()
+        await asyncio.gather(*others)
+
+    asyncio.run(scene())
+
+
+def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
+    """What is measured from there on tells of starvation."""
+    entered, leave = threading.Event(), threading.Event()
+    since: list[float] = []
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        since.append(made[READY])
+        entered.set()
+        leave.wait(60)
+        start("200 OK", [])
+        return [b""]
+
+    async def both() -> float:
+        # One caller has one of two threads: its second request waits for the first.
+        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)))
+        tasks = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(2)]
+        await asyncio.to_thread(entered.wait, 60)
+        released = perf_counter()
+        leave.set()
+        await asyncio.gather(*tasks)
+        return released
+
+    released = asyncio.run(both())
+    assert len(since) == 2
+    assert max(since) < released
+
+
+class Overloaded:
+    """An application that refuses, and writes down whether it knew so before."""
+
+    def __init__(self) -> None:
+        self.knew: list[object] = []
+
+    def __call__(self, made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        self.knew.append(made.get(REFUSED_BEFORE))
+        made[REFUSED] = "too much"
+        start("503 Service Unavailable", [])
+        return [b""]
+
+
+def gateway_to(application: Overloaded) -> Gateway:
+    """Return a gateway with one thread that never forgets a refusal."""
+    return Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1), holdoff=600))
+
+
+def test_requests_that_waited_for_a_thread_are_refused_as_the_same_one_was() -> None:
+    overloaded = Overloaded()
+
+    async def scene() -> None:
+        gateway = gateway_to(overloaded)
+        await asyncio.gather(*(serve(gateway, Exchange()) for _ in range(3)))
+
+    asyncio.run(scene())
+    assert overloaded.knew == [None, "too much", "too much"]
+
+
+def test_a_refused_request_that_is_repeated_at_once_waits_and_others_do_not() -> None:
+    overloaded = Overloaded()
+
+    async def scene() -> None:
+        gateway = gateway_to(overloaded)
+        await serve(gateway, Exchange())
+        repeated = asyncio.create_task(serve(gateway, Exchange()))
+        others = Exchange(path="/other"), Exchange("HEAD"), Exchange()
+        others[2].scope["client"] = ("127.0.0.2", "9")
+        for other in others:
+            await serve(gateway, other)
+        assert not repeated.done()
+        repeated.cancel()
+
+    asyncio.run(scene())
+    assert overloaded.knew == [None] * 4
+
+
+def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
+    ready = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] == "/wait" and made[CAN_WAIT]:
+            waiting.release()
+            raise Waiting(ready.is_set, 600)
+        start("200 OK", [])
+        return [b"ready" if ready.is_set() else b"other"]
+
+    async def both() -> tuple[list[bytes], bytes]:
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        waiters = [Exchange(path="/wait") for _ in range(20)]
+        tasks = [
+            asyncio.create_task(gateway(each.scope, each.receive, each.send)) for each in waiters
+        ]
+        for _ in waiters:
+            await asyncio.to_thread(waiting.acquire)
+        other = Exchange(path="/other")
+        await gateway(other.scope, other.receive, other.send)
+        ready.set()
+        await asyncio.gather(*tasks)
+        return [each.body for each in waiters], other.body
+
+    assert asyncio.run(both()) == ([b"ready"] * 20, b"other")
+
+
+def test_a_wait_ends_when_its_time_is_up_or_nobody_can_tell() -> None:
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made[CAN_WAIT]:
+            raise Waiting(lambda: 1 // 0 > 0, 600 if made["PATH_INFO"] == "/error" else 0.001)
+        start("200 OK", [])
+        return [b"after all"]
+
+    async def answered(path: str) -> bytes:
+        exchange = Exchange(path=path)
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        await gateway(exchange.scope, exchange.receive, exchange.send)
+        return exchange.body
+
+    assert asyncio.run(answered("/error")) == b"after all"
+    assert asyncio.run(answered("/late")) == b"after all"

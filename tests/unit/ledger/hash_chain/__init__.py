@@ -1,0 +1,1 @@
+"""The audit chain's hashes; `chains` makes and checks chains."""

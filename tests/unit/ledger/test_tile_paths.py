@@ -1,0 +1,136 @@
+"""Paths of tiles, and entry bundles: one spelling each."""
+
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.ledger import entry_bundles, tiles
+from app.ledger.tiles import ENTRIES, Tile
+from tests.unit.ledger.tile_entries import ENTRY_DATA, Stored, grown_entries
+
+
+@pytest.mark.parametrize(
+    ("tile", "path"),
+    [
+        (Tile(0, 0), "tile/0/000"),
+        (Tile(0, 1_234_067), "tile/0/x001/x234/067"),
+        (Tile(63, 999, 255), "tile/63/999.p/255"),
+        (Tile(1, 1000, 1), "tile/1/x001/000.p/1"),
+        (Tile(ENTRIES, 67, 9), "tile/entries/067.p/9"),
+        (Tile(0, 2**63 - 1), "tile/0/x009/x223/x372/x036/x854/x775/807"),
+    ],
+)
+def test_paths_are_as_specified(tile: Tile, path: str) -> None:
+    assert tile.path == path
+    assert tiles.parse_path(path) == tile
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "tile/0",
+        "tile/0/",
+        "tile/0/0",
+        "tile/0/0000",
+        "tile/00/000",
+        "tile/01/000",
+        "tile/64/000",
+        "tile/-1/000",
+        "tile/entry/000",
+        "tile/0/x000/067",
+        "tile/0/x000/x001/067",
+        "tile/0/001/067",
+        "tile/0/x001/x067",
+        "tile/0/x001/067/",
+        "/tile/0/067",
+        "tile/0/067 ",
+        "tile/0/067\n",
+        "tile/0//067",
+        "tile/0/067.p",
+        "tile/0/067.p/",
+        "tile/0/067.p/0",
+        "tile/0/067.p/01",
+        "tile/0/067.p/256",
+        "tile/0/067.p/+1",
+        "tile/0/067.p/1.p/1",
+        "tile/0/x067.p/1",
+        "tile/0/X001/067",
+        "tile/0/\u0660\u0666\u0667",
+        "tile/0/067.p/\u0661",
+        "tile/0/x009/x223/x372/x036/x854/x775/808",
+        "tile/0/x001/x000/x000/x000/x000/x000/x000/000",
+    ],
+)
+def test_no_other_spelling_of_a_path_is_read(path: str) -> None:
+    with pytest.raises(ValueError, match="tile's path"):
+        tiles.parse_path(path)
+
+
+@given(st.integers(ENTRIES, 63), st.integers(0, 2**63 - 1), st.integers(1, 256))
+def test_every_path_is_read_back(level: int, number: int, width: int) -> None:
+    tile = Tile(level, number, width)
+    assert tiles.parse_path(tile.path) == tile
+
+
+DIGITS = st.integers(1, 4).flatmap(lambda most: st.text("0159", min_size=1, max_size=most))
+LEVELS = st.one_of(st.just("entries"), DIGITS)
+NUMBERS = st.lists(st.text("0x5", min_size=3, max_size=4), max_size=8).map("/".join)
+
+
+@given(st.builds("tile/{}/{}{}".format, LEVELS, NUMBERS, DIGITS.map(".p/{}".format) | st.just("")))
+def test_every_path_that_is_read_is_canonical(path: str) -> None:
+    try:
+        tile = tiles.parse_path(path)
+    except ValueError:
+        return
+    assert tile.path == path
+    assert urlsplit(f"https://log.example/{path}").path == f"/{path}"
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=256), st.data())
+def test_entry_bundles_are_read_back_and_cut(entries: list[bytes], data: st.DataObject) -> None:
+    bundle = entry_bundles.encode(entries)
+    assert entry_bundles.parse(bundle) == entries
+    width = data.draw(st.integers(1, len(entries)))
+    assert entry_bundles.cut(bundle, width) == entry_bundles.encode(entries[:width])
+    with pytest.raises(ValueError, match="entr"):
+        entry_bundles.cut(bundle, len(entries) + 1)
+    for odd in (bundle[:-1], bundle + b"\x00", bundle + b"\x00\x01"):
+        with pytest.raises(ValueError, match="within an entry"):
+            entry_bundles.parse(odd)
+
+
+@given(st.binary(max_size=60))
+def test_every_entry_bundle_that_is_read_is_canonical(data: bytes) -> None:
+    try:
+        entries = entry_bundles.parse(data)
+    except ValueError:
+        return
+    assert entry_bundles.encode(entries) == data
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 600), max_size=5))
+def test_entry_bundles_grow_alike_in_any_batches(batches: list[int]) -> None:
+    stored: Stored = {}
+    size = 0
+    for batch in batches:
+        grown_entries(stored, size, ENTRY_DATA[size : size + batch])
+        size += batch
+    at_once = entry_bundles.grow(0, b"", ENTRY_DATA[:size])
+    assert {each.number: data for each, data in stored.items()} == at_once
+
+
+def test_entry_bundles_have_limits() -> None:
+    assert entry_bundles.parse(entry_bundles.encode([bytes(65_535)])) == [bytes(65_535)]
+    with pytest.raises(ValueError, match="65535"):
+        entry_bundles.encode([bytes(65_536)])
+    with pytest.raises(ValueError, match="1 to 256"):
+        entry_bundles.parse(entry_bundles.encode([b""] * 257))
+    with pytest.raises(ValueError, match="1 to 256"):
+        entry_bundles.parse(b"")
+    with pytest.raises(ValueError, match="does not hold 3"):
+        entry_bundles.grow(3, entry_bundles.encode([b"one", b"two"]), [b"three"])

@@ -1,0 +1,1 @@
+"""Mail to a server; `letters` has the letter that is sent."""

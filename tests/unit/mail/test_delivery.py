@@ -1,0 +1,155 @@
+"""A letter is accepted once, or known not to be; slow and hung servers."""
+
+import socket
+import time
+
+import pytest
+
+from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Withdrawn
+from app.lib.mail.smtp import Smtp
+from app.lib.mail.smtp_url import MailServer, Tls
+from tests.support.faults import until
+from tests.support.servers.mail import REFUSED, Mood, Postbox, serving
+from tests.unit.mail.letters import LETTER, GoAhead, dripping
+
+
+def to(postbox: Postbox, **options: float) -> Smtp:
+    server = MailServer("127.0.0.1", postbox.port, Tls.IF_OFFERED)
+    return Smtp(server, "records.test", **options)  # type: ignore[arg-type]
+
+
+def test_a_letter_arrives_byte_for_byte_after_one_go_ahead() -> None:
+    asked = GoAhead()
+    with serving() as postbox:
+        to(postbox).deliver(lambda: LETTER, asked)
+    (mail,) = postbox.mails
+    assert (mail.sender, mail.recipient) == ("records@example.com", "dana@example.com")
+    assert mail.content == LETTER.content
+    assert asked.asked == 1
+
+
+@pytest.mark.parametrize("mood", sorted(REFUSED, key=str))
+def test_a_refusal_means_that_nothing_was_accepted(mood: Mood) -> None:
+    asked = GoAhead()
+    with serving() as postbox:
+        postbox.taken(mood)
+        with pytest.raises(NotAccepted) as refused:
+            to(postbox).deliver(lambda: LETTER, asked)
+    assert postbox.mails == []
+    assert asked.asked == (1 if mood in (Mood.NO_DATA, Mood.NO_CONTENT) else 0)
+    assert "dana" not in str(refused.value)
+    assert "greylisted" not in str(refused.value)
+
+
+def test_a_refusal_is_told_by_its_numbers() -> None:
+    with serving() as postbox:
+        postbox.taken(Mood.NO_RECIPIENT)
+        with pytest.raises(NotAccepted, match=r"refused the recipient \(550 5\.1\.1\)"):
+            to(postbox).deliver(lambda: LETTER, GoAhead())
+
+
+@pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT])
+def test_a_connection_lost_after_the_go_ahead_leaves_it_open(mood: Mood) -> None:
+    with serving() as postbox:
+        postbox.taken(mood)
+        with pytest.raises(AnswerLost):
+            to(postbox).deliver(lambda: LETTER, GoAhead())
+    assert len(postbox.mails) == (mood is Mood.GONE_AFTER_DOT)
+
+
+def test_a_server_that_answers_too_late_leaves_it_open() -> None:
+    with serving() as postbox:
+        postbox.taken(Mood.SLOW)
+        # It would answer after half a minute, and well.
+        with pytest.raises(AnswerLost, match="too long"):
+            to(postbox, data_seconds=1).deliver(lambda: LETTER, GoAhead())
+    assert len(postbox.mails) == 1
+
+
+def test_without_a_go_ahead_nothing_is_sent() -> None:
+    with serving() as postbox, pytest.raises(Withdrawn):
+        to(postbox).deliver(lambda: LETTER, GoAhead(says=False))
+    assert postbox.mails == []
+
+
+def test_what_the_go_ahead_raises_comes_through() -> None:
+    def away() -> bool:
+        raise LookupError("the database is away")
+
+    with serving() as postbox, pytest.raises(LookupError):
+        to(postbox).deliver(lambda: LETTER, away)
+    assert postbox.mails == []
+
+
+def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
+    def frozen() -> bool:
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 0.2)
+        return True
+
+    with serving() as postbox, pytest.raises(NotAccepted, match="held up"):
+        to(postbox, data_seconds=0.1).deliver(lambda: LETTER, frozen)
+    assert postbox.mails == []
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(NotAccepted, match="refused the connection"):
+        Smtp(MailServer("127.0.0.1", 1, Tls.NEVER), "x.test").deliver(lambda: LETTER, GoAhead())
+
+
+def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
+        door = Smtp(server, "x.test", opening_seconds=1)
+        with pytest.raises(NotAccepted, match="too long"):
+            door.deliver(lambda: LETTER, GoAhead())
+        written: list[Letter] = []
+
+        def write() -> Letter:
+            written.append(LETTER)
+            return LETTER
+
+        assert not door.ready()
+        for _ in range(5):
+            with pytest.raises(NotAccepted, match="a moment ago"):
+                door.deliver(write, GoAhead())
+        assert written == []
+        # One conversation was begun, the first.
+        silent.accept()[0].close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def test_one_letter_at_a_time() -> None:
+    with serving() as postbox:
+        door = to(postbox)
+        begun: list[str] = []
+        assert door.ready()
+
+        def meanwhile() -> None:
+            assert not door.ready()
+            with pytest.raises(Busy):
+                door.deliver(lambda: LETTER, GoAhead())
+            begun.append("busy")
+
+        postbox.at_recipient = meanwhile
+        door.deliver(lambda: LETTER, GoAhead())
+        postbox.at_recipient = lambda: None
+        door.deliver(lambda: LETTER, GoAhead())
+    assert begun == ["busy"]
+    assert len(postbox.mails) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(b"", b"2"), (b"220-", b"x"), (b"", b"220-x\r\n"), (b"220 x\r\n", b"250-x\r\n")],
+)
+def test_a_server_that_drips_is_left_within_the_time_for_the_whole(
+    first: bytes, then: bytes
+) -> None:
+    with dripping(first, then) as port:
+        server = MailServer("127.0.0.1", port, Tls.NEVER)
+        # It drips for as long as this lasts.
+        with pytest.raises(NotAccepted):
+            Smtp(server, "x.test", opening_seconds=0.4).deliver(lambda: LETTER, GoAhead())

@@ -1,0 +1,1 @@
+"""`verify.py audit` on exports of an audit chain; `exports` makes them."""

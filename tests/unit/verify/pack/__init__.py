@@ -1,0 +1,1 @@
+"""`verify.py` on evidence packs; `checking` makes and checks them."""

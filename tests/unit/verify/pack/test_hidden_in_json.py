@@ -1,0 +1,102 @@
+"""JSON that another parser would read differently is refused."""
+
+import hashlib
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from app.evidence import pack
+from app.ledger import leaves
+from tests.unit.verify import packs
+from tests.unit.verify.pack.checking import (
+    EVIDENCE,
+    PACK,
+    anchor_with,
+    checked,
+    files_of,
+    in_proof,
+    resealed,
+    zipped,
+)
+
+NAMED_TWICE = files_of(PACK)["anchor.json"].replace(b'"schema"', b'"schema":"x","schema"')
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize(
+    "anchor",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"\xff",
+        b"\xef\xbb\xbf" + files_of(PACK)["anchor.json"],
+        files_of(PACK)["anchor.json"] + b"\n",
+        NAMED_TWICE,
+        DEEP,
+        b'{"a":' * 100_000,
+        b"9" * 100_000,
+        b"1e999",
+        b"-NaN",
+        b"Infinity",
+        b'"\\ud800"',
+        in_proof(leaf_index=2),
+        in_proof(leaf_index=-1),
+        in_proof(leaf_index=True),
+        in_proof(leaf_index=3.5),
+        in_proof(leaf_index="3"),
+        in_proof(leaf_index=2**53 - 1),
+        in_proof(tree_size=7),
+        in_proof(leaf_hash="AA" * 32),
+        in_proof(leaf_hash="00" * 32),
+        in_proof(leaf_data="AAA="),
+        in_proof(leaf_data=b64encode(leaves.Record(bytes(32)).data).decode()),
+        in_proof(inclusion=[]),
+        in_proof(inclusion=["00" * 32] * 3),
+        in_proof(inclusion=["00" * 31] * 3),
+        in_proof(inclusion=["0" * 63] * 3),
+        in_proof(inclusion=["00" * 32] * 100),
+        in_proof(inclusion={}),
+        in_proof(checkpoint=""),
+        in_proof(checkpoint="\n\n\n"),
+        in_proof(checkpoint=str(EVIDENCE.proof.checkpoint)),
+        in_proof(checkpoint=EVIDENCE.checkpoint.decode().replace("\n6\n", "\n06\n")),
+        in_proof(checkpoint=EVIDENCE.checkpoint.decode().replace("\n6\n", "\n7\n")),
+        in_proof(more=1),
+        anchor_with(lambda value: value.update(vkey=str(packs.witness_key(9)))),
+        anchor_with(lambda value: value.update(vkey="x+00000000+AAAA")),
+        anchor_with(lambda value: value.update(vkey=None)),
+        anchor_with(lambda value: value.update(schema="records/anchor/v2")),
+        anchor_with(lambda value: value.update(timestamp={})),
+        anchor_with(lambda value: value.update(cosignatures=["x"])),
+        anchor_with(lambda value: value.update(cosignatures=[EVIDENCE.checkpoint.decode()])),
+        anchor_with(lambda value: value.update(release=1)),
+        anchor_with(lambda value: value.pop("release")),
+    ],
+    ids=lambda anchor: hashlib.sha256(anchor).hexdigest()[:8],
+)
+def test_an_anchor_that_is_not_exactly_one_is_refused(tmp_path: Path, anchor: bytes) -> None:
+    found = checked(tmp_path, resealed(files_of(PACK) | {"anchor.json": anchor}))
+    assert found.code == 1, found.text
+    assert found.verdicts["anchor.json"] == "INVALID" or "inclusion" in found.of("INVALID")
+
+
+@pytest.mark.parametrize(
+    "manifest", [b"", b"{}", b"[]", DEEP, b'{"files":{}}', b"1" * 5000, b'{"a":1,"a":1}']
+)
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, manifest: bytes) -> None:
+    found = checked(tmp_path, zipped(files_of(PACK) | {"manifest.json": manifest}))
+    assert found.code == 1
+    assert found.verdicts["manifest.json"] == "INVALID"
+
+
+def test_numbers_and_names_of_a_bundle_survive_their_canonical_form(tmp_path: Path) -> None:
+    content = {
+        "numbers": [0.1, -0.0, 1e-7, 1e21, 123456789012345680000.0 * 10, 5e-324, 1.5, 0.000001],
+        "\U00010000": 1,
+        "\ue000": 2,
+        "é": [True, False, None],
+    }
+    data = b"".join(pack.write(packs.evidence(packs.bundle_of(content=content))))
+    assert checked(tmp_path, data).code == 0

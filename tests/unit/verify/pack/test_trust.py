@@ -1,0 +1,106 @@
+"""Roots from outside: keys, policies and quorums that a pack is verified against."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.evidence import pack
+from app.ledger.notes import Note, Signer, VerifierKey
+from tests.unit.verify import packs
+from tests.unit.verify.pack.checking import EVIDENCE, PACK, TOLD, UNKNOWN_PACKER, checked
+
+
+def test_without_roots_a_pack_is_valid_against_its_own_keys(tmp_path: Path) -> None:
+    found = checked(tmp_path, PACK)
+    assert (found.code, found.last) == (0, "VALID AGAINST THE PACK'S OWN KEYS")
+    assert found.of("NOT CHECKED") == [
+        "public-key.pem",
+        "pack-key.pem",
+        "the log's key",
+        *TOLD,
+        "cosignatures",
+    ]
+    assert checked(tmp_path, PACK, "--strict").code == 2
+
+
+def test_with_roots_from_outside_a_pack_is_valid(tmp_path: Path, roots: list[object]) -> None:
+    found = checked(tmp_path, PACK, *roots, "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    assert set(found.verdicts.values()) == {"VALID"}
+
+
+def test_with_the_key_alone_the_rest_is_told_as_not_checked(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    found = checked(tmp_path, PACK, *roots[:2])
+    assert (found.code, found.last) == (0, "VALID, WITH 2 NOT CHECKED")
+    assert checked(tmp_path, PACK, *roots[:2], "--strict").code == 2
+
+
+def test_with_the_policy_alone_the_keys_are_the_packs_own(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    found = checked(tmp_path, PACK, *roots[2:])
+    assert (found.code, found.last) == (0, "VALID AGAINST THE PACK'S OWN KEYS")
+
+
+@pytest.mark.parametrize("seed", ["bundle", "empty"])
+def test_a_plain_pack_needs_no_others(tmp_path: Path, roots: list[object], seed: str) -> None:
+    evidence = packs.evidence(others=0, index=0) if seed == "empty" else packs.evidence()
+    (tmp_path / "policy").write_text(f"log {packs.LOG.verifier_key}\nquorum none\n")
+    found = checked(tmp_path, b"".join(pack.write(evidence)), *roots, "--strict")
+    assert (found.code, found.last) == (0, "VALID"), found.text
+
+
+def test_another_key_from_outside_refuses_the_pack(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_bytes(packs.NEXT_KEY.public.pem)
+    found = checked(tmp_path, PACK, "--key", tmp_path / "key.pem")
+    assert found.of("INVALID") == ["public-key.pem", "pack-key.pem"]
+    assert found.code == 1
+
+
+def test_a_key_that_was_rotated_must_be_given_too(tmp_path: Path, roots: list[object]) -> None:
+    data = b"".join(pack.write(packs.evidence(pack_key=packs.NEXT_KEY, witnesses=[9, 10])))
+    found = checked(tmp_path, data, *roots)
+    assert found.of("NOT CHECKED") == ["pack-key.pem", *TOLD]
+    assert (found.code, found.last) == (0, f"VALID, WITH 4 NOT CHECKED; {UNKNOWN_PACKER}")
+    assert checked(tmp_path, data, *roots, "--strict").code == 2
+    (tmp_path / "next.pem").write_bytes(packs.NEXT_KEY.public.pem)
+    found = checked(tmp_path, data, *roots, "--key", tmp_path / "next.pem", "--strict")
+    assert (found.code, found.last) == (0, "VALID")
+    # The key of the pack alone says nothing for the bundle's.
+    found = checked(tmp_path, data, "--key", tmp_path / "next.pem")
+    assert found.of("INVALID") == ["public-key.pem"]
+
+
+def test_the_quorum_decides(tmp_path: Path, roots: list[object]) -> None:
+    one = b"".join(pack.write(packs.evidence(witnesses=[9, 77])))
+    found = checked(tmp_path, one, *roots)
+    assert (found.code, found.of("INCOMPLETE")) == (1, ["cosignatures"])
+    none = b"".join(pack.write(packs.evidence()))
+    assert checked(tmp_path, none, *roots).of("INCOMPLETE") == ["cosignatures"]
+    note = Note.parse(EVIDENCE.checkpoint)
+    wrong = replace(EVIDENCE, cosignatures=[packs.cosign(9, note.text + "x\n")])
+    found = checked(tmp_path, b"".join(pack.write(wrong)), *roots)
+    assert found.of("INVALID") == ["cosignatures"]
+    # Of a witness that the policy does not list, it says nothing.
+    wrong = replace(EVIDENCE, cosignatures=[*EVIDENCE.cosignatures, packs.cosign(77, "x\n")])
+    assert checked(tmp_path, b"".join(pack.write(wrong)), *roots).last == "VALID"
+
+
+def test_a_witness_of_another_algorithm_is_not_counted(tmp_path: Path, roots: list[object]) -> None:
+    key = VerifierKey("w", bytes(4), 0x06, bytes(1312))
+    (tmp_path / "policy").write_text(f"log {packs.LOG.verifier_key}\nwitness w {key}\nquorum w\n")
+    line = replace(EVIDENCE.cosignatures[0], name="w", key_hash=bytes(4))
+    data = b"".join(pack.write(replace(EVIDENCE, cosignatures=[line])))
+    assert checked(tmp_path, data, *roots).of("INCOMPLETE") == ["cosignatures"]
+
+
+def test_a_log_that_the_policy_does_not_list_is_refused(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    other = Signer(packs.ORIGIN, packs.private_key(50))
+    data = b"".join(pack.write(packs.evidence(log=other, witnesses=[9, 10])))
+    found = checked(tmp_path, data, *roots)
+    assert (found.code, found.of("INVALID")) == (1, ["the log's key"])

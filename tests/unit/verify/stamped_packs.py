@@ -1,0 +1,33 @@
+"""Packs with a timestamp, and the verdict on it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app.evidence import pack
+from app.evidence.pack import Timestamp
+from tests.support.evidence.verifying import Answer, answer
+from tests.unit.verify import packs
+from tests.unit.verify.authorities import Authority
+
+MOMENT = datetime(2026, 2, 1, 12, 0, 0, tzinfo=UTC)
+EVIDENCE = packs.evidence()
+
+
+def stamped(response: bytes, chain: bytes, moment: datetime = MOMENT) -> bytes:
+    timestamp = Timestamp(response, moment, chain)
+    return b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp)))
+
+
+def checked(folder: Path, data: bytes, *arguments: object) -> Answer:
+    (folder / "pack.zip").write_bytes(data)
+    return answer(folder / "pack.zip", *arguments)
+
+
+def verdict(folder: Path, by: Authority, *, moment: datetime = MOMENT, **other: Any) -> str:
+    """The verdict on a timestamp with something unusual about it, by a root given from outside."""
+    response = by.stamp(EVIDENCE.checkpoint, moment, **other)
+    (folder / "ca.pem").write_bytes(by.chain)
+    data = stamped(response, by.chain, moment)
+    return checked(folder, data, "--tsa-ca", folder / "ca.pem").verdicts["checkpoint.tsr"]
