@@ -8,8 +8,9 @@ Tests of a module are apart by tenant, as customers are; those that need an empt
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -28,7 +29,8 @@ from app.web import create_app
 from jobs.actors import send_digests
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.sending import Worker, make_webhook
 from tests.support.database import leftovers
 from tests.support.database.databases import (
     SpareDatabase,
@@ -230,13 +232,13 @@ def client(app: Flask) -> FlaskClient:
 
 
 @pytest.fixture
-def api(app: Flask, tenant: FreshTenant) -> Callable[..., Api]:
+def api(app: Flask, tenant: FreshTenant) -> ApiOf:
     """Return a maker of callers: `api()` holds the tenant's root key, `api(key)` that key."""
     return lambda key=tenant.root_key: Api(app.test_client(), key)
 
 
 @pytest.fixture
-def mint(api: Callable[..., Api]) -> Callable[..., str]:
+def mint(api: ApiOf) -> Mint:
     """Return a minter: `mint("read")`, `mint("write", pin={"agent_id": …, "principal": …})`."""
 
     def mint_key(role: str, pin: dict[str, str] | None = None) -> str:
@@ -246,3 +248,15 @@ def mint(api: Callable[..., Api]) -> Callable[..., str]:
         return str(answer.json["key"])
 
     return mint_key
+
+
+@pytest.fixture
+def worker(database: Database, tenant: FreshTenant) -> Worker:
+    """Return a worker of the tenant's deliveries and jobs, in this process."""
+    return Worker(database, tenant)
+
+
+@pytest.fixture
+def webhook(api: ApiOf) -> dict[str, Any]:
+    """Return a webhook of the tenant."""
+    return make_webhook(api())

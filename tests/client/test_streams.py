@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Command
-from tests.support.callers.api import Api
+from tests.support.callers.api import ApiOf
 from tests.support.callers.making import make_finding, make_record, make_session
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Receiver
 
-Callers = Callable[..., Api]
-
 
 @pytest.fixture
-def session(api: Callers) -> dict[str, Any]:
+def session(api: ApiOf) -> dict[str, Any]:
     return make_session(api())
 
 
 def test_an_export_leaves_a_pipe_a_pipe_and_a_link_a_link(
-    records: Command, api: Callers, session: dict[str, Any], tmp_path: Path
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
     record = make_record(api(), session["id"])["id"]
     whole = api().get(f"/v1/records/{record}/bundle").data
@@ -78,7 +76,7 @@ def listening(
 
 
 def test_an_event_is_sent_once_though_its_line_cannot_be_written(
-    records: Command, api: Callers, session: dict[str, Any]
+    records: Command, api: ApiOf, session: dict[str, Any]
 ) -> None:
     with Receiver() as receiver:
         for title in ("first", "second"):
@@ -92,7 +90,7 @@ def test_an_event_is_sent_once_though_its_line_cannot_be_written(
 
 
 def test_an_event_is_sent_once_though_its_line_was_the_last_act(
-    records: Command, api: Callers, session: dict[str, Any], tmp_path: Path
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     with Receiver() as receiver:
@@ -108,7 +106,7 @@ def test_an_event_is_sent_once_though_its_line_was_the_last_act(
 
 
 def test_an_event_that_is_only_shown_comes_again_if_its_line_could_not_be_written(
-    records: Command, api: Callers, session: dict[str, Any], tmp_path: Path
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
     listen = [sys.executable, "-m", "records", "webhooks", "listen", "--json"]
     with (
@@ -126,7 +124,7 @@ def test_an_event_that_is_only_shown_comes_again_if_its_line_could_not_be_writte
 
 
 def test_a_listener_whose_receiver_is_away_ends_when_it_is_told_to_once(
-    records: Command, api: Callers, session: dict[str, Any]
+    records: Command, api: ApiOf, session: dict[str, Any]
 ) -> None:
     with Receiver() as receiver:
         pass
@@ -142,7 +140,7 @@ def test_a_listener_whose_receiver_is_away_ends_when_it_is_told_to_once(
 @pytest.mark.parametrize("arguments", [["findings", "list"], ["--json", "findings", "list"]])
 def test_what_an_encoding_lacks_is_written_by_its_number(
     records: Command,
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],

@@ -7,21 +7,14 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import Engine, text
 
-from app.database import Database
 from tests.console.conftest import Open
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 from tests.support.faults import LONG_ENOUGH
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)
 FAILED = 3
-ApiOf = Callable[..., Api]
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What people do from one page to the next, in a real browser: keys, links, receivers, settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.console.conftest import Open
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_record, make_session
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 from tests.support.faults import LONG_ENOUGH
@@ -21,7 +21,6 @@ from tests.support.servers.receivers import Receiver
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)
-ApiOf = Callable[..., Api]
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,16 @@
 """Forms that are sent twice, too late, or from an old page: each is safe and says so."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import make_record, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 TWICE = "This form was sent twice, and done once."
 SIGN_OUT, SETTINGS, NEW = "/console/sign-out", "/console/settings", "/console/replays/new"
 

@@ -9,11 +9,10 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core.keys import revocation
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import make_session, pin_of
 
-ApiOf = Callable[..., Api]
 PAGE = "/console/keys"
 _TEXT = re.compile(r"svc_[0-9A-Za-z]{46}")
 

@@ -1,18 +1,16 @@
 """Pages of a tenant with more failures than a page counts."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.core.delivery.history.tenant_history import MOST_READ
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import finding_of, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 FAILED = 5_001
 NEW, GROUPS = "/console/replays/new", "/console/deliveries/groups"
 MORE = """

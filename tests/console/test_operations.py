@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,7 +20,7 @@ from app.core.records import retention
 from app.core.verification import alerts, daily_state
 from app.database import Database
 from app.models import NO_TENANT
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import make_record, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
@@ -29,8 +28,6 @@ from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS
 from tests.support.workers.expiring import Expirer
 
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 NOTICE = r'<p class="notice[^>]*>(.*?)</p>'
 AUDIT, JOBS, SETTINGS = "/console/audit", "/console/jobs", "/console/settings"
 

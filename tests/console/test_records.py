@@ -1,14 +1,13 @@
 """Records and findings in the console: found, shown without harm, taken as files, and shared."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from flask import Flask
 
 from app.console.pages import records
-from tests.support.callers.api import Api
+from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import (
     make_finding,
@@ -19,8 +18,6 @@ from tests.support.callers.making import (
 )
 from tests.support.callers.matrix import World
 
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 PAGE = "/console/records"
 HOSTILE = "<script>alert(1)</script>\u202e"
 STEP = {

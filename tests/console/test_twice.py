@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import make_record, make_session
 from tests.support.callers.sending import (
     TWO_TRIES,
@@ -24,13 +24,7 @@ from tests.support.faults import LONG_ENOUGH
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=LONG_ENOUGH * 1000)
-ApiOf = Callable[..., Api]
 TWICE = "This form was sent twice, and done once."
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,14 @@
 """Webhooks in the console: made, changed, explained and deleted by forms, as by the API."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.sending import URL, Worker, history, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 NEW = "/console/webhooks/new"
 
 

@@ -17,14 +17,12 @@ from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import anchor_heads, put_line, put_stamp
 from tests.support.evidence.verifying import Answer
 from tests.support.evidence.verifying import answer as answer_of
 from tests.support.evidence.witnesses import Witness
-
-Apis = Callable[..., Api]
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def switch(api: Api, *, on: bool) -> None:
 
 
 def test_anchors_are_listed_newest_first_each_with_its_proof(
-    api: Apis, anchor: Callable[[], None]
+    api: ApiOf, anchor: Callable[[], None]
 ) -> None:
     assert listed(api())["data"] == []
     for on in (False, True, False, True):
@@ -64,7 +62,7 @@ def test_anchors_are_listed_newest_first_each_with_its_proof(
     assert found["next_cursor"] is None
 
 
-def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
+def test_anchors_come_in_pages(api: ApiOf, anchor: Callable[[], None]) -> None:
     for on in (False, True):
         anchor()
         switch(api(), on=on)
@@ -75,7 +73,7 @@ def test_anchors_come_in_pages(api: Apis, anchor: Callable[[], None]) -> None:
     assert second["next_cursor"] is None
 
 
-def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> None:
+def test_a_pending_anchor_has_no_proof_yet(api: ApiOf, database: Database) -> None:
     anchor_heads(database)
     (found,) = listed(api())["data"]
     assert (found["log_proof"], found["vkey"], found["timestamp"]) == (None, None, None)
@@ -83,7 +81,7 @@ def test_a_pending_anchor_has_no_proof_yet(api: Apis, database: Database) -> Non
 
 
 def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(
-    api: Apis, anchor: Callable[[], None]
+    api: ApiOf, anchor: Callable[[], None]
 ) -> None:
     first = api().get("/v1/audit?order=asc&limit=1").json["data"][0]
     said = listed(api())["anchoring"]
@@ -171,7 +169,7 @@ def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
                     connection.execute(text(f"DELETE FROM {name}_{table}"))
 
 
-def test_it_says_since_when_it_is_switched_off(api: Apis) -> None:
+def test_it_says_since_when_it_is_switched_off(api: ApiOf) -> None:
     switch(api(), on=False)
     switch(api(), on=True)
     switch(api(), on=False)
@@ -184,7 +182,7 @@ def test_it_says_since_when_it_is_switched_off(api: Apis) -> None:
 
 
 def test_a_pinned_key_and_a_stranger_learn_nothing(
-    api: Apis, mint: Callable[..., str], other_tenant: FreshTenant, anchor: Callable[[], None]
+    api: ApiOf, mint: Callable[..., str], other_tenant: FreshTenant, anchor: Callable[[], None]
 ) -> None:
     agent = api().post("/v1/agents", {"name": "an agent"}).json["id"]
     pinned = mint("read", pin={"agent_id": agent, "principal": "alice"})
@@ -197,7 +195,7 @@ def test_a_pinned_key_and_a_stranger_learn_nothing(
 
 
 def test_an_export_ends_with_the_newest_anchors_and_their_number(
-    api: Apis, anchor: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, anchor: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for on in (False, True, False, True):
         anchor()
@@ -215,7 +213,7 @@ def test_an_export_ends_with_the_newest_anchors_and_their_number(
 
 
 def test_the_verifier_takes_a_genuine_export(
-    api: Apis, anchor: Callable[[], None], log: Sequencer, database: Database, tmp_path: Path
+    api: ApiOf, anchor: Callable[[], None], log: Sequencer, database: Database, tmp_path: Path
 ) -> None:
     anchor()
     switch(api(), on=False)

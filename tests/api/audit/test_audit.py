@@ -1,7 +1,6 @@
 """The audit chain over HTTP: listed, exported, verified."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -19,13 +18,11 @@ from app.ledger import hash_chain
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import make_session, pin_of, pointers, refused, shifted
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
-Apis = Callable[..., Api]
-Mint = Callable[..., str]
 NDJSON = {"Accept": "application/x-ndjson"}
 MEMBERS = {
     "seq",
@@ -73,19 +70,19 @@ def check_chain(chain: list[dict[str, Any]]) -> None:
         assert entry["hash"] == previous
 
 
-def test_a_chain_begins_with_its_tenant_and_root_key(api: Apis) -> None:
+def test_a_chain_begins_with_its_tenant_and_root_key(api: ApiOf) -> None:
     first, second = entries(api(), "order=asc")
     assert (first["action"], second["action"]) == ("tenant.create", "key.mint")
     assert first["actor"] == {"type": "operator", "id": "manage"}
 
 
-def test_listed_and_exported_entries_can_be_checked_by_anybody(api: Apis) -> None:
+def test_listed_and_exported_entries_can_be_checked_by_anybody(api: ApiOf) -> None:
     change_settings(api(), 3)
     check_chain(entries(api(), "order=asc"))
     check_chain(export(api())[:-1])
 
 
-def test_newest_first_unless_asked_otherwise(api: Apis) -> None:
+def test_newest_first_unless_asked_otherwise(api: ApiOf) -> None:
     change_settings(api(), 3)
     assert numbers(api()) == [5, 4, 3, 2, 1]
     assert numbers(api(), "order=desc") == [5, 4, 3, 2, 1]
@@ -94,7 +91,7 @@ def test_newest_first_unless_asked_otherwise(api: Apis) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_pages_in_either_order_hold_every_entry_once_while_others_are_appended(
-    api: Apis, order: str
+    api: ApiOf, order: str
 ) -> None:
     change_settings(api(), 5)
     seen: list[int] = []
@@ -115,12 +112,12 @@ def test_pages_in_either_order_hold_every_entry_once_while_others_are_appended(
         assert seen == expected[::-1]
 
 
-def test_a_cursor_belongs_to_its_order(api: Apis) -> None:
+def test_a_cursor_belongs_to_its_order(api: ApiOf) -> None:
     cursor = api().get("/v1/audit?limit=1&order=asc").json["next_cursor"]
     assert pointers(api().get(f"/v1/audit?limit=1&cursor={cursor}")) == ["/cursor"]
 
 
-def test_the_chain_is_filtered_by_action_and_time(api: Apis) -> None:
+def test_the_chain_is_filtered_by_action_and_time(api: ApiOf) -> None:
     change_settings(api(), 3)
     assert numbers(api(), "action=settings.update") == [5, 4, 3]
     assert numbers(api(), "action=no.such") == []
@@ -136,11 +133,11 @@ def test_the_chain_is_filtered_by_action_and_time(api: Apis) -> None:
 
 
 @pytest.mark.parametrize("query", ["order=up", "action=", "since=now", "seq=1", "limit=201"])
-def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+def test_a_wrong_filter_is_refused_by_name(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/audit?{query}")) == ["/" + query.partition("=")[0]]
 
 
-def test_an_export_ends_with_its_own_entry_and_a_trailer(api: Apis) -> None:
+def test_an_export_ends_with_its_own_entry_and_a_trailer(api: ApiOf) -> None:
     change_settings(api(), 3)
     *chain, trailer = export(api())
     assert chain[-1]["action"] == "audit.export"
@@ -155,7 +152,7 @@ def test_an_export_ends_with_its_own_entry_and_a_trailer(api: Apis) -> None:
 
 
 def test_an_export_longer_than_one_part_is_whole(
-    api: Apis, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.core.verification.export.PART", 3)
     change_settings(api(), 9)
@@ -165,7 +162,7 @@ def test_an_export_longer_than_one_part_is_whole(
 
 
 def test_what_is_appended_while_an_export_streams_is_not_in_it(
-    api: Apis, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.core.verification.export.PART", 2)
     change_settings(api(), 5)
@@ -179,14 +176,14 @@ def test_what_is_appended_while_an_export_streams_is_not_in_it(
     assert trailer["entries"] == len(chain) == 8
 
 
-def test_an_export_takes_no_filters(api: Apis) -> None:
+def test_an_export_takes_no_filters(api: ApiOf) -> None:
     answer = api().get("/v1/audit?action=key.mint&limit=1", headers=NDJSON)
     assert sorted(pointers(answer)) == ["/action", "/limit"]
     assert numbers(api(), "action=audit.export") == []
 
 
 def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.core.verification.export.PART", 2)
     change_settings(api(), 3)
@@ -201,7 +198,7 @@ def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
 
 
 def test_an_export_that_breaks_off_under_way_is_told_once_with_its_request(
-    api: Apis,
+    api: ApiOf,
     admin_engine: Engine,
     tenant: FreshTenant,
     monkeypatch: pytest.MonkeyPatch,
@@ -230,7 +227,7 @@ def test_an_export_that_breaks_off_under_way_is_told_once_with_its_request(
 
 
 def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
-    api: Apis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object) -> bytes:
         raise LogDamaged("An anchor's leaf is missing in the log.")
@@ -244,14 +241,14 @@ def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
     assert (told["request_id"], told["problem"]) == ("an-export", LogDamaged.slug)
 
 
-def test_head_exports_nothing_and_appends_nothing(api: Apis) -> None:
+def test_head_exports_nothing_and_appends_nothing(api: ApiOf) -> None:
     answer = api().request("HEAD", "/v1/audit", headers=NDJSON)
     assert (answer.status_code, answer.content_type, answer.data) == (200, NDJSON["Accept"], b"")
     assert numbers(api(), "action=audit.export") == []
 
 
 def test_an_export_that_cannot_even_begin_is_answered_as_a_broken_chain(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     _execute(
         admin_engine, tenant, "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 1"
@@ -261,13 +258,13 @@ def test_an_export_that_cannot_even_begin_is_answered_as_a_broken_chain(
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/html", "text/*;q=0.1"])
-def test_other_accept_headers_get_a_page_and_export_nothing(api: Apis, accept: str) -> None:
+def test_other_accept_headers_get_a_page_and_export_nothing(api: ApiOf, accept: str) -> None:
     answer = api().get("/v1/audit", headers={"Accept": accept})
     assert answer.content_type == "application/json"
     assert numbers(api(), "action=audit.export") == []
 
 
-def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
+def test_an_intact_chain_says_how_far_it_goes(api: ApiOf) -> None:
     change_settings(api(), 2)
     (newest, *_) = entries(api())
     answer = api().get("/v1/audit/verify")
@@ -301,7 +298,7 @@ def test_an_intact_chain_says_how_far_it_goes(api: Apis) -> None:
     }
 
 
-def test_a_chain_that_is_not_anchored_says_since_when(api: Apis) -> None:
+def test_a_chain_that_is_not_anchored_says_since_when(api: ApiOf) -> None:
     off = api().patch("/v1/tenant/settings", {"anchoring_enabled": False})
     assert off.status_code == 200
     anchors = api().get("/v1/audit/verify?full=1").json["anchors"]
@@ -309,7 +306,7 @@ def test_a_chain_that_is_not_anchored_says_since_when(api: Apis) -> None:
 
 
 def test_a_verification_that_takes_long_is_a_job(
-    api: Apis, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
     answers = [api().get("/v1/audit/verify?full=1") for _ in range(2)]
@@ -320,7 +317,7 @@ def test_a_verification_that_takes_long_is_a_job(
     assert (job["kind"], job["args"], job["status"]) == ("verify_audit", {"full": "1"}, "queued")
 
 
-def test_a_third_verification_at_once_is_a_job(api: Apis) -> None:
+def test_a_third_verification_at_once_is_a_job(api: ApiOf) -> None:
     room = audit_routes._room
     assert room.acquire(blocking=False)
     assert api().get("/v1/audit/verify").status_code == 200
@@ -337,7 +334,7 @@ def test_a_third_verification_at_once_is_a_job(api: Apis) -> None:
 
 
 def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
-    api: Apis, tenant: FreshTenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, tenant: FreshTenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
     head = entries(api())[0]
@@ -364,11 +361,11 @@ def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "full=yes", "seq=1", "since=anchor&seq=0"])
-def test_a_wrong_wish_is_refused(api: Apis, query: str) -> None:
+def test_a_wrong_wish_is_refused(api: ApiOf, query: str) -> None:
     assert api().get(f"/v1/audit/verify?{query}").status_code == 422
 
 
-def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
+def test_a_kept_head_is_held_against_the_chain(api: ApiOf) -> None:
     kept = api().get("/v1/audit/verify").json["head"]
     change_settings(api(), 2)
     path = f"/v1/audit/verify?seq={kept['seq']}&hash={kept['hash']}"
@@ -400,12 +397,12 @@ def test_a_kept_head_is_held_against_the_chain(api: Apis) -> None:
         (f"chain={'0' * 63}", "/chain"),
     ],
 )
-def test_half_a_head_and_what_is_none_are_refused(api: Apis, query: str, pointer: str) -> None:
+def test_half_a_head_and_what_is_none_are_refused(api: ApiOf, query: str, pointer: str) -> None:
     assert pointers(api().get(f"/v1/audit/verify?{query}")) == [pointer]
 
 
 def test_a_broken_chain_is_a_conflict_that_names_the_first_bad_entry(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     change_settings(api(), 5)
     _execute(
@@ -426,7 +423,7 @@ _NAMELESS = json.dumps(dict.fromkeys(sorted(hash_chain.MEMBERS)))
 
 @pytest.mark.parametrize("body", ["", "null", "[1]", "\\xff", "{}", _NAMELESS])
 def test_a_page_with_an_entry_that_cannot_be_read_is_a_broken_chain_and_no_crash(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant, body: str
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant, body: str
 ) -> None:
     change_settings(api(), 2)
     _execute(
@@ -440,7 +437,7 @@ def test_a_page_with_an_entry_that_cannot_be_read_is_a_broken_chain_and_no_crash
     assert numbers(api(), "limit=1") == [4]
 
 
-def test_the_chain_is_the_whole_tenants_and_no_pinned_key_sees_it(api: Apis, mint: Mint) -> None:
+def test_the_chain_is_the_whole_tenants_and_no_pinned_key_sees_it(api: ApiOf, mint: Mint) -> None:
     pinned = api(mint("admin", pin_of(make_session(api()))))
     before = numbers(api())
     for path in ("/v1/audit", "/v1/audit/verify"):
@@ -449,14 +446,14 @@ def test_the_chain_is_the_whole_tenants_and_no_pinned_key_sees_it(api: Apis, min
     assert numbers(api()) == before
 
 
-def test_a_reader_lists_exports_and_verifies(api: Apis, mint: Mint) -> None:
+def test_a_reader_lists_exports_and_verifies(api: ApiOf, mint: Mint) -> None:
     reader = api(mint("read"))
     assert numbers(reader) == [3, 2, 1]
     assert export(reader)[-2]["actor"]["role"] == "read"
     assert reader.get("/v1/audit/verify").json["entries"] == 4
 
 
-def test_a_stranger_sees_a_chain_of_its_own(api: Apis, other_tenant: FreshTenant) -> None:
+def test_a_stranger_sees_a_chain_of_its_own(api: ApiOf, other_tenant: FreshTenant) -> None:
     change_settings(api(), 3)
     stranger = api(other_tenant.root_key)
     assert numbers(stranger) == [2, 1]

@@ -1,6 +1,5 @@
 """The books of a webhook close at every moment, whatever happens to its deliveries."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,8 +7,7 @@ import pytest
 import structlog
 
 from app.core.delivery import accounting
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
@@ -19,14 +17,7 @@ from tests.support.callers.sending import (
     make_webhook,
 )
 
-ApiOf = Callable[..., Api]
-
 NOTHING = {"accepted": 0, "succeeded": 0, "failed": 0, "cancelled": 0, "pending": 0}
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 def line(figures: dict[str, Any]) -> dict[str, int]:

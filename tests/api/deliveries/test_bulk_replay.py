@@ -1,6 +1,5 @@
 """Bulk replay: what it covers, how it goes on after every way of stopping it, and its refusals."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,22 +10,9 @@ from app.core.jobs.steps import JobFailed
 from app.core.replay import bulk_replay
 from app.database import Database
 from app.models import Job
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 def start(api: Api, webhook: dict[str, Any], **body: Any) -> dict[str, Any]:

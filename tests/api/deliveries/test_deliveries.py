@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,8 +9,7 @@ import jsonschema_rs
 import pytest
 
 from app.core.delivery.history import catch_up
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
@@ -28,19 +26,6 @@ from tests.support.callers.sending import (
     make_findings,
     make_webhook,
 )
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 def deliveries(webhook: dict[str, Any], query: str = "") -> str:

@@ -1,13 +1,11 @@
 """Groups of failures: what is in one, what has left it, and what its name selects."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.core.delivery.history import failure_groups
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
     make_finding,
@@ -17,18 +15,7 @@ from tests.support.callers.making import (
 )
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 PATH = "/v1/deliveries/groups"
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 def groups(api: Api, query: str = "") -> list[dict[str, Any]]:

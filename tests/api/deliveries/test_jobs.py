@@ -1,7 +1,6 @@
 """Jobs over HTTP: listed, read, and moved from one state to another, or refused."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +9,8 @@ from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
-
 
 # Of a bulk replay to no webhook.
 REPLAY = {

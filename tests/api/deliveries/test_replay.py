@@ -8,22 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, make_session, pin_of, refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 @pytest.fixture

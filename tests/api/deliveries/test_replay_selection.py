@@ -1,12 +1,10 @@
 """Replay of exactly what was shown: by ids, group, types, time; canary, stop, and the outcome."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
 from tests.support.callers.sending import (
     TWO_TRIES,
@@ -17,20 +15,8 @@ from tests.support.callers.sending import (
     make_webhook,
 )
 
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 ALL = "/v1/deliveries/replay"
 EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 def of(webhook: dict[str, Any]) -> str:

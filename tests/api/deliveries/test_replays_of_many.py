@@ -1,6 +1,5 @@
 """Many failures and their replays at once: read by ranges they are what they are one by one."""
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +13,9 @@ from app.core.replay import bulk_replay, replay_selection
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Status, Wanted
 from app.database import Database, cursor
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 EVENTS = 24
 
 # Up to three replays of each event, of every end, at moments around that of a selection.
@@ -41,11 +39,6 @@ UPDATE lanes SET replays_accepted = CASE WHEN webhook_id = :probed THEN 1000000 
 BY_ONE = """
 SELECT count(*) FROM ({source}) AS source WHERE NOT {settled}
 """
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 @pytest.fixture

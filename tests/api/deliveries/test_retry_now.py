@@ -1,12 +1,10 @@
 """Retry now and hold, as callers ask for them: what comes forward, what is refused, the audit."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf
 from tests.support.callers.making import pointers, refused
 from tests.support.callers.sending import (
     TWO_TRIES,
@@ -16,13 +14,6 @@ from tests.support.callers.sending import (
     make_findings,
     make_webhook,
 )
-
-ApiOf = Callable[..., Api]
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Deliveries of all webhooks of a tenant: the list, its filters, its pages."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,18 +7,11 @@ from sqlalchemy import Connection, Engine, text
 
 from app.core.delivery.history.subject_events import MOST_SUBJECTS
 from app.core.delivery.history.tenant_history import MOST_READ
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import NOBODY, finding_of, make_record, make_session, pointers
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 PATH = "/v1/deliveries"
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 @pytest.fixture

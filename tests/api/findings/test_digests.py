@@ -8,10 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_finding, make_session, pin_of
-
-Apis = Callable[..., Api]
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def digests(admin_engine: Engine, tenant: FreshTenant) -> list[UUID]:
 
 
 def test_digests_are_listed_newest_first_without_any_address(
-    api: Apis, digests: list[UUID]
+    api: ApiOf, digests: list[UUID]
 ) -> None:
     api().patch("/v1/tenant/settings", {"notification_email": "dana@example.com"})
     answer = api().get("/v1/digests")
@@ -53,7 +51,7 @@ def test_digests_are_listed_newest_first_without_any_address(
     assert "@" not in answer.text
 
 
-def test_digests_come_in_pages(api: Apis, digests: list[UUID]) -> None:
+def test_digests_come_in_pages(api: ApiOf, digests: list[UUID]) -> None:
     first = api().get("/v1/digests?limit=2").json
     rest = api().get(f"/v1/digests?limit=2&cursor={first['next_cursor']}").json
     assert len(first["data"]) == 2
@@ -61,12 +59,12 @@ def test_digests_come_in_pages(api: Apis, digests: list[UUID]) -> None:
     assert rest["next_cursor"] is None
 
 
-def test_a_stranger_sees_none(api: Apis, digests: list[UUID], other_tenant: FreshTenant) -> None:
+def test_a_stranger_sees_none(api: ApiOf, digests: list[UUID], other_tenant: FreshTenant) -> None:
     assert api(other_tenant.root_key).get("/v1/digests").json["data"] == []
 
 
 def test_the_findings_of_a_digest_are_listed_for_whom_they_concern(
-    api: Apis, mint: Callable[..., str], digests: list[UUID], admin_engine: Engine
+    api: ApiOf, mint: Callable[..., str], digests: list[UUID], admin_engine: Engine
 ) -> None:
     session, other = make_session(api()), make_session(api())
     ours, theirs, outside = (make_finding(api(), each["id"]) for each in (session, other, session))

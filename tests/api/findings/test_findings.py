@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
@@ -21,8 +21,6 @@ from tests.support.callers.making import (
     shifted,
 )
 
-Apis = Callable[..., Api]
-Mint = Callable[..., str]
 BATCH = "/v1/findings/batch"
 
 
@@ -40,7 +38,7 @@ def events(admin_engine: Engine, tenant: FreshTenant) -> list[dict[str, Any]]:
 
 
 def test_a_finding_is_answered_alike_when_made_read_listed_and_emitted(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session = make_session(api())
     body = finding_of(session["id"], detail="line 17\nof app.log", data={"line": 17, "é": [None]})
@@ -55,13 +53,13 @@ def test_a_finding_is_answered_alike_when_made_read_listed_and_emitted(
 
 
 @pytest.mark.parametrize("data", [{}, [], "", "text", 0, -0.0, 1.0, 1e300, False, [{"a": [1]}]])
-def test_data_is_any_json_and_comes_back_as_the_same_value(api: Apis, data: object) -> None:
+def test_data_is_any_json_and_comes_back_as_the_same_value(api: ApiOf, data: object) -> None:
     made = make_finding(api(), make_session(api())["id"], data=data)
     assert made["data"] == data
     assert api().get(f"/v1/findings/{made['id']}").json == made
 
 
-def test_numbers_are_answered_alike_at_once_and_later(api: Apis) -> None:
+def test_numbers_are_answered_alike_at_once_and_later(api: ApiOf) -> None:
     session = make_session(api())
     raw = json.dumps(finding_of(session["id"])).replace("}", ', "data": [1.0, 1e2, -0.0]}')
     made = api().post("/v1/findings", data=raw, content_type="application/json")
@@ -103,7 +101,7 @@ def changed(session_id: str, change: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("change", "pointer"), WRONG)
 def test_a_wrong_field_is_refused_by_name_alone_and_in_a_batch(
-    api: Apis, change: dict[str, Any], pointer: str
+    api: ApiOf, change: dict[str, Any], pointer: str
 ) -> None:
     session_id = make_session(api())["id"]
     wrong = changed(session_id, change)
@@ -113,7 +111,7 @@ def test_a_wrong_field_is_refused_by_name_alone_and_in_a_batch(
     assert listed(api()) == []
 
 
-def test_a_finding_about_a_record_is_one_of_its_session(api: Apis) -> None:
+def test_a_finding_about_a_record_is_one_of_its_session(api: ApiOf) -> None:
     session = make_session(api())
     record = make_record(api(), session["id"])
     about = {"record_id": record["id"]}
@@ -132,7 +130,7 @@ def test_a_finding_about_a_record_is_one_of_its_session(api: Apis) -> None:
 
 
 def test_a_record_that_is_not_there_or_of_another_session_or_pin_is_not_found(
-    api: Apis, mint: Callable[..., str], other_tenant: FreshTenant
+    api: ApiOf, mint: Callable[..., str], other_tenant: FreshTenant
 ) -> None:
     session, other = make_session(api()), make_session(api())
     record = make_record(api(), session["id"])
@@ -155,7 +153,7 @@ def test_a_record_that_is_not_there_or_of_another_session_or_pin_is_not_found(
 
 
 def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session_id = make_session(api())["id"]
     make_finding(api(), session_id, data="")
@@ -173,13 +171,13 @@ def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
 
 @pytest.mark.parametrize("session_id", ["ses_" + NOBODY, "ses_1", "", "agt_" + NOBODY, "\u0000"])
 def test_a_finding_of_a_session_that_does_not_exist_is_not_found(
-    api: Apis, session_id: str
+    api: ApiOf, session_id: str
 ) -> None:
     refused(api().post("/v1/findings", finding_of(session_id)), 404, "not-found")
 
 
 def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     one, other = make_session(api()), make_session(api())
     body = [
@@ -197,7 +195,7 @@ def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
 
 
 def test_one_unknown_session_refuses_the_whole_batch(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session_id = make_session(api())["id"]
     body = [finding_of(session_id), finding_of("ses_" + NOBODY), finding_of(session_id)]
@@ -207,7 +205,7 @@ def test_one_unknown_session_refuses_the_whole_batch(
     assert events(admin_engine, tenant) == []
 
 
-def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: Apis) -> None:
+def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     body = [finding_of(session_id), finding_of(session_id, data="x" * 262_000)]
     (pointer,) = pointers(api().post(BATCH, {"findings": body}))
@@ -228,11 +226,11 @@ def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: Apis) -> 
         ({"findings": [{}], "all": True}, "/all"),
     ],
 )
-def test_a_batch_that_is_none_is_refused(api: Apis, body: dict[str, Any], pointer: str) -> None:
+def test_a_batch_that_is_none_is_refused(api: ApiOf, body: dict[str, Any], pointer: str) -> None:
     assert pointer in pointers(api().post(BATCH, body))
 
 
-def test_every_finding_of_a_batch_that_is_wrong_is_named(api: Apis) -> None:
+def test_every_finding_of_a_batch_that_is_wrong_is_named(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     body = [finding_of(session_id, severity="bad", rule=7), finding_of(session_id), {}]
     found = pointers(api().post(BATCH, {"findings": body}))
@@ -247,7 +245,7 @@ def test_every_finding_of_a_batch_that_is_wrong_is_named(api: Apis) -> None:
 
 
 def test_a_repeated_batch_with_the_same_idempotency_key_happens_once(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     body = {"findings": [finding_of(make_session(api())["id"])] * 3}
     headers = {"Idempotency-Key": "batch-1"}
@@ -258,7 +256,7 @@ def test_a_repeated_batch_with_the_same_idempotency_key_happens_once(
     assert len(listed(api())) == len(events(admin_engine, tenant)) == 3
 
 
-def test_the_feed_combines_its_filters(api: Apis) -> None:
+def test_the_feed_combines_its_filters(api: ApiOf) -> None:
     alice = make_session(api(), principal="alice")
     bob = make_session(api(), alice["agent_id"], principal="bob")
     carol = make_session(api(), principal="carol")
@@ -276,7 +274,7 @@ def test_the_feed_combines_its_filters(api: Apis) -> None:
     assert listed(api(), f"session_id=ses_{NOBODY}") == []
 
 
-def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
+def test_since_includes_its_moment_and_until_does_not(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     made = [make_finding(api(), session_id) for _ in range(3)]
     old, middle, new = (finding["id"] for finding in made)
@@ -287,11 +285,11 @@ def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
 
 
 @pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "since=1", "x=q"])
-def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+def test_a_wrong_filter_is_refused_by_name(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/findings?{query}")) == ["/" + query.partition("=")[0]]
 
 
-def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: Apis) -> None:
+def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     body = {"findings": [finding_of(session_id)] * 7}
     made = [finding["id"] for finding in api().post(BATCH, body).json["data"]]
@@ -306,7 +304,7 @@ def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: Apis) -> No
 
 
 def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
-    api: Apis, mint: Mint
+    api: ApiOf, mint: Mint
 ) -> None:
     own = make_session(api())
     foreign = [
@@ -330,7 +328,7 @@ def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
     assert len(listed(api())) == 3
 
 
-def test_a_stranger_reads_and_adds_no_finding(api: Apis, other_tenant: FreshTenant) -> None:
+def test_a_stranger_reads_and_adds_no_finding(api: ApiOf, other_tenant: FreshTenant) -> None:
     session_id = make_session(api())["id"]
     finding = make_finding(api(), session_id)
     stranger = api(other_tenant.root_key)
@@ -344,7 +342,7 @@ def test_a_stranger_reads_and_adds_no_finding(api: Apis, other_tenant: FreshTena
     assert refused(answer, 404, "not-found") == no_session
 
 
-def test_a_reader_adds_no_finding(api: Apis, mint: Mint) -> None:
+def test_a_reader_adds_no_finding(api: ApiOf, mint: Mint) -> None:
     session_id = make_session(api())["id"]
     reader = api(mint("read"))
     refused(reader.post("/v1/findings", finding_of(session_id)), 403, "insufficient-role")
@@ -353,6 +351,6 @@ def test_a_reader_adds_no_finding(api: Apis, mint: Mint) -> None:
     assert listed(reader) == []
 
 
-def test_unknown_agents_make_no_difference(api: Apis) -> None:
+def test_unknown_agents_make_no_difference(api: ApiOf) -> None:
     make_finding(api(), make_session(api())["id"])
     assert listed(api(), f"agent_id={make_agent(api())['id']}") == []

@@ -1,6 +1,5 @@
 """The link at the end of a digest: one click clears the address that it went to, and no other."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -16,17 +15,15 @@ from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.rates import Rate
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 
 ADDRESS = "dana@example.com"
 SETTINGS = "/v1/tenant/settings"
 ONE_CLICK = {"List-Unsubscribe": "One-Click"}
 
-Apis = Callable[..., Api]
-
 
 @pytest.fixture
-def subscribed(api: Apis) -> Api:
+def subscribed(api: ApiOf) -> Api:
     assert api().patch(SETTINGS, {"notification_email": ADDRESS}).status_code == 200
     return api()
 

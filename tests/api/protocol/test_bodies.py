@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import ApiOf
 from tests.support.callers.refusals import REFUSED
-
-ApiOf = Callable[..., Api]
 
 JSON = "application/json"
 MIB = 1024 * 1024

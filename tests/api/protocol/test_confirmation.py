@@ -1,15 +1,11 @@
 """A key that a process knows again is asked about anew: whatever is answered, it is still good."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.making import NOBODY, finding_of, make_session, refused
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 
 
 @pytest.mark.parametrize("path", ["/v1/findings", "/v1/findings/batch"])

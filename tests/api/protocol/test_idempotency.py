@@ -14,10 +14,7 @@ from app.core.keys import keyring
 from app.database import Database
 from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 
 NAMED = {"name": "the agent"}
 

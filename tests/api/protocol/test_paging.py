@@ -1,6 +1,5 @@
 """Lists: every row once, newest first, while others insert; and cursors that open nothing else."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,11 +9,8 @@ from flask import Flask
 
 from app import clock
 from app.core import feeds
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import make_agent, make_session
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 
 
 def names(answer: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """Errors: one form, a page for each kind, and never a word that belongs inside."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -17,9 +17,7 @@ from app.api.http.services import EXTENSION, services
 from app.database import cursor
 from app.settings import Settings
 from app.web import create_app
-from tests.support.callers.api import Api, FreshTenant
-
-ApiOf = Callable[..., Api]
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 
 
 def every_error(root: type[errors.ServiceError] = errors.ServiceError) -> set[str]:

@@ -1,13 +1,13 @@
 """Who may read what is in a bundle: visibility by caller by export, with what may be kept of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
     make_agent,
@@ -21,7 +21,6 @@ from tests.support.workers.expiring import expire_link, make_due
 
 __all__ = ["packer"]
 
-Callers = Callable[..., Api]
 
 COLUMNS = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json", "log-proof")
 PACK = "evidence.zip"
@@ -88,7 +87,7 @@ ROWS = list(rows())
 class Cast:
     """A record, and all who come to read it."""
 
-    def __init__(self, api: Callers, stranger: Api, admin_engine: Engine) -> None:
+    def __init__(self, api: ApiOf, stranger: Api, admin_engine: Engine) -> None:
         owner = api()
         session = make_session(owner)
         self.owner = owner
@@ -145,7 +144,7 @@ class Cast:
 
 
 @pytest.fixture
-def cast(api: Callers, other_tenant: FreshTenant, admin_engine: Engine, packer: Packer) -> Cast:
+def cast(api: ApiOf, other_tenant: FreshTenant, admin_engine: Engine, packer: Packer) -> Cast:
     """Return a record that is in the log and packed, with everyone who comes to read it."""
     made = Cast(api, api(other_tenant.root_key), admin_engine)
     packer.log.run()

@@ -16,10 +16,8 @@ from app.api.http.requests.client_address import network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle
-from tests.support.callers.api import Answer, Api
+from tests.support.callers.api import Answer, ApiOf
 from tests.support.callers.making import make_record, make_session, refused
-
-Callers = Callable[..., Api]
 
 STEP = {
     "name": "look up the order",
@@ -32,13 +30,13 @@ STEP = {
 
 
 @pytest.fixture
-def record(api: Callers) -> dict[str, Any]:
+def record(api: ApiOf) -> dict[str, Any]:
     """Return a record with a step."""
     return make_record(api(), make_session(api())["id"], steps=[STEP])
 
 
 @pytest.fixture
-def ask(api: Callers, record: dict[str, Any]) -> Callable[..., Answer]:
+def ask(api: ApiOf, record: dict[str, Any]) -> Callable[..., Answer]:
     """Return a reader of the bundle: `ask(Range="bytes=0-1")`, `ask("HEAD")`."""
 
     def read(method: str = "GET", **headers: str) -> Answer:
@@ -183,7 +181,7 @@ def test_a_range_is_of_the_version_that_is_named_or_the_whole_comes(
     ],
 )
 def test_exports_are_json_and_known_again(
-    api: Callers, record: dict[str, Any], export: str, member: str
+    api: ApiOf, record: dict[str, Any], export: str, member: str
 ) -> None:
     path = f"/v1/records/{record['id']}/{export}"
     got = api().get(path)
@@ -197,13 +195,13 @@ def test_exports_are_json_and_known_again(
     assert "Content-Length" not in head.headers
 
 
-def test_no_two_exports_share_an_etag(api: Callers, record: dict[str, Any]) -> None:
+def test_no_two_exports_share_an_etag(api: ApiOf, record: dict[str, Any]) -> None:
     names = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json")
     etags = {api().get(f"/v1/records/{record['id']}/{name}").headers["ETag"] for name in names}
     assert len(etags) == len(names)
 
 
-def test_an_unknown_parameter_is_pointed_to(ask: Callable[..., Answer], api: Callers) -> None:
+def test_an_unknown_parameter_is_pointed_to(ask: Callable[..., Answer], api: ApiOf) -> None:
     path = ask().request.path
     refused(api().get(f"{path}?token=x"), 422, "validation-failed")
 

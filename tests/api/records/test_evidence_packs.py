@@ -19,7 +19,7 @@ from app.core.packs import building, pack_evidence, pack_requests, store
 from app.evidence import pack
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
-from tests.support.callers.api import Answer, Api
+from tests.support.callers.api import Answer
 from tests.support.callers.making import make_share_link, refused
 from tests.support.evidence.packing import (
     AT_ONCE,
@@ -35,8 +35,6 @@ from tests.support.evidence.packing import (
 )
 from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS_SETTING
-
-Callers = Callable[..., Api]
 
 __all__ = ["packer"]
 

@@ -24,7 +24,7 @@ from app.ids import parse
 from app.lib.crypto.signing import PublicKey
 from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
     make_agent,
@@ -36,8 +36,6 @@ from tests.support.callers.making import (
     refused,
 )
 
-Callers = Callable[..., Api]
-
 STEP = {
     "name": "look up the order",
     "kind": "tool",
@@ -48,12 +46,12 @@ STEP = {
 
 
 @pytest.fixture
-def session(api: Callers) -> dict[str, Any]:
+def session(api: ApiOf) -> dict[str, Any]:
     """Return an open session."""
     return make_session(api())
 
 
-def test_a_record_is_answered_with_what_proves_it(api: Callers, session: dict[str, Any]) -> None:
+def test_a_record_is_answered_with_what_proves_it(api: ApiOf, session: dict[str, Any]) -> None:
     made = make_record(api(), session["id"], labels={"env": "production"})
     assert made["session_id"] == session["id"]
     assert made["agent_id"] == session["agent_id"]
@@ -67,7 +65,7 @@ def test_a_record_is_answered_with_what_proves_it(api: Callers, session: dict[st
 
 
 def test_the_bundle_is_what_was_posted_signed_by_the_key_it_names(
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     database: Database,
     settings: Settings,
@@ -93,22 +91,22 @@ def test_the_bundle_is_what_was_posted_signed_by_the_key_it_names(
     assert kept["key_id"] == made["bundle"]["key_id"]
 
 
-def test_no_two_bundles_are_alike(api: Callers, session: dict[str, Any]) -> None:
+def test_no_two_bundles_are_alike(api: ApiOf, session: dict[str, Any]) -> None:
     first, second = (make_record(api(), session["id"])["bundle"]["sha256"] for _ in range(2))
     assert first != second
 
 
-def test_a_completed_session_takes_no_more_records(api: Callers, session: dict[str, Any]) -> None:
+def test_a_completed_session_takes_no_more_records(api: ApiOf, session: dict[str, Any]) -> None:
     api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
     refused(api().post("/v1/records", record_of(session["id"])), 409, "session-completed")
 
 
-def test_a_session_that_is_not_there_is_not_found(api: Callers) -> None:
+def test_a_session_that_is_not_there_is_not_found(api: ApiOf) -> None:
     refused(api().post("/v1/records", record_of(f"ses_{NOBODY}")), 404, "not-found")
 
 
 def test_a_pinned_key_posts_and_finds_within_its_pin_alone(
-    api: Callers, session: dict[str, Any], mint: Callable[..., str]
+    api: ApiOf, session: dict[str, Any], mint: Callable[..., str]
 ) -> None:
     outside = make_session(api(), make_agent(api())["id"])
     pinned = api(mint("write", pin_of(session)))
@@ -141,19 +139,19 @@ def test_a_pinned_key_posts_and_finds_within_its_pin_alone(
     ],
 )
 def test_what_is_wrong_is_pointed_to(
-    api: Callers, session: dict[str, Any], fields: dict[str, Any], pointer: str
+    api: ApiOf, session: dict[str, Any], fields: dict[str, Any], pointer: str
 ) -> None:
     assert pointer in pointers(api().post("/v1/records", record_of(session["id"], **fields)))
 
 
-def test_content_must_be_there_and_may_be_null(api: Callers, session: dict[str, Any]) -> None:
+def test_content_must_be_there_and_may_be_null(api: ApiOf, session: dict[str, Any]) -> None:
     body = record_of(session["id"])
     del body["content"]
     assert pointers(api().post("/v1/records", body)) == ["/content"]
     make_record(api(), session["id"], content=None)
 
 
-def test_a_record_may_have_8_mib_and_no_more(api: Callers, session: dict[str, Any]) -> None:
+def test_a_record_may_have_8_mib_and_no_more(api: ApiOf, session: dict[str, Any]) -> None:
     empty = len(str(record_of(session["id"], content="")))
     large = make_record(api(), session["id"], content="x" * (8 * 1024 * 1024 - empty - 100))
     assert large["bundle"]["size"] > 8 * 1024 * 1024 - 1000
@@ -161,7 +159,7 @@ def test_a_record_may_have_8_mib_and_no_more(api: Callers, session: dict[str, An
     assert "8 MiB" in refused(too_large, 413, "body-too-large")["detail"]
 
 
-def test_the_same_idempotency_key_makes_one_record(api: Callers, session: dict[str, Any]) -> None:
+def test_the_same_idempotency_key_makes_one_record(api: ApiOf, session: dict[str, Any]) -> None:
     first, second = (
         api().post("/v1/records", record_of(session["id"]), headers={"Idempotency-Key": "once"})
         for _ in range(2)
@@ -197,7 +195,7 @@ def test_the_same_idempotency_key_makes_one_record(api: Callers, session: dict[s
     ],
 )
 def test_records_are_found(
-    api: Callers, session: dict[str, Any], query: str, found: list[str]
+    api: ApiOf, session: dict[str, Any], query: str, found: list[str]
 ) -> None:
     made = {
         "title": make_record(api(), session["id"], title="refunded Marzipan", content="nothing"),
@@ -215,7 +213,7 @@ def test_records_are_found(
     assert [names[row["id"]] for row in answer["data"]] == found
 
 
-def test_pages_of_a_search_hold_every_record_once(api: Callers, session: dict[str, Any]) -> None:
+def test_pages_of_a_search_hold_every_record_once(api: ApiOf, session: dict[str, Any]) -> None:
     told = [make_record(api(), session["id"], title="a pear")["id"] for _ in range(4)]
     inside = [make_record(api(), session["id"], content="a pear")["id"] for _ in range(4)]
     seen: list[str] = []
@@ -231,12 +229,12 @@ def test_pages_of_a_search_hold_every_record_once(api: Callers, session: dict[st
 
 
 @pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "label=x", "label=:y", "q=a&q=b"])
-def test_a_search_for_nothing_is_refused(api: Callers, query: str) -> None:
+def test_a_search_for_nothing_is_refused(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/records?{query}"))
 
 
 def test_only_the_first_words_of_a_long_content_are_searched(
-    api: Callers, session: dict[str, Any]
+    api: ApiOf, session: dict[str, Any]
 ) -> None:
     words = " ".join(f"w{n}" for n in range(MOST_WORDS + 10))
     made = make_record(api(), session["id"], content=words)
@@ -245,7 +243,7 @@ def test_only_the_first_words_of_a_long_content_are_searched(
 
 
 def test_one_tenant_never_finds_what_another_wrote(
-    api: Callers, session: dict[str, Any], other_tenant: FreshTenant
+    api: ApiOf, session: dict[str, Any], other_tenant: FreshTenant
 ) -> None:
     made = make_record(api(), session["id"], title="ours")
     stranger = api(other_tenant.root_key)
@@ -254,7 +252,7 @@ def test_one_tenant_never_finds_what_another_wrote(
 
 
 def test_the_signature_verifies_with_the_published_key(
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     database: Database,
     settings: Settings,
@@ -291,7 +289,7 @@ def test_the_signature_verifies_with_the_published_key(
     ],
 )
 def test_what_stands_in_a_text_is_found_in_any_script_and_in_long_lists(
-    api: Callers, session: dict[str, Any], typed: str, title: str, content: Any
+    api: ApiOf, session: dict[str, Any], typed: str, title: str, content: Any
 ) -> None:
     made = make_record(api(), session["id"], title=title or "untitled", content=content)
     make_record(api(), session["id"], title="हद", content="order 30 and 退 款")
@@ -321,7 +319,7 @@ def test_words_are_taken_apart_in_a_time_that_grows_with_the_text_alone(
 
 
 def test_a_record_comes_in_while_another_is_signed(
-    database: Database, settings: Settings, tenant: FreshTenant, api: Callers
+    database: Database, settings: Settings, tenant: FreshTenant, api: ApiOf
 ) -> None:
     """Between draft and store a session may be completed, and then takes the record no more."""
     session = make_session(api())
@@ -340,7 +338,7 @@ def test_a_record_comes_in_while_another_is_signed(
 
 
 def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
-    app: Flask, api: Callers, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    app: Flask, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
     large = large_bodies.LARGE + 1
@@ -361,7 +359,7 @@ def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
 
 
 def test_a_request_that_was_refused_a_moment_ago_is_refused_before_anything_is_asked(
-    app: Flask, api: Callers
+    app: Flask, api: ApiOf
 ) -> None:
     tally = app.extensions[EXTENSION].tally
     before = tally.value(metrics.WEB_REFUSED, "early_retry")

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from app.database import Database
 from app.ids import parse
 from app.lib.crypto import share_tokens
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import (
     NOBODY,
     make_record,
@@ -29,11 +28,9 @@ from tests.support.callers.making import (
 )
 from tests.support.workers.expiring import expire_link, make_due
 
-Callers = Callable[..., Api]
-
 
 @pytest.fixture
-def record(api: Callers) -> dict[str, Any]:
+def record(api: ApiOf) -> dict[str, Any]:
     """Return a record."""
     return make_record(api(), make_session(api())["id"])
 
@@ -45,7 +42,7 @@ def path(record: dict[str, Any]) -> str:
 
 
 def test_a_link_is_answered_once_with_its_url_and_never_again(
-    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+    api: ApiOf, record: dict[str, Any], path: str, admin_engine: Engine
 ) -> None:
     made = make_share_link(api(), record["id"], expires_in_seconds=60)
     base, _, token = made.pop("url").rpartition("/")
@@ -65,23 +62,23 @@ def test_a_link_is_answered_once_with_its_url_and_never_again(
     assert hashlib.sha256(token.encode()).digest() in [bytes(row.digest) for row in kept]
 
 
-def test_without_a_lifetime_a_link_lives_a_day(api: Callers, path: str) -> None:
+def test_without_a_lifetime_a_link_lives_a_day(api: ApiOf, path: str) -> None:
     assert api().post(path).json["expires_in_seconds"] == 86_400
     assert api().post(path, {}).json["expires_in_seconds"] == 86_400
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 2_592_001, "60", 1.5, True, None])
-def test_a_lifetime_is_a_second_to_thirty_days(api: Callers, path: str, seconds: Any) -> None:
+def test_a_lifetime_is_a_second_to_thirty_days(api: ApiOf, path: str, seconds: Any) -> None:
     wrong = api().post(path, {"expires_in_seconds": seconds})
     assert pointers(wrong) == ["/expires_in_seconds"]
 
 
 @pytest.mark.parametrize("seconds", [1, 2_592_000])
-def test_both_ends_of_a_lifetime_are_taken(api: Callers, path: str, seconds: int) -> None:
+def test_both_ends_of_a_lifetime_are_taken(api: ApiOf, path: str, seconds: int) -> None:
     assert api().post(path, {"expires_in_seconds": seconds}).status_code == 201
 
 
-def test_a_repeat_with_an_idempotency_key_makes_one_link(api: Callers, path: str) -> None:
+def test_a_repeat_with_an_idempotency_key_makes_one_link(api: ApiOf, path: str) -> None:
     headers = {"Idempotency-Key": "link-1"}
     first, again = (api().post(path, {}, headers=headers) for _ in range(2))
     assert first.json == again.json
@@ -90,7 +87,7 @@ def test_a_repeat_with_an_idempotency_key_makes_one_link(api: Callers, path: str
 
 
 def test_a_revoked_link_opens_nothing_from_that_moment(
-    api: Callers, record: dict[str, Any], path: str
+    api: ApiOf, record: dict[str, Any], path: str
 ) -> None:
     token, link_id = token_to(api(), record)
     assert api(None).get(f"/s/{token}").status_code == 200
@@ -105,7 +102,7 @@ def test_a_revoked_link_opens_nothing_from_that_moment(
 
 
 def test_an_expired_link_is_shown_as_such(
-    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+    api: ApiOf, record: dict[str, Any], path: str, admin_engine: Engine
 ) -> None:
     token, link_id = token_to(api(), record)
     expire_link(admin_engine, link_id)
@@ -115,7 +112,7 @@ def test_an_expired_link_is_shown_as_such(
 
 
 def test_a_link_is_found_under_its_own_record_only(
-    api: Callers, record: dict[str, Any], path: str
+    api: ApiOf, record: dict[str, Any], path: str
 ) -> None:
     sibling = make_record(api(), record["session_id"])
     _, link_id = token_to(api(), sibling)
@@ -125,7 +122,7 @@ def test_a_link_is_found_under_its_own_record_only(
 
 
 def test_links_are_listed_in_pages_newest_first(
-    api: Callers, record: dict[str, Any], path: str
+    api: ApiOf, record: dict[str, Any], path: str
 ) -> None:
     made = [make_share_link(api(), record["id"])["id"] for _ in range(3)]
     first = api().get(f"{path}?limit=2").json
@@ -134,7 +131,7 @@ def test_links_are_listed_in_pages_newest_first(
 
 
 def test_a_record_has_a_hundred_active_links_and_no_more(
-    api: Callers, record: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, record: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert share_links.MAX_ACTIVE == 100
     monkeypatch.setattr(share_links, "MAX_ACTIVE", 3)
@@ -148,7 +145,7 @@ def test_a_record_has_a_hundred_active_links_and_no_more(
 
 
 def test_every_access_is_counted_and_the_first_of_an_address_a_day_is_audited(
-    api: Callers, record: dict[str, Any], path: str, admin_engine: Engine
+    api: ApiOf, record: dict[str, Any], path: str, admin_engine: Engine
 ) -> None:
     token, link_id = token_to(api(), record)
 
@@ -184,7 +181,7 @@ def test_every_access_is_counted_and_the_first_of_an_address_a_day_is_audited(
 
 
 def test_openings_at_once_are_all_counted_and_audited_once(
-    api: Callers, record: dict[str, Any], path: str
+    api: ApiOf, record: dict[str, Any], path: str
 ) -> None:
     token, _ = token_to(api(), record)
     with ThreadPoolExecutor(8) as pool:
@@ -195,7 +192,7 @@ def test_openings_at_once_are_all_counted_and_audited_once(
 
 
 def test_a_link_that_is_revoked_between_lookup_and_opening_opens_nothing(
-    api: Callers, record: dict[str, Any], path: str, database: Database
+    api: ApiOf, record: dict[str, Any], path: str, database: Database
 ) -> None:
     token, link_id = token_to(api(), record)
     link = anonymous_access.find_link(database, token)
@@ -207,7 +204,7 @@ def test_a_link_that_is_revoked_between_lookup_and_opening_opens_nothing(
 
 
 def test_what_tells_addresses_apart_is_forgotten_with_its_day(
-    api: Callers, record: dict[str, Any], database: Database, admin_engine: Engine
+    api: ApiOf, record: dict[str, Any], database: Database, admin_engine: Engine
 ) -> None:
     token, link_id = token_to(api(), record)
     api(None).get(f"/s/{token}")
@@ -227,7 +224,7 @@ def test_what_tells_addresses_apart_is_forgotten_with_its_day(
 
 def test_no_line_of_the_log_holds_a_token(
     settings: Settings,
-    api: Callers,
+    api: ApiOf,
     record: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -248,7 +245,7 @@ def test_no_line_of_the_log_holds_a_token(
 
 def test_a_failure_is_told_without_the_token(
     settings: Settings,
-    api: Callers,
+    api: ApiOf,
     record: dict[str, Any],
     admin_engine: Engine,
     capsys: pytest.CaptureFixture[str],
@@ -275,7 +272,7 @@ def test_a_failure_is_told_without_the_token(
 
 
 def test_the_metadata_of_a_due_record_still_opens(
-    api: Callers, record: dict[str, Any], admin_engine: Engine
+    api: ApiOf, record: dict[str, Any], admin_engine: Engine
 ) -> None:
     token, _ = token_to(api(), record)
     make_due(api(), admin_engine, record)
@@ -297,7 +294,7 @@ def _audited(owner: Api) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("path", ["/s/{token}", "/v1/records/{record}/bundle?share_token={token}"])
 def test_where_a_chain_is_broken_is_not_told_to_a_link_s_holder(
-    api: Callers, record: dict[str, Any], tenant: FreshTenant, admin_engine: Engine, path: str
+    api: ApiOf, record: dict[str, Any], tenant: FreshTenant, admin_engine: Engine, path: str
 ) -> None:
     token, _ = token_to(api(), record)
     with admin_engine.begin() as connection:

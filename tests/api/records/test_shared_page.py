@@ -19,11 +19,9 @@ from app.api.http.services import EXTENSION
 from app.api.pages.shared_view import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.evidence.bundle import Bundle
 from app.lib.text_sanitizer import visible
-from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.api import Answer, ApiOf, FreshTenant
 from tests.support.callers.making import make_record, make_session, refused, token_to
 from tests.support.workers.expiring import expire_link
-
-Callers = Callable[..., Api]
 
 NEVER = "A" * 43
 STEP = {
@@ -40,7 +38,7 @@ STEP = {
 
 
 @pytest.fixture
-def show(api: Callers) -> Callable[..., Answer]:
+def show(api: ApiOf) -> Callable[..., Answer]:
     """Return a maker of records that answers each one's page."""
 
     def shared(accept: str = "text/html", **fields: Any) -> Answer:
@@ -146,7 +144,7 @@ def test_any_content_has_a_page(show: Callable[..., Answer], content: Any) -> No
 
 
 def test_its_own_lines_verify_the_record_with_openssl(
-    api: Callers, show: Callable[..., Answer], tmp_path: Path
+    api: ApiOf, show: Callable[..., Answer], tmp_path: Path
 ) -> None:
     page = show()
     bundle = re.search(r'href="([^"]*/bundle\?[^"]*)" download="bundle.json"', page.text)
@@ -172,7 +170,7 @@ def test_its_own_lines_verify_the_record_with_openssl(
     assert (said[0], said[1][:16]) == (digest[1], key_id[1])
 
 
-def test_programs_get_the_metadata_with_links_that_open(api: Callers) -> None:
+def test_programs_get_the_metadata_with_links_that_open(api: ApiOf) -> None:
     record = make_record(api(), make_session(api())["id"])
     token, _ = token_to(api(), record)
     answer = api(None).get(f"/s/{token}", headers={"Accept": "application/json"})
@@ -186,7 +184,7 @@ def test_programs_get_the_metadata_with_links_that_open(api: Callers) -> None:
 
 
 def test_dead_links_are_all_alike(
-    api: Callers, admin_engine: Engine, other_tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, other_tenant: FreshTenant
 ) -> None:
     record = make_record(api(), make_session(api())["id"])
     links = f"/v1/records/{record['id']}/share-links"
@@ -207,14 +205,14 @@ def test_dead_links_are_all_alike(
         assert refused(problem, 404, "not-found") == refused(problems[0], 404, "not-found")
 
 
-def test_robots_are_kept_out(api: Callers) -> None:
+def test_robots_are_kept_out(api: ApiOf) -> None:
     robots = api(None).get("/robots.txt")
     assert robots.content_type.startswith("text/plain")
     assert "Disallow: /s/\n" in robots.text
 
 
 def test_a_reader_who_is_refused_has_opened_nothing(
-    app: Flask, api: Callers, monkeypatch: pytest.MonkeyPatch
+    app: Flask, api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
     large = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100

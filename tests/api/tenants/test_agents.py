@@ -5,26 +5,25 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import NOBODY, make_agent, make_session, pin_of, pointers, refused
 
-Apis = Callable[..., Api]
 FULL = {"name": "a", "description": "what it does", "metadata": {"model": "m-4"}}
 
 
-def test_an_agent_is_answered_alike_when_made_read_and_listed(api: Apis) -> None:
+def test_an_agent_is_answered_alike_when_made_read_and_listed(api: ApiOf) -> None:
     made = make_agent(api(), **FULL)
     assert made.items() >= FULL.items()
     assert api().get(f"/v1/agents/{made['id']}").json == made
     assert api().get("/v1/agents").json["data"] == [made]
 
 
-def test_what_is_not_sent_is_null(api: Apis) -> None:
+def test_what_is_not_sent_is_null(api: ApiOf) -> None:
     made = make_agent(api(), name="n")
     assert (made["description"], made["metadata"]) == (None, None)
 
 
-def test_metadata_comes_back_as_the_same_value(api: Apis) -> None:
+def test_metadata_comes_back_as_the_same_value(api: ApiOf) -> None:
     metadata: dict[str, Any] = {
         "é\U0001f600": [1, 0.1, 1e300, -(2**53) + 1, None, True, {}],
         "\u0000": "\u0000",
@@ -53,11 +52,11 @@ def test_metadata_comes_back_as_the_same_value(api: Apis) -> None:
         ({"name": "n", "a/b~c": 1}, "/a~1b~0c"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(api: Apis, body: dict[str, Any], pointer: str) -> None:
+def test_a_wrong_field_is_refused_by_name(api: ApiOf, body: dict[str, Any], pointer: str) -> None:
     assert pointers(api().post("/v1/agents", body)) == [pointer]
 
 
-def test_a_patch_changes_what_it_names_and_null_clears(api: Apis) -> None:
+def test_a_patch_changes_what_it_names_and_null_clears(api: ApiOf) -> None:
     made = make_agent(api(), **FULL)
     path = f"/v1/agents/{made['id']}"
     renamed = api().patch(path, {"name": "b"}).json
@@ -70,18 +69,18 @@ def test_a_patch_changes_what_it_names_and_null_clears(api: Apis) -> None:
 
 @pytest.mark.parametrize("body", [{}, FULL])
 def test_a_patch_that_changes_nothing_leaves_the_agent_untouched(
-    api: Apis, body: dict[str, Any]
+    api: ApiOf, body: dict[str, Any]
 ) -> None:
     made = make_agent(api(), **FULL)
     assert api().patch(f"/v1/agents/{made['id']}", body).json == made
 
 
-def test_a_name_cannot_be_cleared(api: Apis) -> None:
+def test_a_name_cannot_be_cleared(api: ApiOf) -> None:
     made = make_agent(api())
     assert pointers(api().patch(f"/v1/agents/{made['id']}", {"name": None})) == ["/name"]
 
 
-def test_agents_are_listed_newest_first_in_pages_while_others_are_made(api: Apis) -> None:
+def test_agents_are_listed_newest_first_in_pages_while_others_are_made(api: ApiOf) -> None:
     made = [make_agent(api(), name=str(number))["id"] for number in range(5)]
     first = api().get("/v1/agents?limit=2").json
     make_agent(api(), name="made in between")
@@ -94,7 +93,7 @@ def test_agents_are_listed_newest_first_in_pages_while_others_are_made(api: Apis
 
 @pytest.mark.parametrize("agent_id", ["agt_" + NOBODY, "agt_1", "ses_" + NOBODY, "%00", "AGT_0"])
 def test_an_id_that_is_none_and_one_that_cannot_be_are_answered_alike(
-    api: Apis, agent_id: str
+    api: ApiOf, agent_id: str
 ) -> None:
     unknown = refused(api().get(f"/v1/agents/agt_{'1' * 32}"), 404, "not-found")
     assert refused(api().get(f"/v1/agents/{agent_id}"), 404, "not-found") == unknown
@@ -102,7 +101,7 @@ def test_an_id_that_is_none_and_one_that_cannot_be_are_answered_alike(
     assert refused(changed, 404, "not-found") == unknown
 
 
-def test_a_stranger_finds_no_agent_and_changes_none(api: Apis, other_tenant: FreshTenant) -> None:
+def test_a_stranger_finds_no_agent_and_changes_none(api: ApiOf, other_tenant: FreshTenant) -> None:
     made = make_agent(api())
     stranger = api(other_tenant.root_key)
     path = f"/v1/agents/{made['id']}"
@@ -113,7 +112,7 @@ def test_a_stranger_finds_no_agent_and_changes_none(api: Apis, other_tenant: Fre
     assert api().get(path).json == made
 
 
-def test_a_pinned_key_sees_its_own_agent_only(api: Apis, mint: Callable[..., str]) -> None:
+def test_a_pinned_key_sees_its_own_agent_only(api: ApiOf, mint: Callable[..., str]) -> None:
     other = make_agent(api())
     session = make_session(api())
     pinned = api(mint("write", pin_of(session)))
@@ -127,26 +126,26 @@ def test_a_pinned_key_sees_its_own_agent_only(api: Apis, mint: Callable[..., str
     refused(pinned.patch(foreign, {"name": "x"}), 403, "pinned-key")
 
 
-def test_a_pinned_key_makes_no_agent(api: Apis, mint: Callable[..., str]) -> None:
+def test_a_pinned_key_makes_no_agent(api: ApiOf, mint: Callable[..., str]) -> None:
     pinned = api(mint("write", pin_of(make_session(api()))))
     refused(pinned.post("/v1/agents", {"name": "another"}), 403, "pinned-key")
 
 
-def test_a_reader_makes_and_changes_no_agent(api: Apis, mint: Callable[..., str]) -> None:
+def test_a_reader_makes_and_changes_no_agent(api: ApiOf, mint: Callable[..., str]) -> None:
     made = make_agent(api())
     reader = api(mint("read"))
     refused(reader.post("/v1/agents", {"name": "n"}), 403, "insufficient-role")
     refused(reader.patch(f"/v1/agents/{made['id']}", {"name": "n"}), 403, "insufficient-role")
 
 
-def test_agents_stay_out_of_the_audit_chain(api: Apis) -> None:
+def test_agents_stay_out_of_the_audit_chain(api: ApiOf) -> None:
     before = api().get("/v1/audit/verify").json["entries"]
     made = make_agent(api())
     api().patch(f"/v1/agents/{made['id']}", {"name": "renamed"})
     assert api().get("/v1/audit/verify").json["entries"] == before
 
 
-def test_a_repeated_post_with_the_same_idempotency_key_makes_one_agent(api: Apis) -> None:
+def test_a_repeated_post_with_the_same_idempotency_key_makes_one_agent(api: ApiOf) -> None:
     headers = {"Idempotency-Key": "agent-1"}
     first = api().post("/v1/agents", {"name": "n"}, headers=headers)
     again = api().post("/v1/agents", {"name": "n"}, headers=headers)

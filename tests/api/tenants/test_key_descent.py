@@ -1,7 +1,6 @@
 """What a key mints: no longer lived than itself, and revoked with it where that is asked for."""
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +9,10 @@ from sqlalchemy import text
 
 from app.clock import rfc3339
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import refused
 from tests.support.faults import until
 
-Apis = Callable[..., Api]
 SOON = datetime(2060, 1, 1, tzinfo=UTC)
 
 
@@ -25,12 +23,12 @@ def minted(api: Api, **fields: Any) -> dict[str, Any]:
     return made
 
 
-def expiring(api: Apis) -> Api:
+def expiring(api: ApiOf) -> Api:
     return api(minted(api(), expires_at=rfc3339(SOON))["key"])
 
 
 @pytest.mark.parametrize("later", [timedelta(microseconds=1), timedelta(days=400)])
-def test_no_key_outlives_the_one_that_minted_it(api: Apis, later: timedelta) -> None:
+def test_no_key_outlives_the_one_that_minted_it(api: ApiOf, later: timedelta) -> None:
     body = {"name": "n", "role": "read", "expires_at": rfc3339(SOON + later)}
     answer = expiring(api).post("/v1/keys", body)
     problem = refused(answer, 422, "outlives-parent")
@@ -40,7 +38,7 @@ def test_no_key_outlives_the_one_that_minted_it(api: Apis, later: timedelta) -> 
 
 @pytest.mark.parametrize("fields", [{}, {"expires_at": None}])
 def test_without_a_time_a_key_expires_with_the_one_that_minted_it(
-    api: Apis, fields: dict[str, Any]
+    api: ApiOf, fields: dict[str, Any]
 ) -> None:
     parent = expiring(api)
     child = minted(parent, **fields)
@@ -51,18 +49,18 @@ def test_without_a_time_a_key_expires_with_the_one_that_minted_it(
     assert entry["details"]["expires_at"] == rfc3339(SOON)
 
 
-def test_the_same_moment_and_an_earlier_one_are_taken(api: Apis) -> None:
+def test_the_same_moment_and_an_earlier_one_are_taken(api: ApiOf) -> None:
     parent = expiring(api)
     for moment in (SOON, SOON - timedelta(days=1)):
         assert minted(parent, expires_at=rfc3339(moment))["expires_at"] == rfc3339(moment)
 
 
-def test_a_key_that_never_expires_mints_what_it_is_asked_for(api: Apis) -> None:
+def test_a_key_that_never_expires_mints_what_it_is_asked_for(api: ApiOf) -> None:
     assert minted(api())["expires_at"] is None
     assert minted(api(), expires_at=rfc3339(SOON))["expires_at"] == rfc3339(SOON)
 
 
-def test_descendants_are_revoked_along_where_that_is_asked_for(api: Apis) -> None:
+def test_descendants_are_revoked_along_where_that_is_asked_for(api: ApiOf) -> None:
     child = minted(api())
     grandchildren = [minted(api(child["key"])) for _ in range(2)]
     leaf = minted(api(grandchildren[0]["key"]))
@@ -88,7 +86,7 @@ def test_descendants_are_revoked_along_where_that_is_asked_for(api: Apis) -> Non
     assert len(api().get("/v1/audit?action=key.revoke").json["data"]) == 4
 
 
-def test_a_key_cannot_revoke_what_it_descends_from_with_all_descendants(api: Apis) -> None:
+def test_a_key_cannot_revoke_what_it_descends_from_with_all_descendants(api: ApiOf) -> None:
     child = minted(api())
     grandchild = minted(api(child["key"]))
     path = f"/v1/keys/{child['id']}?descendants=true"
@@ -97,7 +95,7 @@ def test_a_key_cannot_revoke_what_it_descends_from_with_all_descendants(api: Api
 
 
 def test_what_is_minted_while_its_parent_is_revoked_is_revoked_too(
-    api: Apis, database: Database, tenant: FreshTenant
+    api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
     parent = minted(api())
     answers: list[Any] = []
@@ -124,14 +122,14 @@ def test_what_is_minted_while_its_parent_is_revoked_is_revoked_too(
     assert alive(api, parent, late) == [False, False]
 
 
-def test_descendants_is_true_or_false(api: Apis) -> None:
+def test_descendants_is_true_or_false(api: ApiOf) -> None:
     child = minted(api())
     answer = api().delete(f"/v1/keys/{child['id']}?descendants=1")
     assert refused(answer, 422, "validation-failed")
     assert alive(api, child) == [True]
 
 
-def alive(api: Apis, *keys: dict[str, Any]) -> list[bool]:
+def alive(api: ApiOf, *keys: dict[str, Any]) -> list[bool]:
     return [api(key["key"]).get("/v1/keys/self").status_code == 200 for key in keys]
 
 

@@ -1,6 +1,6 @@
 """Callers: keys, roles and pins, and every refusal that keeps them apart."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from hashlib import sha256
@@ -17,10 +17,7 @@ from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
-from tests.support.callers.api import Api, FreshTenant
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 
 SHOWN = {
     "id",

@@ -1,14 +1,13 @@
 """Sessions over HTTP: opened once, completed once, seen by those who may."""
 
 import json
-from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
@@ -21,8 +20,6 @@ from tests.support.callers.making import (
     shifted,
 )
 
-Apis = Callable[..., Api]
-Mint = Callable[..., str]
 DONE = {"outcome": "succeeded"}
 
 
@@ -43,7 +40,7 @@ def events(admin_engine: Engine, tenant: FreshTenant, kind: str) -> list[dict[st
         return [json.loads(payload) for (payload,) in found]
 
 
-def test_a_session_is_answered_alike_when_opened_read_and_listed(api: Apis) -> None:
+def test_a_session_is_answered_alike_when_opened_read_and_listed(api: ApiOf) -> None:
     agent = make_agent(api())
     fields = {"title": "Invoices of May", "metadata": {"batch": 5}, "principal": "bob"}
     made = make_session(api(), agent["id"], **fields)
@@ -69,20 +66,20 @@ def test_a_session_is_answered_alike_when_opened_read_and_listed(api: Apis) -> N
         ({"status": "completed"}, "/status"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(api: Apis, change: dict[str, Any], pointer: str) -> None:
+def test_a_wrong_field_is_refused_by_name(api: ApiOf, change: dict[str, Any], pointer: str) -> None:
     body = {"agent_id": make_agent(api())["id"], "principal": "bob"} | change
     sent = {name: value for name, value in body.items() if value is not ...}
     assert pointers(api().post("/v1/sessions", sent)) == [pointer]
 
 
 @pytest.mark.parametrize("agent_id", ["agt_" + NOBODY, "agt_1", "", "ses_" + NOBODY, "\u0000"])
-def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: Apis, agent_id: str) -> None:
+def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: ApiOf, agent_id: str) -> None:
     body = {"agent_id": agent_id, "principal": "bob"}
     refused(api().post("/v1/sessions", body), 404, "not-found")
     assert listed(api()) == []
 
 
-def test_a_strangers_agent_is_as_unknown_as_any(api: Apis, other_tenant: FreshTenant) -> None:
+def test_a_strangers_agent_is_as_unknown_as_any(api: ApiOf, other_tenant: FreshTenant) -> None:
     foreign = make_agent(api(other_tenant.root_key))["id"]
     answers = [
         refused(api().post("/v1/sessions", {"agent_id": id_, "principal": "p"}), 404, "not-found")
@@ -92,7 +89,7 @@ def test_a_strangers_agent_is_as_unknown_as_any(api: Apis, other_tenant: FreshTe
 
 
 def test_completing_sets_outcome_and_summary_and_emits_the_session_as_its_get_answers_it(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session = make_session(api(), metadata={"é": 1.0})
     answer = complete(api(), session, {"outcome": "failed", "summary": "out of invoices"})
@@ -106,7 +103,7 @@ def test_completing_sets_outcome_and_summary_and_emits_the_session_as_its_get_an
 
 
 def test_a_second_completion_is_refused_and_changes_nothing(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session = make_session(api())
     first = complete(api(), session).json
@@ -117,7 +114,7 @@ def test_a_second_completion_is_refused_and_changes_nothing(
 
 
 def test_of_many_completions_at_once_exactly_one_wins(
-    api: Apis, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     session = make_session(api())
     start, answers = Barrier(8), []
@@ -150,7 +147,7 @@ def test_of_many_completions_at_once_exactly_one_wins(
     ],
 )
 def test_a_wrong_completion_is_refused_and_the_session_stays_open(
-    api: Apis, body: dict[str, Any], pointer: str
+    api: ApiOf, body: dict[str, Any], pointer: str
 ) -> None:
     session = make_session(api())
     answer = api().post(f"/v1/sessions/{session['id']}/complete", body)
@@ -158,7 +155,7 @@ def test_a_wrong_completion_is_refused_and_the_session_stays_open(
     assert api().get(f"/v1/sessions/{session['id']}").json == session
 
 
-def test_the_largest_session_can_still_be_completed(api: Apis) -> None:
+def test_the_largest_session_can_still_be_completed(api: ApiOf) -> None:
     session = make_session(
         api(),
         principal="\u0001" * 200,
@@ -169,7 +166,7 @@ def test_the_largest_session_can_still_be_completed(api: Apis) -> None:
     assert answer.status_code == 200
 
 
-def test_filters_are_combined(api: Apis) -> None:
+def test_filters_are_combined(api: ApiOf) -> None:
     one, other = make_agent(api())["id"], make_agent(api())["id"]
     a = make_session(api(), one, principal="alice")
     b = make_session(api(), one, principal="bob")
@@ -186,7 +183,7 @@ def test_filters_are_combined(api: Apis) -> None:
     assert listed(api(), "agent_id=agt_1") == []
 
 
-def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
+def test_since_includes_its_moment_and_until_does_not(api: ApiOf) -> None:
     made = [make_session(api()) for _ in range(3)]
     old, middle, new = (session["id"] for session in made)
     at = made[1]["created_at"]
@@ -199,14 +196,14 @@ def test_since_includes_its_moment_and_until_does_not(api: Apis) -> None:
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z"])
-def test_times_before_all_ids_hold_nothing_back(api: Apis, moment: str) -> None:
+def test_times_before_all_ids_hold_nothing_back(api: ApiOf, moment: str) -> None:
     session = make_session(api())
     assert listed(api(), f"since={moment}") == [session["id"]]
     assert listed(api(), f"until={moment}") == []
 
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.9999Z"])
-def test_the_last_moment_of_all_is_a_time_like_any(api: Apis, moment: str) -> None:
+def test_the_last_moment_of_all_is_a_time_like_any(api: ApiOf, moment: str) -> None:
     session = make_session(api())
     assert listed(api(), f"until={moment}") == [session["id"]]
     assert listed(api(), f"since={moment}") == []
@@ -216,11 +213,11 @@ def test_the_last_moment_of_all_is_a_time_like_any(api: Apis, moment: str) -> No
     "query",
     ["status=closed", "since=yesterday", "until=2026-01-01", "agent=x", "principal=", "limit=0"],
 )
-def test_a_wrong_filter_is_refused_by_name(api: Apis, query: str) -> None:
+def test_a_wrong_filter_is_refused_by_name(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/sessions?{query}")) == ["/" + query.partition("=")[0]]
 
 
-def test_pages_of_a_filtered_list_hold_every_session_once(api: Apis) -> None:
+def test_pages_of_a_filtered_list_hold_every_session_once(api: ApiOf) -> None:
     agent = make_agent(api())["id"]
     made = [make_session(api(), agent)["id"] for _ in range(5)]
     make_session(api())
@@ -234,7 +231,7 @@ def test_pages_of_a_filtered_list_hold_every_session_once(api: Apis) -> None:
     assert seen == made[::-1]
 
 
-def test_a_pinned_key_sees_its_own_sessions_only(api: Apis, mint: Mint) -> None:
+def test_a_pinned_key_sees_its_own_sessions_only(api: ApiOf, mint: Mint) -> None:
     own = make_session(api())
     foreign = [
         make_session(api(), own["agent_id"], principal="mallory@example.com"),
@@ -253,7 +250,7 @@ def test_a_pinned_key_sees_its_own_sessions_only(api: Apis, mint: Mint) -> None:
 
 
 def test_a_pinned_key_opens_sessions_for_its_agent_and_principal_only(
-    api: Apis, mint: Mint
+    api: ApiOf, mint: Mint
 ) -> None:
     own = make_session(api())
     pin = pin_of(own)
@@ -268,7 +265,7 @@ def test_a_pinned_key_opens_sessions_for_its_agent_and_principal_only(
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_a_stranger_finds_and_completes_no_session(api: Apis, other_tenant: FreshTenant) -> None:
+def test_a_stranger_finds_and_completes_no_session(api: ApiOf, other_tenant: FreshTenant) -> None:
     session = make_session(api())
     stranger = api(other_tenant.root_key)
     unknown = refused(stranger.get(f"/v1/sessions/ses_{NOBODY}"), 404, "not-found")
@@ -278,7 +275,7 @@ def test_a_stranger_finds_and_completes_no_session(api: Apis, other_tenant: Fres
     assert api().get(f"/v1/sessions/{session['id']}").json == session
 
 
-def test_a_reader_opens_and_completes_no_session(api: Apis, mint: Mint) -> None:
+def test_a_reader_opens_and_completes_no_session(api: ApiOf, mint: Mint) -> None:
     session = make_session(api())
     reader = api(mint("read"))
     refused(complete(reader, session), 403, "insufficient-role")
@@ -287,7 +284,7 @@ def test_a_reader_opens_and_completes_no_session(api: Apis, mint: Mint) -> None:
     assert reader.get(f"/v1/sessions/{session['id']}").json == session
 
 
-def test_a_completed_session_still_takes_findings(api: Apis) -> None:
+def test_a_completed_session_still_takes_findings(api: ApiOf) -> None:
     session = make_session(api())
     complete(api(), session)
     made = make_finding(api(), session["id"])

@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from app import ids
 from app.manage import commands
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     finding_of,
     make_record,
@@ -17,7 +17,6 @@ from tests.support.callers.making import (
     refused,
 )
 
-Apis = Callable[..., Api]
 Operate = Callable[..., str]
 
 
@@ -46,7 +45,7 @@ def actions(api: Api) -> list[str]:
 
 
 def test_keys_of_a_suspended_tenant_answer_403_and_are_good_again_after_it(
-    api: Apis, operate: Operate, mint: Callable[..., str], other_tenant: FreshTenant
+    api: ApiOf, operate: Operate, mint: Callable[..., str], other_tenant: FreshTenant
 ) -> None:
     session = make_session(api())
     revoked = mint("read")
@@ -72,7 +71,7 @@ def test_keys_of_a_suspended_tenant_answer_403_and_are_good_again_after_it(
 
 
 def test_suspending_and_resuming_twice_changes_nothing_and_is_audited_once(
-    api: Apis, operate: Operate
+    api: ApiOf, operate: Operate
 ) -> None:
     assert operate("resume") == "it was not suspended: nothing was changed\n"
     assert operate("suspend", "--reason", "leaked") == "suspended\n"
@@ -88,7 +87,7 @@ def test_suspending_and_resuming_twice_changes_nothing_and_is_audited_once(
 
 @pytest.mark.parametrize("visibility", ["private", "public"])
 def test_links_and_public_records_of_a_suspended_tenant_open_nothing(
-    api: Apis, client: FlaskClient, operate: Operate, visibility: str
+    api: ApiOf, client: FlaskClient, operate: Operate, visibility: str
 ) -> None:
     api().patch("/v1/tenant/settings", {"bundle_visibility": visibility})
     record = make_record(api(), make_session(api())["id"])
@@ -107,7 +106,7 @@ def test_links_and_public_records_of_a_suspended_tenant_open_nothing(
 
 
 def test_every_key_is_revoked_for_good(
-    api: Apis, operate: Operate, mint: Callable[..., str], tenant: FreshTenant
+    api: ApiOf, operate: Operate, mint: Callable[..., str], tenant: FreshTenant
 ) -> None:
     keys = [tenant.root_key, mint("read"), mint("admin")]
     assert operate("revoke-keys", "--yes") == "revoked 3 keys\n"
@@ -120,7 +119,7 @@ def test_every_key_is_revoked_for_good(
     assert entry["details"] == {"name": "break glass", "role": "admin"}
 
 
-def test_keys_revoked_while_suspended_stay_revoked(api: Apis, operate: Operate) -> None:
+def test_keys_revoked_while_suspended_stay_revoked(api: ApiOf, operate: Operate) -> None:
     operate("suspend")
     assert operate("revoke-keys", "--yes") == "revoked 1 keys\n"
     refused(api().get("/v1/keys/self"), 401, "unauthenticated")
@@ -132,7 +131,7 @@ def test_keys_revoked_while_suspended_stay_revoked(api: Apis, operate: Operate) 
 
 
 def test_an_operators_key_has_the_role_and_time_that_were_asked_for(
-    api: Apis, operate: Operate, tenant: FreshTenant
+    api: ApiOf, operate: Operate, tenant: FreshTenant
 ) -> None:
     key = operate("mint", "--role", "read", "--days", "2").removeprefix("key: ").strip()
     shown: Any = api(key).get("/v1/keys/self").json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.making import make_session, pin_of, pointers, refused
 
 PATH = "/v1/tenant/settings"
@@ -17,19 +17,17 @@ DEFAULTS = {
     "notification_email": None,
 }
 
-Apis = Callable[..., Api]
-
 
 def updates(api: Api) -> list[dict[str, Any]]:
     return list(api.get("/v1/audit?action=settings.update&order=asc").json["data"])
 
 
-def test_a_new_tenant_has_the_defaults(api: Apis) -> None:
+def test_a_new_tenant_has_the_defaults(api: ApiOf) -> None:
     answer = api().get(PATH)
     assert (answer.status_code, answer.json) == (200, DEFAULTS)
 
 
-def test_all_four_change_and_are_read_back(api: Apis) -> None:
+def test_all_four_change_and_are_read_back(api: ApiOf) -> None:
     wanted = {
         "bundle_visibility": "public",
         "bundle_retention_days": 3650,
@@ -40,7 +38,7 @@ def test_all_four_change_and_are_read_back(api: Apis) -> None:
     assert api().get(PATH).json == wanted
 
 
-def test_fields_not_sent_stay(api: Apis) -> None:
+def test_fields_not_sent_stay(api: ApiOf) -> None:
     api().patch(PATH, {"bundle_retention_days": 30, "anchoring_enabled": False})
     answer = api().patch(PATH, {"bundle_visibility": "public"})
     assert answer.json == DEFAULTS | {
@@ -50,13 +48,13 @@ def test_fields_not_sent_stay(api: Apis) -> None:
     }
 
 
-def test_null_clears_what_may_be_null(api: Apis) -> None:
+def test_null_clears_what_may_be_null(api: ApiOf) -> None:
     api().patch(PATH, {"bundle_retention_days": 1, "notification_email": "a@example.com"})
     answer = api().patch(PATH, {"bundle_retention_days": None, "notification_email": None})
     assert answer.json == DEFAULTS
 
 
-def test_each_change_is_one_entry_with_old_and_new_values(api: Apis) -> None:
+def test_each_change_is_one_entry_with_old_and_new_values(api: ApiOf) -> None:
     api().patch(PATH, {"bundle_visibility": "public", "bundle_retention_days": 30})
     answer = api().patch(PATH, {"bundle_retention_days": 60, "bundle_visibility": "public"})
     first, second = updates(api())
@@ -69,7 +67,7 @@ def test_each_change_is_one_entry_with_old_and_new_values(api: Apis) -> None:
     assert second["target"] == {"type": "tenant", "id": second["tenant_id"]}
 
 
-def test_the_chain_says_that_the_address_changed_and_never_the_address(api: Apis) -> None:
+def test_the_chain_says_that_the_address_changed_and_never_the_address(api: ApiOf) -> None:
     for address in ("first@example.com", "second@example.com", None):
         assert api().patch(PATH, {"notification_email": address}).status_code == 200
     entries = updates(api())
@@ -82,7 +80,7 @@ def test_the_chain_says_that_the_address_changed_and_never_the_address(api: Apis
 
 
 @pytest.mark.parametrize("body", [{}, {"anchoring_enabled": True}, DEFAULTS])
-def test_a_patch_that_changes_nothing_leaves_no_entry(api: Apis, body: dict[str, Any]) -> None:
+def test_a_patch_that_changes_nothing_leaves_no_entry(api: ApiOf, body: dict[str, Any]) -> None:
     assert api().patch(PATH, body).json == DEFAULTS
     assert updates(api()) == []
 
@@ -111,7 +109,7 @@ def test_a_patch_that_changes_nothing_leaves_no_entry(api: Apis, body: dict[str,
     ],
 )
 def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
-    api: Apis, field: str, value: object
+    api: ApiOf, field: str, value: object
 ) -> None:
     body = {"bundle_retention_days": 7, "anchoring_enabled": False} | {field: value}
     assert pointers(api().patch(PATH, body)) == [f"/{field}"]
@@ -150,25 +148,25 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
         "a@" + ("x" * 60 + ".") * 4 + "example.com",
     ],
 )
-def test_what_is_not_one_plain_address_is_refused(api: Apis, address: str) -> None:
+def test_what_is_not_one_plain_address_is_refused(api: ApiOf, address: str) -> None:
     assert pointers(api().patch(PATH, {"notification_email": address})) == ["/notification_email"]
 
 
 @pytest.mark.parametrize(
     "address", ["o'neil+digest@mail.example.co.uk", "a@xn--bcher-kva.example", "1@2.x3"]
 )
-def test_plain_addresses_are_kept_as_they_were_sent(api: Apis, address: str) -> None:
+def test_plain_addresses_are_kept_as_they_were_sent(api: ApiOf, address: str) -> None:
     answer = api().patch(PATH, {"notification_email": address})
     assert answer.json["notification_email"] == address
 
 
-def test_a_domain_in_unicode_is_told_to_use_its_ascii_form(api: Apis) -> None:
+def test_a_domain_in_unicode_is_told_to_use_its_ascii_form(api: ApiOf) -> None:
     answer = api().patch(PATH, {"notification_email": "a@b\u00fccher.example"})
     assert "xn--" in answer.json["errors"][0]["detail"]
 
 
 def test_only_an_admin_changes_settings_and_everyone_reads_them(
-    api: Apis, mint: Callable[..., str]
+    api: ApiOf, mint: Callable[..., str]
 ) -> None:
     for role in ("read", "write"):
         key = mint(role)
@@ -177,14 +175,14 @@ def test_only_an_admin_changes_settings_and_everyone_reads_them(
 
 
 def test_settings_are_the_whole_tenants_and_no_pinned_key_sees_them(
-    api: Apis, mint: Callable[..., str]
+    api: ApiOf, mint: Callable[..., str]
 ) -> None:
     key = mint("admin", pin_of(make_session(api())))
     refused(api(key).get(PATH), 403, "pinned-key")
     refused(api(key).patch(PATH, {"anchoring_enabled": False}), 403, "pinned-key")
 
 
-def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: Apis) -> None:
+def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: ApiOf) -> None:
     start = Barrier(6)
 
     def change(days: int) -> None:

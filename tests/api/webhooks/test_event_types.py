@@ -1,6 +1,5 @@
 """The catalogue of event types, and one event across all webhooks."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +11,9 @@ from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
 from app.core.delivery.lanes import lanes
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, finding_of, make_session, pin_of, refused
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 
 
 def validator(name: str) -> Any:

@@ -16,11 +16,10 @@ from app.database import Database
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.crypto.webhook_signing import Signer
 from app.settings import Settings
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import pointers, refused
 from tests.support.callers.sending import make_webhook
 
-ApiOf = Callable[..., Api]
 InForce = Callable[..., list[str]]
 
 

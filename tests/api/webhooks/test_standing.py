@@ -1,28 +1,15 @@
 """Why an event has not arrived: the lane's state, and one sentence on what comes next."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 WAITS = "It waits for its first attempt"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api())
 
 
 def why(api: Api, webhook: dict[str, Any], event_id: str | None = None) -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """Traffic by hour and day: what is counted, where, and for whom."""
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,20 +15,14 @@ from app.core.delivery.history.hourly_stats import Step, percentiles, span
 from app.core.delivery.lanes import lane_hours, lanes
 from app.database import Database
 from app.errors import Invalid
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import pointers
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
-ApiOf = Callable[..., Api]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 THE_HOUR = NOW.replace(minute=0)
 MIDNIGHT = NOW.replace(hour=0, minute=0)
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 def stats(api: Api, path: str = "/v1/stats", query: str = "") -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Webhooks: made, listed, read, changed and deleted, and every refusal on the way."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,12 +7,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
 from tests.support.callers.sending import URL, Worker, books, history, make_findings, make_webhook
-
-ApiOf = Callable[..., Api]
-Mint = Callable[..., str]
 
 SHOWN = {
     "id",
@@ -29,11 +25,6 @@ SHOWN = {
     "created_at",
     "updated_at",
 }
-
-
-@pytest.fixture
-def worker(database: Database, tenant: FreshTenant) -> Worker:
-    return Worker(database, tenant)
 
 
 def actions(api: Api) -> list[tuple[str, dict[str, Any]]]:

@@ -1,16 +1,13 @@
 """A bundle expires by the retention period in force, and stays expired if that is lengthened."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.core.records import expiry
-from tests.support.callers.api import Api
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.making import make_record
 from tests.support.workers.expiring import Expirer, keep_for
-
-Callers = Callable[..., Api]
 
 
 def expired(api: Api, record: dict[str, Any]) -> bool:
@@ -18,7 +15,7 @@ def expired(api: Api, record: dict[str, Any]) -> bool:
 
 
 def test_what_is_due_goes_and_what_is_not_stays(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     old, young = (make_record(api(), session["id"]) for _ in range(2))
     keep_for(api(), 30)
@@ -36,7 +33,7 @@ def test_what_is_due_goes_and_what_is_not_stays(
 
 
 def test_nothing_due_makes_no_job_and_no_entry(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     make_record(api(), session["id"])
     keep_for(api(), 1)
@@ -44,9 +41,7 @@ def test_nothing_due_makes_no_job_and_no_entry(
     assert api().get("/v1/jobs").json["data"] == []
 
 
-def test_a_second_run_finds_nothing(
-    api: Callers, session: dict[str, Any], expirer: Expirer
-) -> None:
+def test_a_second_run_finds_nothing(api: ApiOf, session: dict[str, Any], expirer: Expirer) -> None:
     expirer.age(make_record(api(), session["id"]), days=2)
     keep_for(api(), 1)
     assert expirer.run() == {"expired": 1}
@@ -54,7 +49,7 @@ def test_a_second_run_finds_nothing(
 
 
 def test_lengthening_brings_nothing_back_and_ends_nothing_early(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     due, young = (make_record(api(), session["id"]) for _ in range(2))
     expirer.age(due, days=5)
@@ -70,7 +65,7 @@ def test_lengthening_brings_nothing_back_and_ends_nothing_early(
 
 
 def test_shortening_makes_due_at_once(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     record = make_record(api(), session["id"])
     expirer.age(record, days=5)
@@ -81,7 +76,7 @@ def test_shortening_makes_due_at_once(
 
 
 def test_what_is_set_back_behind_all_that_expired_is_found_too(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     first, second = (make_record(api(), session["id"]) for _ in range(2))
     keep_for(api(), 1)
@@ -93,7 +88,7 @@ def test_what_is_set_back_behind_all_that_expired_is_found_too(
 
 
 def test_what_was_due_when_the_days_changed_goes_at_the_next_look(
-    api: Callers, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "MOST_RECORDS", 2)
     records = [make_record(api(), session["id"]) for _ in range(6)]
@@ -111,7 +106,7 @@ def test_what_was_due_when_the_days_changed_goes_at_the_next_look(
 
 
 def test_ids_of_records_do_not_decide(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     """The moment counts that `created_at` says, whatever time the id was made at."""
     records = [make_record(api(), session["id"]) for _ in range(3)]

@@ -2,21 +2,19 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, text
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import ApiOf
 from tests.support.callers.making import make_record, record_of
 from tests.support.workers.expiring import Expirer, keep_for
 
-Callers = Callable[..., Api]
-
 
 def test_an_expired_record_is_found_by_its_metadata_alone(
-    api: Callers, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer
 ) -> None:
     record = make_record(api(), session["id"], title="quince", content="medlar")
     keep_for(api(), 1)
@@ -29,7 +27,7 @@ def test_an_expired_record_is_found_by_its_metadata_alone(
 
 
 def test_nothing_of_the_content_is_left_in_any_table_or_file(
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     expirer: Expirer,
     admin_engine: Engine,

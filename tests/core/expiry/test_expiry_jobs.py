@@ -1,6 +1,5 @@
 """Expiry runs in steps, one job at a time, and goes on after a kill."""
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -10,15 +9,13 @@ from sqlalchemy.orm import Session
 from app.core.jobs import leases, steps
 from app.core.records import expiry
 from app.database import Database
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_record
 from tests.support.workers.expiring import Expirer, keep_for
 
-Callers = Callable[..., Api]
-
 
 def test_the_patrol_goes_round_in_slices(
-    api: Callers, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
+    api: ApiOf, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "MOST_RECORDS", 2)
     records = [make_record(api(), session["id"]) for _ in range(5)]
@@ -36,7 +33,7 @@ def test_the_patrol_goes_round_in_slices(
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_many_steps_expire_each_once(
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     expirer: Expirer,
     monkeypatch: pytest.MonkeyPatch,
@@ -51,7 +48,7 @@ def test_many_steps_expire_each_once(
     assert expirer.bundles() == set()
 
 
-def test_one_run_at_a_time(api: Callers, session: dict[str, Any], expirer: Expirer) -> None:
+def test_one_run_at_a_time(api: ApiOf, session: dict[str, Any], expirer: Expirer) -> None:
     expirer.age(make_record(api(), session["id"]), days=3)
     keep_for(api(), 2)
     assert expirer.look() == expirer.look()
@@ -69,7 +66,7 @@ def _step_and_die(opened: Session, tenant_id: UUID, job_id: UUID) -> None:
 
 
 def test_a_job_that_was_killed_goes_on_where_it_was(
-    api: Callers,
+    api: ApiOf,
     session: dict[str, Any],
     expirer: Expirer,
     database: Database,

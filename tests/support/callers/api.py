@@ -69,6 +69,7 @@ class Api:
 
 
 ApiOf = Callable[..., Api]
+Mint = Callable[..., str]
 
 
 @contextmanager
