@@ -15,12 +15,13 @@ from records import cli
 from app.api.http.access.auth import access_rule
 from app.core.callers import Role
 from app.database import Database
-from tests.console.sessions import PAGE, ApiOf
-from tests.support.callers.api import FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden, paths
 from tests.support.callers.making import make_session, pin_of
 from tests.support.callers.matrix import World
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
+
+PAGE = "/console/deliveries"
 
 
 @pytest.fixture

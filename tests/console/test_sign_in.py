@@ -15,9 +15,10 @@ from app.database import Database
 from app.lib.gateway.streams import BodyWanted, Pending
 from app.settings import Settings
 from app.web import create_app
-from tests.console.sessions import PAGE, ApiOf
-from tests.support.callers.api import FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import BASE, HERE, Visitor, hidden
+
+PAGE = "/console/deliveries"
 
 
 def is_signed_in(visitor: Visitor, **headers: str) -> bool:

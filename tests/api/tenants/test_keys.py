@@ -1,23 +1,20 @@
-"""Callers: keys, roles and pins, and every refusal that keeps them apart."""
+"""API keys are minted, pinned and revoked."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
 from flask import Flask
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
-from app import clock, ids
-from app.api.http.access.rate_limit import REFUSALS
+from app import ids
 from app.core.callers import Caller, Role
 from app.core.keys import keyring, keys
 from app.database import Database
-from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.making import slug
 
 SHOWN = {
     "id",
@@ -40,16 +37,9 @@ def pin(api: ApiOf) -> dict[str, str]:
     return {"agent_id": agent["id"], "principal": "alice@example.com"}
 
 
-def slug(answer: Any) -> str:
-    return str(answer.json["type"].rpartition("/")[2])
-
-
 def audited(api: ApiOf, action: str) -> list[dict[str, Any]]:
     entries = api().get(f"/v1/audit?action={action}").json["data"]
     return list(entries)
-
-
-# Minting
 
 
 def test_a_minted_key_is_shown_once_and_works(api: ApiOf, tenant: FreshTenant) -> None:
@@ -136,9 +126,6 @@ def test_a_wrong_body_is_refused_with_a_pointer(
     assert pointer in [error["pointer"] for error in refused.json["errors"]]
 
 
-# Pins
-
-
 def test_a_pin_names_an_agent_of_the_tenant(
     api: ApiOf, app: Flask, other_tenant: FreshTenant
 ) -> None:
@@ -197,9 +184,6 @@ def test_a_key_outside_the_pin_is_revoked_like_one_that_does_not_exist(
     bodies = [{**answer.json, "request_id": None} for answer in answers]
     assert [answer.status_code for answer in answers] == [404, 404, 404]
     assert bodies[0] == bodies[1] == bodies[2]
-
-
-# Revoking
 
 
 def test_a_revoked_key_stops_at_once(api: ApiOf, mint: Mint) -> None:
@@ -262,135 +246,6 @@ def test_another_tenants_key_is_not_found(
     assert stranger.get("/v1/keys/self").status_code == 200
 
 
-# Presenting a key
-
-
-def test_a_key_ends_when_its_time_comes(
-    api: ApiOf, mint: Mint, tenant: FreshTenant, admin_engine: Engine
-) -> None:
-    soon = clock.rfc3339(clock.now() + timedelta(hours=1))
-    minted = api().post("/v1/keys", {"name": "n", "role": "read", "expires_at": soon}).json
-    assert minted["expires_at"] == soon
-    assert api(minted["key"]).get("/v1/keys/self").status_code == 200
-
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
-            {"digest": api_keys.digest(minted["key"])},
-        )
-
-    assert api(minted["key"]).get("/v1/keys/self").status_code == 401
-
-
-def test_unknown_revoked_expired_and_malformed_keys_are_refused_in_the_same_words(
-    api: ApiOf, mint: Mint, admin_engine: Engine
-) -> None:
-    revoked, expired = mint("read"), mint("read")
-    api().delete(f"/v1/keys/{api(revoked).get('/v1/keys/self').json['id']}")
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
-            {"digest": api_keys.digest(expired)},
-        )
-
-    answers = [
-        api(key).get("/v1/keys/self")
-        for key in (revoked, expired, api_keys.new(), "svc_" + "a" * 46, "x", "é" * 50)
-    ]
-
-    assert {answer.status_code for answer in answers} == {401}
-    assert len({answer.json["detail"] for answer in answers}) == 1
-    assert {answer.headers["WWW-Authenticate"] for answer in answers} == {"Bearer"}
-
-
-def test_no_key_is_401_and_says_how_to_send_one(api: ApiOf) -> None:
-    refused = api(None).get("/v1/keys")
-
-    assert refused.status_code == 401
-    assert refused.headers["WWW-Authenticate"] == "Bearer"
-    assert "Authorization: Bearer" in refused.json["detail"]
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Authorization": "Bearer {key}"},
-        {"Authorization": "bearer {key}"},
-        {"Authorization": "Bearer  {key} "},
-        {"x-api-key": "{key}"},
-        {"X-API-Key": "{key}", "Authorization": "Bearer {key}"},
-        {"x-api-key": "{key}", "Authorization": "Basic dXNlcjpwYXNz"},
-    ],
-)
-def test_a_key_is_accepted_in_either_header(
-    api: ApiOf, tenant: FreshTenant, headers: dict[str, str]
-) -> None:
-    sent = {name: value.format(key=tenant.root_key) for name, value in headers.items()}
-
-    assert api(None).get("/v1/keys/self", headers=sent).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Authorization": "{key}"},
-        {"Authorization": "Basic {key}"},
-        {"Authorization": "Bearer {key},Bearer {key}"},
-        {"Authorization": "Bearer", "x-api-key": ""},
-        {"Authorization": "Bearer {key}", "x-api-key": "{other}"},
-    ],
-)
-def test_a_key_that_is_not_plainly_one_is_refused(
-    api: ApiOf, mint: Mint, tenant: FreshTenant, headers: dict[str, str]
-) -> None:
-    other = mint("read")
-    sent = {name: value.format(key=tenant.root_key, other=other) for name, value in headers.items()}
-
-    assert api(None).get("/v1/keys/self", headers=sent).status_code == 401
-
-
-def test_a_key_in_the_query_string_opens_nothing(api: ApiOf, tenant: FreshTenant) -> None:
-    assert api(None).get(f"/v1/keys/self?x-api-key={tenant.root_key}").status_code == 401
-
-
-@pytest.fixture
-def statements(database: Database) -> Iterator[list[str]]:
-    """What the database is asked while the test runs."""
-    asked: list[str] = []
-
-    def note(*arguments: Any) -> None:
-        asked.append(arguments[2])
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    yield asked
-    event.remove(database.engine, "before_cursor_execute", note)
-
-
-@pytest.mark.parametrize("malformed", ["", "x", "svc_" + "A" * 46, "svc_" + "A" * 4000])
-def test_a_malformed_key_costs_no_query(
-    database: Database, statements: list[str], malformed: str
-) -> None:
-    with pytest.raises(Unauthenticated):
-        keyring.authenticate(database, malformed, "r")
-
-    assert statements == []
-
-
-def test_the_role_is_read_anew_for_each_request(
-    api: ApiOf, mint: Mint, admin_engine: Engine
-) -> None:
-    key = mint("admin")
-    assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 201
-
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET role = 'read' WHERE digest = :digest"),
-            {"digest": api_keys.digest(key)},
-        )
-
-    assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 403
-
-
 def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: FreshTenant) -> None:
     """Over HTTP only admins get this far; the verb holds the rule by itself."""
     root = keyring.authenticate(database, tenant.root_key, "r")
@@ -403,22 +258,3 @@ def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: Fr
         keys.mint(session, writer, keys.NewKey("n", Role.ADMIN))
 
     assert refused.type.__name__ == "InsufficientRole"
-
-
-def test_too_many_bad_keys_are_429_and_good_ones_still_pass(
-    api: ApiOf, tenant: FreshTenant
-) -> None:
-    address = {"REMOTE_ADDR": "203.0.113.77"}
-
-    # A new window may begin on the way, so up to twice the measure is let through.
-    wrong = api("svc_wrong")
-    answers = [wrong.get("/v1/keys", environ_overrides=address)]
-    while answers[-1].status_code == 401 and len(answers) <= 2 * REFUSALS.limit:
-        answers.append(wrong.get("/v1/keys", environ_overrides=address))
-
-    assert answers[-1].status_code == 429
-    assert len(answers) > REFUSALS.limit
-    assert int(answers[-1].headers["Retry-After"]) in range(1, 61)
-    assert answers[-1].headers["RateLimit-Remaining"] == "0"
-    assert slug(answers[-1]) == "rate-limited"
-    assert api().get("/v1/keys", environ_overrides=address).status_code == 200

@@ -81,6 +81,11 @@ def token_to(owner: Api, record: dict[str, Any]) -> tuple[str, str]:
     return made["url"].rpartition("/")[2], made["id"]
 
 
+def slug(answer: Any) -> str:
+    """Return which problem an answer is."""
+    return str(answer.json["type"].rpartition("/")[2])
+
+
 def shifted(moment: str, microseconds: int) -> str:
     """Return an answered time moved by some microseconds, ready for a query string."""
     moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)

@@ -46,6 +46,11 @@ def make_findings(api: Api, count: int) -> list[dict[str, Any]]:
     return made
 
 
+def deliveries(webhook: dict[str, Any], query: str = "") -> str:
+    """Return the path of a webhook's deliveries."""
+    return f"/v1/webhooks/{webhook['id']}/deliveries{query}"
+
+
 def history(api: Api, webhook: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
     """Return the deliveries of a webhook, newest first."""
     answer = api.get(f"/v1/webhooks/{webhook['id']}/deliveries?{query}")

@@ -1,76 +1,16 @@
-"""Test deliveries and single replays: at once, on their own terms, and refused when disabled."""
+"""A replay of one delivery: the same event and number, sent at once."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from app.database import Database
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import NOBODY, make_session, pin_of, refused
+from tests.api.deliveries.replays.single import fire, replay
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
-
-
-@pytest.fixture
-def failed(api: ApiOf, webhook: dict[str, Any], worker: Worker) -> dict[str, Any]:
-    """A delivery that failed for good."""
-    make_findings(api(), 1)
-    worker.send(webhook, 500)
-    (row,) = history(api(), webhook)
-    assert row["status"] == "failed"
-    return row
-
-
-def replay(api: Api, delivery: dict[str, Any], **options: Any) -> Any:
-    path = f"/v1/webhooks/{delivery['webhook_id']}/deliveries/{delivery['id']}/replay"
-    return api.post(path, **options)
-
-
-def fire(api: Api, webhook: dict[str, Any], **options: Any) -> Any:
-    return api.post(f"/v1/webhooks/{webhook['id']}/test", **options)
-
-
-# Tests
-
-
-def test_a_test_is_sent_whatever_event_types_says(api: ApiOf, worker: Worker) -> None:
-    webhook = make_webhook(api(), event_types=["session.completed"])
-
-    answer = fire(api(), webhook)
-
-    assert answer.status_code == 202
-    row = answer.json
-    assert (row["kind"], row["event_type"]) == ("test", "webhook.test")
-    assert (row["status"], row["sequence"]) == ("pending", None)
-    assert worker.send(webhook, 200) == 1
-    (row,) = history(api(), webhook)
-    assert row["status"] == "succeeded"
-
-
-def test_a_test_goes_to_its_own_webhook_alone(api: ApiOf, webhook: dict[str, Any]) -> None:
-    other = make_webhook(api())
-
-    event_id = fire(api(), webhook).json["event_id"]
-
-    assert history(api(), other) == []
-    (decided,) = api().get(f"/v1/events/{event_id}").json["webhooks"]
-    assert decided["webhook_id"] == webhook["id"]
-    assert [each["kind"] for each in decided["deliveries"]] == ["test"]
-
-
-def test_a_test_goes_out_even_while_the_webhook_is_paused(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 6)
-    worker.send(webhook, 503, (0.0, 0.0))
-    assert worker.send(webhook) == 0
-
-    fire(api(), webhook)
-
-    _, claimed = worker.claim(webhook)
-    assert [row.kind for row in claimed] == ["test"]
 
 
 def test_a_test_and_a_replay_make_the_lane_due_at_once(
@@ -91,52 +31,6 @@ def test_a_test_and_a_replay_make_the_lane_due_at_once(
         with database.transaction(tenant.id) as session:
             due = session.scalar(text("SELECT due_at <= clock_timestamp() FROM lanes"))
         assert due
-
-
-def test_a_disabled_webhook_is_neither_tested_nor_replayed_to(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
-) -> None:
-    api().patch(f"/v1/webhooks/{webhook['id']}", {"status": "disabled"})
-
-    problem = refused(fire(api(), webhook), 409, "webhook-disabled")
-    refused(replay(api(), failed), 409, "webhook-disabled")
-
-    assert "enabled" in problem["detail"]
-    assert len(history(api(), webhook)) == 1
-    assert books(api(), webhook)["tests"]["accepted"] == 0
-
-
-def test_a_test_takes_no_body(api: ApiOf, webhook: dict[str, Any]) -> None:
-    assert fire(api(), webhook, json={}).status_code == 202
-    answer = fire(api(), webhook, json={"event_type": "finding.created"})
-    assert answer.status_code == 422
-
-
-def test_repeats_of_one_request_send_one_test_and_one_replay(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
-) -> None:
-    again = {"headers": {"Idempotency-Key": "k"}}
-
-    tests = [fire(api(), webhook, **again) for _ in range(3)]
-    replays = [replay(api(), failed, **again) for _ in range(3)]
-
-    assert len({answer.json["id"] for answer in tests}) == 1
-    assert len({answer.json["id"] for answer in replays}) == 1
-    assert len(history(api(), webhook)) == 3
-
-
-def test_many_tests_at_once_all_count(api: ApiOf, webhook: dict[str, Any]) -> None:
-    callers = [api() for _ in range(8)]
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda one: fire(one, webhook), callers))
-
-    assert {answer.status_code for answer in answers} == {202}
-    assert books(api(), webhook)["tests"]["accepted"] == 8
-    assert books(api(), webhook)["balanced"]
-
-
-# Replays
 
 
 def test_a_replay_is_a_new_delivery_of_the_same_event_with_the_same_number(
@@ -281,39 +175,3 @@ def test_a_replay_is_audited(api: ApiOf, webhook: dict[str, Any], failed: dict[s
         "event_id": failed["event_id"],
         "replay_id": again["id"],
     }
-
-
-def test_testing_and_replaying_need_the_write_role_and_no_pin(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], mint: Mint
-) -> None:
-    reader, writer = api(mint("read")), api(mint("write"))
-    pinned = api(mint("write", pin_of(make_session(api()))))
-
-    acts: list[Callable[[Api], Any]] = [
-        lambda one: fire(one, webhook),
-        lambda one: replay(one, failed),
-    ]
-    for act in acts:
-        refused(act(reader), 403, "insufficient-role")
-        refused(act(pinned), 403, "pinned-key")
-        assert act(writer).status_code == 202
-
-
-def test_what_is_not_there_cannot_be_tested_or_replayed(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], other_tenant: FreshTenant
-) -> None:
-    stranger = api(other_tenant.root_key)
-    foreign = make_webhook(stranger)
-    other = make_webhook(api())
-
-    refused(fire(stranger, webhook), 404, "not-found")
-    refused(fire(api(), foreign), 404, "not-found")
-    refused(replay(stranger, failed), 404, "not-found")
-    for wrong in (
-        {"webhook_id": other["id"]},
-        {"id": f"dlv_{NOBODY}"},
-        {"id": "dlv_1"},
-        {"webhook_id": f"whk_{NOBODY}"},
-    ):
-        refused(replay(api(), failed | wrong), 404, "not-found")
-    assert len(history(api(), webhook)) == 1

@@ -1,0 +1,172 @@
+"""`GET /v1/audit/verify`: reports, jobs, kept heads, breaks."""
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+
+from app import ids
+from app.api.resources.audit import audit as audit_routes
+from app.core.log.status import NO_HEAD
+from app.settings import Settings
+from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
+from tests.api.audit.chains import _execute, change_settings, entries
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import pointers, refused
+
+pytestmark = pytest.mark.usefixtures("forgotten")
+
+
+def test_an_intact_chain_says_how_far_it_goes(api: ApiOf) -> None:
+    change_settings(api(), 2)
+    (newest, *_) = entries(api())
+    answer = api().get("/v1/audit/verify")
+    assert answer.status_code == 200
+    report = dict(answer.json)
+    assert report.pop("verified_at") > newest["at"]
+    assert len(report.pop("chain")) == 64
+    log = report.pop("log")
+    assert log is None or log["predecessors"] == []
+    assert report == {
+        "status": "intact",
+        "entries": 4,
+        "head": {"seq": 4, "hash": newest["hash"]},
+        "anchored_through": None,
+        "unanchored_entries": 4,
+        "anchors": {
+            "enabled": True,
+            "disabled_since": None,
+            "checked": 0,
+            "pending": 0,
+            "leaf_index": None,
+            "anchored_by": [],
+            "timestamps": 0,
+            "timestamps_unverified": 0,
+            "newest_timestamp": None,
+            "cosignatures": 0,
+        },
+        "head_store": NO_HEAD,
+        "unknown_chains": None,
+        "unknown_chains_at": None,
+    }
+
+
+def test_a_chain_that_is_not_anchored_says_since_when(api: ApiOf) -> None:
+    off = api().patch("/v1/tenant/settings", {"anchoring_enabled": False})
+    assert off.status_code == 200
+    anchors = api().get("/v1/audit/verify?full=1").json["anchors"]
+    assert (anchors["enabled"], anchors["disabled_since"]) == (False, entries(api())[0]["at"])
+
+
+def test_a_verification_that_takes_long_is_a_job(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
+    answers = [api().get("/v1/audit/verify?full=1") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    (place,) = {answer.headers["Location"] for answer in answers}
+    assert answers[0].headers["Retry-After"]
+    job = api().get(place).json
+    assert (job["kind"], job["args"], job["status"]) == ("verify_audit", {"full": "1"}, "queued")
+
+
+def test_a_third_verification_at_once_is_a_job(api: ApiOf) -> None:
+    room = audit_routes._room
+    assert room.acquire(blocking=False)
+    assert api().get("/v1/audit/verify").status_code == 200
+    assert room.acquire(blocking=False)
+    try:
+        assert api().get("/v1/audit/verify").status_code == 202
+    finally:
+        room.release(2)
+    # Who asks again while there is room need not wait for that job.
+    assert api().get("/v1/audit/verify").status_code == 200
+    assert api().get("/v1/audit/verify?full=1").status_code == 200
+    assert room.acquire(blocking=False)
+    room.release()
+
+
+def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
+    api: ApiOf, tenant: FreshTenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
+    head = entries(api())[0]
+    good = "/v1/audit/verify"
+    bad = f"/v1/audit/verify?seq=1&hash={head['hash']}"
+    places = [api().get(path).headers["Location"] for path in (good, bad)]
+    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
+    for place in places:
+        job_id = ids.parse("job", place.rpartition("/")[2])
+        assert job_id is not None
+        work_on(worker, tenant.id, job_id)
+    worker.close()
+    change_settings(api(), 1)
+    answers = [api().get(good) for _ in range(2)]
+    assert [(answer.status_code, answer.json["entries"]) for answer in answers] == [(200, 2)] * 2
+    assert len({answer.json["verified_at"] for answer in answers}) == 1
+    problem = refused(api().get(bad), 409, "audit-chain-broken")
+    assert (problem["seq"], problem["reason"]) == (1, "other_head")
+    assert problem["verified_at"] > answers[0].json["verified_at"]
+    monkeypatch.undo()
+    assert api().get(good).json["entries"] == 3, (
+        "what can be answered at once is never an old answer"
+    )
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "full=yes", "seq=1", "since=anchor&seq=0"])
+def test_a_wrong_wish_is_refused(api: ApiOf, query: str) -> None:
+    assert api().get(f"/v1/audit/verify?{query}").status_code == 422
+
+
+def test_a_kept_head_is_held_against_the_chain(api: ApiOf) -> None:
+    kept = api().get("/v1/audit/verify").json["head"]
+    change_settings(api(), 2)
+    path = f"/v1/audit/verify?seq={kept['seq']}&hash={kept['hash']}"
+    assert api().get(path).json["entries"] == 4
+    forged = f"/v1/audit/verify?seq={kept['seq']}&hash={'0' * 64}"
+    problem = refused(api().get(forged), 409, "audit-chain-broken")
+    assert problem["seq"] == kept["seq"]
+    assert (problem["expected"], problem["found"]) == ("0" * 64, kept["hash"])
+    beyond = f"/v1/audit/verify?seq={10**15}&hash={kept['hash']}"
+    assert refused(api().get(beyond), 409, "audit-chain-broken")["seq"] == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("seq=1", "/hash"),
+        (f"hash={'0' * 64}", "/seq"),
+        (f"seq=0&hash={'0' * 64}", "/seq"),
+        (f"seq=-1&hash={'0' * 64}", "/seq"),
+        (f"seq=01&hash={'0' * 64}", "/seq"),
+        (f"seq=1e2&hash={'0' * 64}", "/seq"),
+        (f"seq={10**30}&hash={'0' * 64}", "/seq"),
+        (f"seq=1&hash={'0' * 63}", "/hash"),
+        (f"seq=1&hash={'F' * 64}", "/hash"),
+        (f"seq=1&hash={'0' * 63}%0A", "/hash"),
+        (f"seq=1&hash={'0' * 64}%0A", "/hash"),
+        ("since=anchors", "/since"),
+        ("since=anchor&full=1", "/full"),
+        (f"chain={'0' * 63}", "/chain"),
+    ],
+)
+def test_half_a_head_and_what_is_none_are_refused(api: ApiOf, query: str, pointer: str) -> None:
+    assert pointers(api().get(f"/v1/audit/verify?{query}")) == [pointer]
+
+
+def test_a_broken_chain_is_a_conflict_that_names_the_first_bad_entry(
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    change_settings(api(), 5)
+    _execute(
+        admin_engine,
+        tenant,
+        "UPDATE audit_entries SET body = convert_to(replace(convert_from(body, 'UTF8'),"
+        " 'settings', 'nothings'), 'UTF8') WHERE tenant_id = :tenant AND seq >= 4",
+    )
+    stored = entries(api(), "order=asc")[3]
+    problem = refused(api().get("/v1/audit/verify"), 409, "audit-chain-broken")
+    assert problem["seq"] == 4
+    assert problem["expected"] == stored["hash"]
+    assert problem["found"] != stored["hash"]

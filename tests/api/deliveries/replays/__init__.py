@@ -1,0 +1,1 @@
+"""Test events, single replays and bulk replays."""

@@ -1,0 +1,162 @@
+"""The catch-up feed of a webhook: every event once, in order, up to what is kept."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.core.delivery.history import catch_up
+from tests.support.callers.api import Api, ApiOf
+from tests.support.callers.making import finding_of, make_finding, make_session, refused
+from tests.support.callers.sending import Worker, deliveries, history, make_findings
+
+
+def test_the_feed_gives_events_in_order_with_their_payloads(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    findings = make_findings(api(), 3)
+
+    feed = api().get(deliveries(webhook, "?after=0"))
+
+    rows = feed.json["data"]
+    assert [row["sequence"] for row in rows] == [1, 2, 3]
+    assert {row["payload"]["data"]["id"] for row in rows} == {each["id"] for each in findings}
+    assert all(row["payload"]["id"] == row["event_id"] for row in rows)
+    assert (feed.json["next_cursor"], feed.json["next_after"]) == (None, 3)
+    assert "after=3" in feed.headers["Link"]
+
+
+def test_whoever_follows_next_after_gets_every_event_once(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    make_findings(api(), 23)
+
+    seen, after = [], 0
+    while data := (page := api().get(deliveries(webhook, f"?after={after}&limit=5")).json)["data"]:
+        seen += [row["sequence"] for row in data]
+        after = page["next_after"]
+
+    assert seen == list(range(1, 24))
+
+
+@pytest.mark.parametrize("after", [2, 3, 2**53 - 1])
+def test_beyond_the_newest_the_feed_is_empty(
+    api: ApiOf, webhook: dict[str, Any], after: int
+) -> None:
+    make_findings(api(), 2)
+
+    feed = api().get(deliveries(webhook, f"?after={after}"))
+
+    assert feed.json == {"data": [], "next_cursor": None, "next_after": after}
+    assert "Link" not in feed.headers
+
+
+def test_a_webhook_that_never_had_an_event_has_an_empty_feed(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    assert api().get(deliveries(webhook, "?after=0")).json["data"] == []
+
+
+def test_replays_and_tests_are_not_in_the_feed(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 2)
+    worker.send(webhook, 500)
+    for row in history(api(), webhook):
+        api().post(deliveries(webhook, f"/{row['id']}/replay"))
+    api().post(f"/v1/webhooks/{webhook['id']}/test")
+
+    rows = history(api(), webhook, "after=0")
+
+    assert [(row["sequence"], row["kind"]) for row in rows] == [(1, "event"), (2, "event")]
+
+
+def test_more_events_than_are_numbered_at_once_are_all_found(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    make_findings(api(), 1000)
+    make_findings(api(), 300)
+
+    seen, after = 0, 0
+    while data := history(api(), webhook, f"after={after}&limit=200"):
+        assert [row["sequence"] for row in data] == list(range(after + 1, after + 1 + len(data)))
+        seen, after = seen + len(data), after + len(data)
+
+    assert seen == 1300
+
+
+def test_a_reader_beside_writers_misses_nothing(api: ApiOf, webhook: dict[str, Any]) -> None:
+    session_id = make_session(api())["id"]
+    writers = [api() for _ in range(4)]
+
+    def write(one: Api) -> None:
+        for _ in range(15):
+            answer = one.post("/v1/findings", finding_of(session_id))
+            assert answer.status_code == 201
+
+    seen: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(write, one) for one in writers]
+        while len(seen) < 60:
+            done = all(each.done() for each in running)
+            data = history(api(), webhook, f"after={len(seen)}&limit=7")
+            seen += [row["sequence"] for row in data]
+            assert data or not done, "events are missing"
+        for each in running:
+            each.result()
+
+    assert seen == list(range(1, 61))
+
+
+def test_events_older_than_the_history_kept_are_gone_and_the_answer_says_where_to_go_on(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 5)
+    worker.send(webhook, 200)
+    worker.run("DELETE FROM deliveries WHERE sequence <= 2")
+
+    for after in (0, 1):
+        answer = api().get(deliveries(webhook, f"?after={after}"))
+        assert refused(answer, 410, "history-pruned")["first_available"] == 3
+    assert [row["sequence"] for row in history(api(), webhook, "after=2")] == [3, 4, 5]
+
+
+def test_when_all_history_is_gone_the_feed_goes_on_with_what_comes_next(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 5)
+    worker.send(webhook, 200)
+    worker.run("DELETE FROM deliveries")
+
+    answer = api().get(deliveries(webhook, "?after=4"))
+    assert refused(answer, 410, "history-pruned")["first_available"] == 6
+    assert history(api(), webhook, "after=5") == []
+    make_findings(api(), 1)
+    assert [row["sequence"] for row in history(api(), webhook, "after=5")] == [6]
+
+
+def test_the_feed_never_steps_over_a_number_that_is_gone(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 5)
+    worker.send(webhook, 200)
+    worker.run("DELETE FROM deliveries WHERE sequence = 3")
+
+    assert [row["sequence"] for row in history(api(), webhook, "after=0")] == [1, 2]
+    answer = api().get(deliveries(webhook, "?after=2"))
+    assert refused(answer, 410, "history-pruned")["first_available"] == 4
+
+
+def test_a_page_of_large_events_ends_before_it_is_too_large(
+    api: ApiOf, webhook: dict[str, Any]
+) -> None:
+    session_id = make_session(api())["id"]
+    for _ in range(26):
+        make_finding(api(), session_id, data="x" * 200_000)
+
+    first = api().get(deliveries(webhook, "?after=0"))
+    seen = [row["sequence"] for row in first.json["data"]]
+    assert 1 < len(seen) < 26
+    assert len(first.data) < catch_up.MOST_PAYLOAD + 2**20
+    seen += [row["sequence"] for row in history(api(), webhook, f"after={seen[-1]}")]
+    assert seen == list(range(1, 27))

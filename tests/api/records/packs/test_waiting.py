@@ -1,0 +1,204 @@
+"""Requests that wait for a pack: how long, how many, and for whom."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore
+
+import pytest
+from sqlalchemy import Engine
+
+from app.api.http.responses import long_poll
+from app.core.packs import pack_evidence
+from tests.support.callers.making import token_to
+from tests.support.evidence.packing import Packer, execute, files_in, path_of
+from tests.support.faults import until
+
+
+def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
+    """Let a worker build while a request waits for it: at the first poll of each."""
+    polls: list[Callable[[], bool]] = []
+    poll = long_poll._poll  # it holds a thread
+
+    def polling(settled: Callable[[], bool], until: float) -> None:
+        polls.append(settled)
+        packer.work()
+        poll(settled, until)
+
+    monkeypatch.setattr(long_poll, "_poll", polling)
+    return polls
+
+
+def test_a_caller_with_a_key_waits_for_it(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = working(packer, monkeypatch)
+    first, second = packer.record(), packer.record()
+    answer = packer.api().get(path_of(first))
+    assert files_in(answer.data)
+    assert "Preference-Applied" not in answer.headers
+    answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
+    assert (answer.status_code, answer.headers["Preference-Applied"]) == (200, "wait=5")
+    assert len(polls) == 2
+    answer = packer.api().get(path_of(second), headers={"Prefer": "wait=5"})
+    assert (answer.status_code, len(polls)) == (200, 2)
+    assert "Preference-Applied" not in answer.headers, "there was nothing to wait for"
+
+
+def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool) -> bool:
+        assert with_key
+        waits.append(seconds)
+        assert not settled()
+        return True
+
+    monkeypatch.setattr(long_poll, "wait_until", wait_until)
+    record = packer.record()
+    for said, waited, applied in (
+        (None, [10.0], None),
+        ("wait=3", [3], "wait=3"),
+        ("foo; bar, Wait = 3 ;x=y", [3], "wait=3"),
+        ("wait=99999", [15], "wait=15"),
+        ("respond-async", [], "respond-async"),
+        ("respond-async, wait=2", [2], "wait=2"),
+        ("wait=2, wait=9", [2], "wait=2"),
+        ("wait=-1", [10.0], None),
+        ("wait=soon, x", [10.0], None),
+    ):
+        waits.clear()
+        headers = {} if said is None else {"Prefer": said}
+        answer = packer.api().get(path_of(record), headers=headers)
+        assert (answer.status_code, waits) == (202, waited), said
+        assert answer.headers.get("Preference-Applied") == applied, said
+
+
+def test_who_waits_in_vain_is_asked_to_come_back(packer: Packer) -> None:
+    answer = packer.api().get(path_of(packer.record()), headers={"Prefer": "wait=1"})
+    assert (answer.status_code, answer.headers["Preference-Applied"]) == (202, "wait=1")
+
+
+def test_more_than_a_few_are_not_made_to_wait_and_not_told_that_they_were(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = packer.record()
+    monkeypatch.setattr(long_poll, "_room", BoundedSemaphore(1))
+    assert long_poll._room.acquire(blocking=False)  # by somebody else's request
+    answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
+    assert "Preference-Applied" not in answer.headers
+
+
+def test_a_job_that_waits_for_its_next_try_is_not_waited_for(
+    packer: Packer, admin_engine: Engine
+) -> None:
+    record = packer.record()
+    packer.ask(record)
+    execute(
+        admin_engine,
+        "UPDATE jobs SET status = 'retrying', run_at = clock_timestamp() + interval '5 min'"
+        " WHERE id = :id",
+        id=packer.jobs()[0].id,
+    )
+    answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (202, "60")
+    assert "Preference-Applied" not in answer.headers
+
+
+def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
+    done = threading.Event()
+    settled = done.is_set
+
+    with ThreadPoolExecutor(long_poll.AT_ONCE) as pool:
+        waits = [pool.submit(long_poll.wait_until, settled, 600) for _ in range(long_poll.AT_ONCE)]
+        until(lambda: not long_poll._room._value)
+        # No room: at once, and not after ten minutes.
+        assert long_poll.wait_until(settled, 600) is False
+        done.set()
+        assert all(wait.result() for wait in waits)
+    assert long_poll.wait_until(settled, 30) is True
+
+
+def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = packer.record()
+    token, _ = token_to(packer.api(), record)
+    path = f"{path_of(record)}?share_token={token}"
+    monkeypatch.setattr(long_poll, "wait_until", lambda *_, **__: pytest.fail("a link waits"))
+    answer = packer.api(None).get(path)
+    assert answer.status_code == 202
+    assert answer.headers["Location"] == f"https://records.test{path}"
+    assert "Preference-Applied" not in answer.headers
+    assert answer.json["job"].keys() == {"status", "progress"}, "the rest is for the tenant"
+    by_header = packer.ask(record, None, **{"x-share-token": token})
+    assert by_header.headers["Location"] == f"https://records.test{path_of(record)}"
+    packer.work()
+    answer = packer.api(None).get(answer.headers["Location"])
+    assert files_in(answer.data)
+    assert answer.headers["Cache-Control"] == "private, no-store"
+
+
+@pytest.mark.parametrize("is_public", [False, True])
+def test_who_has_no_key_waits_when_asked_to_and_not_for_long(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch, *, is_public: bool
+) -> None:
+    record = packer.record()
+    path = f"{path_of(record)}?share_token={token_to(packer.api(), record)[0]}"
+    if is_public:
+        packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
+        path = path_of(record)
+    polls = working(packer, monkeypatch)
+    answer = packer.api(None).get(path, headers={"Prefer": "respond-async"})
+    assert (answer.status_code, len(polls)) == (202, 0)
+    assert answer.headers["Preference-Applied"] == "respond-async"
+    answer = packer.api(None).get(path, headers={"Prefer": "wait=99"})
+    assert (answer.status_code, len(polls)) == (200, 1)
+    assert answer.headers["Preference-Applied"] == "wait=10"
+    assert files_in(answer.data)
+
+
+def test_those_without_a_key_take_no_place_of_those_with_one(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = packer.record(), packer.record()
+    path = f"{path_of(first)}?share_token={token_to(packer.api(), first)[0]}"
+    monkeypatch.setattr(long_poll, "_room_without_key", BoundedSemaphore(1))
+    assert long_poll._room_without_key.acquire(blocking=False)  # by somebody else's request
+    polls = working(packer, monkeypatch)
+    answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
+    assert (answer.status_code, len(polls)) == (202, 0)
+    assert "Preference-Applied" not in answer.headers
+    assert packer.api().get(path_of(second)).status_code == 200
+    assert len(polls) == 1
+
+
+def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch, mint: Callable[..., str]
+) -> None:
+    packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
+    first, second = packer.record(), packer.record()
+    for nobody in (None, "svc_" + "0" * 46):
+        answer = packer.ask(first, nobody)
+        assert (answer.status_code, answer.json["job"]["status"]) == (202, "queued")
+        assert answer.json["job"].keys() == {"status", "progress"}
+    packer.work()
+    answer = packer.ask(first, None)
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-cache")
+    polls = working(packer, monkeypatch)
+    assert packer.api(mint("read")).get(path_of(second)).status_code == 200
+    assert polls
+
+
+def test_who_waits_for_a_better_pack_gets_that(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = packer.record()
+    before = packer.built(record)
+    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+    polls = working(packer, monkeypatch)
+    answer = packer.api().get(path_of(record))
+    assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")
+    assert polls == [], "what is there is answered at once"
+    answer = packer.api().get(path_of(record), headers={"Prefer": "wait=9"})
+    assert answer.headers["x-service-evidence"] == "current"
+    assert answer.data != before

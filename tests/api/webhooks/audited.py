@@ -1,0 +1,30 @@
+"""Audit entries of webhooks."""
+
+from typing import Any
+
+from tests.support.callers.api import Api
+
+SHOWN = {
+    "id",
+    "url",
+    "event_types",
+    "description",
+    "max_in_flight",
+    "status",
+    "disabled_reason",
+    "held",
+    "held_since",
+    "health",
+    "created_at",
+    "updated_at",
+}
+
+
+def actions(api: Api) -> list[tuple[str, dict[str, Any]]]:
+    """Return the audited actions on webhooks, newest first, each with its details."""
+    entries = api.get("/v1/audit").json["data"]
+    return [
+        (entry["action"], entry["details"])
+        for entry in entries
+        if entry["action"].startswith("webhook.")
+    ]

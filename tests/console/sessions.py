@@ -1,3 +1,0 @@
-"""Sessions of the console, and making them old."""
-
-PAGE = "/console/deliveries"
