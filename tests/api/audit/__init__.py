@@ -1,1 +1,1 @@
-"""The audit chain and the transparency log over HTTP."""
+"""The audit chain and the transparency log over HTTP; `chains` reads and exports chains."""

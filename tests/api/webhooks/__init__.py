@@ -1,1 +1,1 @@
-"""Webhooks, their secrets, event types and figures."""
+"""Webhooks, their secrets, event types and figures; `audited` reads their audit entries."""

@@ -1,1 +1,1 @@
-"""Retries, lanes, signatures and outbound requests."""
+"""Retries, lanes, signatures, addresses and URLs; `networks` has those that are allowed."""

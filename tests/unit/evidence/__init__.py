@@ -1,1 +1,4 @@
-"""A record as a bundle, PROV-JSON and OTLP; `records` has them as agents might send them."""
+"""A record as a bundle, PROV-JSON and OTLP.
+
+`records` has them as agents might send them, `json_documents` has arbitrary JSON.
+"""

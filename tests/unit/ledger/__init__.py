@@ -1,1 +1,4 @@
-"""The hash chain, the Merkle tree, tiles and notes."""
+"""Merkle trees, tiles, notes and checkpoints.
+
+`trees`, `tile_entries` and `note_examples` have what they are made of.
+"""

@@ -1,4 +1,5 @@
 """The evidence pack and `verify.py`.
 
-`packs` has what they are made of, `authorities` make timestamps, and `policies` name witnesses.
+`packs` has what they are made of, `authorities` make timestamps, `stamped_packs` bear them, and
+`policies` name witnesses.
 """
