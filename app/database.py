@@ -23,7 +23,7 @@ from app.errors import Unavailable
 from app.lib.database import closed_connections
 from app.lib.database.engine import pooled_engine
 from app.lib.database.pool import PatientPool, PoolUse
-from app.lib.database.synced_cursor import SyncedCursor
+from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Process, Settings
@@ -157,7 +157,7 @@ class Database:
         """
         with _translated(), self._connection() as connection:
             try:
-                with connection.pipeline() as pipeline:
+                with synced_pipeline(connection) as pipeline:
                     opened = RawTransaction(connection, dict(self._info), pipeline)
                     connection.execute("BEGIN")
                     connection.execute(_SET_TENANT, (str(tenant_id), self._idle_timeout))

@@ -1,1 +1,1 @@
-"""Around the driver: an `engine`, its `pool`, `closed_connections`, a `synced_cursor`."""
+"""Around the driver: an `engine`, its `pool`, `closed_connections`, a `synced_pipeline`."""

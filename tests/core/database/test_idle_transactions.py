@@ -13,7 +13,7 @@ from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
-from app.database import Database
+from app.database import Database, cursor
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
@@ -39,6 +39,16 @@ def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
     until(lambda: _can_lock(database, tenant.id, webhook))
     over.set()
     silent.join()
+
+
+def test_a_lock_is_not_held_between_a_statement_and_its_result(
+    database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    """The server counts no silence before Sync: a host that is cut off then kept its locks."""
+    webhook = _webhook(database, settings, tenant.id)
+    with database.raw_transaction(tenant.id) as silent:
+        cursor(silent).execute("SELECT FROM lanes WHERE webhook_id = %s FOR UPDATE", (webhook,))
+        assert _can_lock(database, tenant.id, webhook)
 
 
 def _can_lock(database: Database, tenant_id: UUID, webhook: UUID) -> bool:
