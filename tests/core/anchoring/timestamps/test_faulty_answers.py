@@ -67,12 +67,13 @@ def _other_purpose(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) 
 
 
 def _without_its_signer(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
-    """Put the certificate under another serial number: whoever knows its own finds the signer."""
+    """Put the certificate under another serial number: its own would name the signer."""
     own = x509.load_pem_x509_certificate((tsa.folder / "tsa.pem").read_bytes())
     before = own.public_bytes(Encoding.DER)
     number = own.serial_number.to_bytes(20, "big").lstrip(b"\0")
     assert before.count(number) == 1
-    return tsa.reply(query).replace(before, before.replace(number, number[:-1] + b"\x01"))
+    other = number[:-1] + bytes([number[-1] ^ 1])
+    return tsa.reply(query).replace(before, before.replace(number, other))
 
 
 def _cut(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
