@@ -1,7 +1,7 @@
-"""The verbs of the product: each does one thing with a given session and never commits.
+"""Operations of the product: each works in the caller's session and never commits.
 
-`callers` says who asks, `keys` authenticates, `idempotency` keeps first answers. `tenants`,
+`callers` models the caller, `keys` authenticates, `idempotency` keeps first answers. `tenants`,
 `tenant_control`, `tenant_settings`, `agents`, `sessions` and `findings` are resources, listed by
-`feeds` and found by `lookup`, with `json_columns`. `wakeups` rings after a commit; `signing_keys`
-sign; `partitions` hold history. Larger subjects have folders.
+`feeds` and found by `lookup`, with `json_columns`. `wakeups` rings workers after the commit;
+`signing_keys` sign; `partitions` hold history. Larger subjects have folders.
 """

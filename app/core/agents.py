@@ -1,6 +1,6 @@
 """Agents: the AI agents that act for a tenant's people.
 
-An agent belongs to the whole tenant: a pinned key sees its own, and makes and changes none.
+An agent belongs to the whole tenant: a pinned key sees its own agent, and cannot create or change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ def create(
     description: str | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> Agent:
-    """Make an agent; names need not be unique.
+    """Create an agent; names need not be unique.
 
-    Raises `PinnedKey` when the caller is pinned: another agent would not be its own.
+    Raises `PinnedKey` when the caller is pinned: a new agent is outside its pin.
     """
     caller.require_no_pin()
     agent = Agent(
@@ -52,7 +52,7 @@ def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> S
 
 
 def find(session: Session, caller: Caller, agent_id: UUID | None) -> Agent:
-    """Return one agent; raises `NotFound` when there is none that the caller may see."""
+    """Return one agent; raises `NotFound` if it does not exist or the caller may not see it."""
     return _one(session, caller, agent_id)
 
 
@@ -78,7 +78,7 @@ def change(
 
 
 def represent(agent: Agent) -> dict[str, Any]:
-    """Return an agent as its GET answers it."""
+    """Return the agent's JSON representation, as GET returns it."""
     return {
         "id": ids.text("agt", agent.id),
         "name": agent.name,

@@ -1,4 +1,4 @@
-"""The caller that a request's key stands for, and the actor that the audit chain names."""
+"""The caller that a request's key identifies, and the actor named in the audit chain."""
 
 import enum
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Pin:
-    """The one agent and principal whose things a pinned key may touch."""
+    """The one agent and principal whose objects a pinned key may access."""
 
     agent_id: UUID
     principal: str
@@ -46,8 +46,8 @@ OPERATOR = Actor("operator", "manage")
 class Caller:
     """An authenticated request: tenant, key, role, pin, and the request's id for the audit.
 
-    Not `confirmed`: the key was good once, and the view has yet to ask whether
-    it still is, in the statement that does the work.
+    Not `confirmed`: the key was valid when last looked up. The view's own SQL statement
+    must check that it still is.
     """
 
     tenant_id: UUID
@@ -65,7 +65,7 @@ class Caller:
             )
 
     def require_no_pin(self) -> None:
-        """Raise `PinnedKey` if the key is pinned: what is asked belongs to the whole tenant."""
+        """Raise `PinnedKey` if the key is pinned: the resource belongs to the whole tenant."""
         if self.pin is not None:
             raise PinnedKey(
                 "This belongs to the whole tenant, and the key used is pinned to one agent and "

@@ -24,12 +24,12 @@ _Any = TypeVar("_Any")
 _Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
 
 
-# 200 findings may have 50 MiB of data, which is many times as large once it is read as JSON.
+# 200 findings may have 50 MiB of data, and parsed JSON takes many times that memory.
 MOST_JSON = 4 * 1024 * 1024
 
 
 class Page(list[_Any]):
-    """Rows of one page; `read_to` is the id at which reading ended early, though there is room."""
+    """Rows of one page; `read_to` is the last id read if reading ended before the page was full."""
 
     def __init__(self, rows: Iterable[_Any], read_to: UUID | None = None) -> None:
         """Take the rows."""
@@ -38,7 +38,7 @@ class Page(list[_Any]):
 
 
 def fitting(found: Sequence[_Listed], text: Callable[[_Listed], str | None]) -> Sequence[_Listed]:
-    """Return the rows of a page up to 4 MiB of what `text` returns for each, one row at least."""
+    """Return the first rows whose `text` results total at most 4 MiB, at least one row."""
     before = accumulate((len(text(each) or "") for each in found), initial=0)
     kept = [each for each, size in zip(found, before, strict=False) if size < MOST_JSON]
     return found if len(kept) == len(found) else Page(kept, kept[-1].id)
@@ -62,11 +62,11 @@ def newest(
     before: UUID | None,
     limit: int,
 ) -> Select[_Row]:
-    """Return the statement for one page of a feed, newest first, of what the caller may see.
+    """Return the statement for one page of rows that the caller may see, newest first.
 
-    `filters` names columns with the value each must equal, and `since` (included) and `until` (not
-    included), aware moments that `created_at` is held against; one that is None holds nothing back.
-    `before` is the id where the page before ended.
+    `filters` maps columns to the values they must equal; `since` (inclusive) and `until`
+    (exclusive), aware datetimes, bound `created_at`. A filter of None is ignored.
+    `before` is the cursor: the last id of the previous page.
     """
     conditions = visible(model, caller)
     for name, value in filters.items():
@@ -80,7 +80,7 @@ def newest(
 def find(
     session: Session, model: type[_Row], caller: Caller, row_id: UUID | None, missing: str
 ) -> _Row:
-    """Return one row that the caller may see; raises `NotFound`, with this text, without one."""
+    """Return one row that the caller may see; raises `NotFound` with the text `missing`."""
     found = session.scalar(select(model).where(*visible(model, caller), model.id == row_id))
     if found is None:
         raise NotFound(missing)
@@ -88,7 +88,7 @@ def find(
 
 
 def _conditions(model: _Model, name: str, value: object) -> list[ColumnElement[bool]]:
-    # An id knows its millisecond only: it bounds the walk along the index, created_at decides.
+    # An id has millisecond precision only: it bounds the index scan, and created_at decides.
     if name == "since" and isinstance(value, datetime):
         return [model.created_at >= value, model.id >= ids.earliest_at(value)]
     if name == "until" and isinstance(value, datetime):

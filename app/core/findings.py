@@ -1,8 +1,8 @@
 """Findings: conclusions about an agent's acts that people must know of.
 
-The hot path: any number of findings is one call of the database's function `add_findings`, which
-finds their sessions, stores them, and emits their events. A completed session still takes findings:
-analysis often ends after the agent did.
+The hot path: one call of the database function `add_findings` resolves the sessions of any number
+of findings, stores them, and emits their events. A completed session still accepts findings:
+analysis often ends after the session.
 """
 
 import enum
@@ -24,7 +24,7 @@ from app.models import Finding
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters, least first."""
+    """Severities of a finding, least severe first."""
 
     INFO = "info"
     LOW = "low"
@@ -34,9 +34,9 @@ class Severity(enum.StrEnum):
 
 
 class NewFinding(NamedTuple):
-    """A finding as its author sends it; `data` is any JSON, None for none.
+    """A finding as its author sends it; `data` is any JSON value, or None.
 
-    It names its session, or a record of it, or both.
+    It names its session, a record of that session, or both.
     """
 
     session_id: UUID | None
@@ -52,11 +52,11 @@ _ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %
 
 
 def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any]]:
-    """Store findings, emit `finding.created` for each, and return them as their GET answers them.
+    """Store findings, emit `finding.created` for each, and return their JSON representations.
 
-    All or nothing, in the order given. Raises `NotFound` when the session or record of one does not
-    exist or is outside the caller's pin, `EventTooLarge`, and `Unauthenticated` when the key of a
-    caller who was not confirmed is no longer good.
+    All or nothing, in the order given. Raises `NotFound` when a finding's session or record does
+    not exist or is outside the caller's pin, `EventTooLarge`, and `Unauthenticated` when the key of
+    a caller that is not `confirmed` is no longer valid.
     """
     key = None if caller.confirmed else caller.key_id
     pin = caller.pin and (caller.pin.agent_id, caller.pin.principal)
@@ -80,16 +80,16 @@ def rows(
 
 
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
-    """Return one finding; raises `NotFound` when there is none that the caller may see."""
+    """Return one finding; raises `NotFound` if it does not exist or the caller may not see it."""
     missing = "There is no finding with this id."
     return feeds.find(session, Finding, caller, finding_id, missing)
 
 
 def represent(row: Finding) -> dict[str, Any]:
-    """Return a finding as its GET answers it, and as `finding.created` carries it.
+    """Return the finding's JSON representation, in GET and in `finding.created`.
 
     `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
-    them.
+    the two.
     """
     return {
         "agent_id": ids.text("agt", row.agent_id),
@@ -107,7 +107,7 @@ def represent(row: Finding) -> dict[str, Any]:
 
 
 def _fresh(new: Sequence[NewFinding]) -> str:
-    """Write new findings as `add_findings` reads them."""
+    """Return new findings as the JSON argument of `add_findings`."""
     return json.dumps(
         [
             {

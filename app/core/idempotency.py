@@ -1,6 +1,6 @@
-"""Idempotency keys: the first answer to a request is kept for a day and returned again.
+"""Idempotency keys: the first response to a request is kept for a day and returned again.
 
-It is stored in the transaction of its effect, and sealed: it may hold a new key or secret.
+It is stored in the transaction of its effect, and sealed: it may contain a new key or secret.
 """
 
 import hmac
@@ -32,7 +32,7 @@ ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
 
 @dataclass(frozen=True)
 class Request:
-    """One request that may be repeated: whose, for what, with which body (hashed)."""
+    """One repeatable request: tenant, API key, scope (method, path, key), keyed body hash."""
 
     tenant_id: UUID
     api_key_id: UUID
@@ -43,7 +43,7 @@ class Request:
     def of(cls, caller: Caller, key: str, method: str, path: str, body: bytes) -> "Request":
         """Describe a request; its Idempotency-Key counts for this API key, method and path only."""
         scope = sha256(f"{method} {path}\n{key}".encode()).digest()
-        # Keyed with what is not stored: the hash of a small body alone would give the body away.
+        # Keyed with the Idempotency-Key, which is not stored: a plain hash reveals a small body.
         keyed = hmac.digest(key.encode(), body, "sha256")
         return cls(caller.tenant_id, caller.key_id, scope, keyed)
 
@@ -59,11 +59,11 @@ class Request:
     def find(
         self, session: Tx, master_keys: MasterKeys, *, wait: bool = False
     ) -> tuple[int, bytes] | None:
-        """Return the kept (status, answer) of this request, or None if it has not been made yet.
+        """Return the stored (status, response body) of this request, or None if there is none.
 
-        Until the transaction ends no other can make it. Raises `IdempotencyKeyInUse` when
-        it is being made now, unless it is to `wait`, and `IdempotencyKeyReused` when it had
-        another body.
+        Locks the key until the transaction ends, so no other process handles the request
+        meanwhile. Raises `IdempotencyKeyInUse` when another transaction holds the lock, unless
+        `wait`, and `IdempotencyKeyReused` when the first request had another body.
         """
         cur = cursor(session)
         if wait:
@@ -83,7 +83,7 @@ class Request:
         return status, master_keys.open(sealed, self._identity)
 
     def keep(self, session: Tx, master_keys: MasterKeys, status: int, answer: bytes) -> None:
-        """Keep the answer to this request for 24 hours."""
+        """Store the response to this request for 24 hours."""
         values: dict[str, Any] = {
             "tenant": self.tenant_id,
             "key": self.api_key_id,
@@ -96,7 +96,7 @@ class Request:
 
 
 def forget_old(session: Tx) -> int:
-    """Delete what was kept for its 24 hours, of all tenants; return how many."""
+    """Delete stored responses older than 24 hours, of all tenants; return how many."""
     return (
         cursor(session)
         .execute(
@@ -108,5 +108,5 @@ def forget_old(session: Tx) -> int:
 
 
 def identity(tenant_id: UUID, api_key_id: UUID, scope: bytes) -> str:
-    """Name the place of a kept answer, for which it is sealed."""
+    """Return the identity (associated data) under which a stored response is sealed."""
     return f"idempotency_keys/{tenant_id}/{api_key_id}/{scope.hex()}/answer"

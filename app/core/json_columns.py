@@ -1,6 +1,6 @@
-"""JSON documents in columns: canonical text in, the value out, `None` for none.
+"""JSON documents in columns: stored as canonical text, read as values; `None` for no document.
 
-Text and not `jsonb`, which rewrites numbers and refuses U+0000. Answers are read back from the
+Text and not `jsonb`, which rewrites numbers and refuses U+0000. Responses are read back from the
 text, so a create and every later read return the same value.
 """
 

@@ -1,7 +1,7 @@
 """Lookup of any object by its id, and of records and findings by words.
 
-Each kind is one probe of a primary key, all in one statement. A pinned key finds objects under its
-pin, and none that belong to the whole tenant.
+One statement probes the primary key of each kind. A pinned key finds objects under its pin, and
+none that belong to the whole tenant.
 """
 
 import enum
@@ -39,10 +39,10 @@ class Type(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Kind:
-    """One kind of thing: `title` and `within` (an id that its path needs) are SQL over `table`.
+    """One kind of object: `title` and `within` (the parent id in its path) are SQL over `table`.
 
-    `pin` is the condition under which a pinned caller sees it; without one it never does. `deleted`
-    says whether it was deleted, and `history` what can be read of it then.
+    `pin` is the SQL condition for pinned callers; without one they never see the kind. `deleted` is
+    SQL for whether it was deleted, and `history` the path that stays readable then.
     """
 
     type: Type
@@ -56,7 +56,7 @@ class _Kind:
     history: str | None = None
 
     def select(self, *, pinned: bool) -> str:
-        """Return the statement that finds it by `tenant` and `id`."""
+        """Return the statement that finds an object of this kind by `tenant` and `id`."""
         parent = self.within[1] if self.within else "NULL::uuid"
         return (
             f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent,"
@@ -135,9 +135,9 @@ _ID = re.compile(
 
 @dataclass(frozen=True)
 class Hit:
-    """Something that was found; `parent` is what it belongs to, where its address needs that.
+    """A search hit; `parent` is the id of its parent, if its URL contains that.
 
-    Of what `is_deleted` only the history can be read.
+    Of a deleted object (`is_deleted`) only the history can be read.
     """
 
     type: Type
@@ -150,10 +150,10 @@ class Hit:
 def find(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> Sequence[Hit]:
-    """Return up to `limit` things by id, or else the newest records and findings with all words.
+    """Return up to `limit` objects by id, or else the newest records and findings with all words.
 
-    An id has its prefix or none, and dashes or none. Raises `Invalid` when there is neither an id
-    nor a word in what was typed.
+    An id may lack its prefix and may have dashes. Raises `Invalid` when `typed` contains neither an
+    id nor a word.
     """
     match = _ID.fullmatch(typed.strip().lower())
     named = _by_id(session, caller, match[1], UUID(match[2])) if match else []
@@ -161,7 +161,7 @@ def find(
 
 
 def represent(hit: Hit, base_url: str) -> dict[str, Any]:
-    """Return a hit with the address at which it is read."""
+    """Return the hit's JSON representation, with its URL."""
     kind = _BY_TYPE[hit.type]
     text = ids.text(kind.prefix, hit.id)
     parent = ids.text(kind.within[0], hit.parent) if kind.within and hit.parent else None

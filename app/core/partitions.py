@@ -17,7 +17,7 @@ from app import ids
 
 PARENTS = ("events", "deliveries", "delivery_attempts")
 WEEK = timedelta(days=7)
-# A release that runs for weeks without its scheduler must still find room for new rows.
+# A service without a running scheduler must still have partitions for new rows for weeks.
 WEEKS_AHEAD = 5
 
 _MAKE = text("SELECT make_history_partition(:parent, :lower, :upper)")
@@ -30,9 +30,9 @@ def week_of(moment: datetime) -> datetime:
 
 
 def make_partitions(connection: Connection, now: datetime) -> int:
-    """Make the partitions of this week, the week before and those ahead; return how many were new.
+    """Create the partitions of last week, this week and the weeks ahead; return how many were new.
 
-    The week before is for hosts whose clock is behind the database's.
+    Last week's is for hosts whose clock is behind the database's.
     """
     made = 0
     first = week_of(now) - WEEK
@@ -47,13 +47,13 @@ def make_partitions(connection: Connection, now: datetime) -> int:
 
 
 def keep(connection: Connection, days: int) -> None:
-    """Have the database refuse to drop what is younger; only the schema's owner may say so."""
+    """Set the database's own minimum retention in `days`; only the schema's owner may."""
     connection.execute(text("UPDATE history_policy SET days = :days"), {"days": days})
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One week of one table: ids from `lower` up to, and without, `upper`."""
+    """One week of one table: ids from `lower` (inclusive) to `upper` (exclusive)."""
 
     parent: str
     name: str
@@ -75,9 +75,9 @@ _REFUSED = (psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteSt
 
 
 def outlived(session: Session, now: datetime, history_days: int) -> list[Partition]:
-    """Return the partitions in which everything is older than `history_days`, oldest first.
+    """Return the partitions whose rows are all older than `history_days`, oldest first.
 
-    Where the last release was told of more days, the database keeps as many.
+    A longer HISTORY_DAYS recorded by the last release (`keep`) takes precedence.
     """
     days = max(history_days, session.execute(_DAYS_KEPT).scalar_one())
     limit = ids.earliest_at(now - timedelta(days=days))
@@ -87,7 +87,7 @@ def outlived(session: Session, now: datetime, history_days: int) -> list[Partiti
 
 
 def begins_at(session: Session) -> datetime | None:
-    """Return the moment from which on history is kept; None where there is no partition."""
+    """Return the moment at which the kept history begins; None if there is no partition."""
     found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
     return min((ids.made_at(_partition(*each).lower) for each in found), default=None)
 
@@ -99,8 +99,8 @@ class PartitionKept(Exception):
 def drop(session: Session, partition: Partition) -> None:
     """Drop a partition; a refusal or a missed lock ends the caller's transaction.
 
-    Waits at most 2 s for the lock, so that no query waits behind it longer; then the database's
-    error is raised. Raises `PartitionKept` for what has open deliveries or is younger than the last
+    Waits at most 2 s for the lock, as queries queue behind it; then raises the database's error.
+    Raises `PartitionKept` for a partition that has open deliveries or is younger than the last
     release's HISTORY_DAYS.
     """
     session.execute(text("SET LOCAL lock_timeout = '2s'"))

@@ -18,7 +18,7 @@ from app.models import Agent, AgentSession
 
 
 class Status(enum.StrEnum):
-    """Where a session stands."""
+    """Statuses of a session."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -43,7 +43,7 @@ def create(
 ) -> AgentSession:
     """Open a session of an agent on behalf of a principal.
 
-    Raises `NotFound`, in the same words, when there is no such agent and when agent or principal
+    Raises `NotFound`, with the same text, when the agent does not exist and when agent or principal
     are outside the caller's pin.
     """
     now = session.scalar(
@@ -77,7 +77,7 @@ def rows(
 
 
 def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSession:
-    """Return one session; raises `NotFound` when there is none that the caller may see."""
+    """Return one session; raises `NotFound` if it does not exist or the caller may not see it."""
     missing = "There is no session with this id."
     return feeds.find(session, AgentSession, caller, session_id, missing)
 
@@ -92,8 +92,8 @@ def complete(
 ) -> AgentSession:
     """Complete a session with its outcome and emit `session.completed`.
 
-    Of any number of callers at once exactly one succeeds. Raises `SessionCompleted` for the others,
-    and `NotFound` when there is no such session that the caller may see.
+    Of concurrent calls exactly one succeeds. Raises `SessionCompleted` in the others, and
+    `NotFound` if the session does not exist or the caller may not see it.
     """
     completed = session.scalars(
         update(AgentSession)
@@ -121,7 +121,7 @@ def complete(
 
 
 def represent(row: AgentSession) -> dict[str, Any]:
-    """Return a session as its GET answers it, and as `session.completed` carries it."""
+    """Return the session's JSON representation, in GET and in `session.completed`."""
     return {
         "id": ids.text("ses", row.id),
         "agent_id": ids.text("agt", row.agent_id),

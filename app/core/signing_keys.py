@@ -2,7 +2,7 @@
 
 Private keys are sealed in the database, for all processes. A retired key only verifies. No bundle
 may be dated after its key's `retired_at`: a signer reads the time first and the key second, and
-retirement is set a little ahead.
+`retired_at` is set slightly in the future.
 """
 
 import enum
@@ -23,7 +23,7 @@ from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
 from app.models import SigningKey as SigningKeyRow
 
-# An advisory lock's number: any that no other lock of this database has.
+# Advisory lock number; unique in this database.
 _LOCK = 7_264_301_560
 
 
@@ -46,13 +46,13 @@ _SEALED = "SELECT sealed_private_key FROM signing_keys WHERE key_id = %s"
 
 
 def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
-    """Return the key that signs now; the first who asks makes it."""
+    """Return the current signing key; the first call creates it."""
     found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
     return _make(tx, master_keys, purpose) if found is None else _opened(master_keys, *found)
 
 
 def current_id(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> str:
-    """Return the id of the key that signs now, which is not opened; the first who asks makes it."""
+    """Return the id of the current signing key without opening it; the first call creates it."""
     found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
     return _make(tx, master_keys, purpose).public.id if found is None else str(found[0])
 
@@ -63,7 +63,7 @@ def rows(session: Session) -> Sequence[SigningKeyRow]:
 
 
 def public_key(session: Session, key_id: str) -> PublicKey:
-    """Return the public half of a key, whether it signs still or is retired."""
+    """Return the public half of a key, current or retired."""
     raw = session.scalars(
         select(SigningKeyRow.public_key).where(SigningKeyRow.key_id == key_id)
     ).one()
@@ -71,10 +71,10 @@ def public_key(session: Session, key_id: str) -> PublicKey:
 
 
 def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
-    """Return a key by its id, current or retired, as MASTER_KEYS open it.
+    """Return a key by its id, current or retired, opened with MASTER_KEYS.
 
-    Its public half is certain: that in the table may be forged. Raises LookupError without
-    such a key, `CannotOpen` for one that was not sealed here.
+    Its public half is derived from the sealed key: that in the table may be forged. Raises
+    LookupError if there is no such key, `CannotOpen` if these MASTER_KEYS did not seal it.
     """
     row = cursor(tx).execute(_SEALED, (key_id,)).fetchone()
     if row is None:
@@ -86,7 +86,7 @@ def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
 class Rotation:
     """The ids of the retired key (None if there was none) and of the current one.
 
-    `untold` are the broken chains, which have no entry of the rotation.
+    `untold` lists the broken audit chains, which get no entry of the rotation.
     """
 
     retired: str | None
@@ -96,9 +96,9 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Revocation:
-    """The id of the key that signs in place of a revoked one; None if that was retired before.
+    """The id of the key that replaces a revoked one; None if that was already retired.
 
-    `untold` are the broken chains, which have no entry of it.
+    `untold` lists the broken audit chains, which get no entry of the revocation.
     """
 
     successor: str | None
@@ -106,9 +106,9 @@ class Revocation:
 
 
 def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
-    """Retire the key that signs bundles and make the next.
+    """Retire the key that signs bundles and create the next.
 
-    Needs a session that sees every tenant: each has the rotation in its chain. The log's key is not
+    Needs a session that sees every tenant: each audit chain gets an entry. The log's key is not
     rotated: it is the log's identity, and ends with it (`app/core/log/recovery/succession.py`).
     """
     old, new = replace(session, master_keys, Purpose.BUNDLE)
@@ -125,10 +125,10 @@ def revoke(
     reason: str,
     since: datetime | None = None,
 ) -> Revocation:
-    """Let no signature of a key count that others had not seen by `since` (now); `reason` is told.
+    """Revoke a key as of `since` (default: now); `reason` goes into each audit chain.
 
-    If it signs now, the next one is made in the same act. Sessions and chains are as for `rotate`.
-    Raises `NotFound` and `Conflict`.
+    Only signatures that outsiders saw by then still count. Replaces the key if it is current.
+    Session and chains as for `rotate`. Raises `NotFound` and `Conflict`.
     """
     session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     row = session.get(SigningKeyRow, key_id)
@@ -156,20 +156,20 @@ def revoke(
 
 
 def revoked_at(tx: Tx, key_id: str) -> datetime | None:
-    """Return since when a key is revoked, if it is."""
+    """Return the moment as of which a key is revoked, or None."""
     row = cursor(tx).execute(_REVOKED, (key_id,)).fetchone()
     return None if row is None else row[0]
 
 
 def _settle(session: Session, key_id: str | None) -> None:
-    """Set a key's end behind all that could still be signed with it; the last before the commit."""
+    """Set a key's end after any signature still possible; call it last before the commit."""
     cursor(session).execute(_END, (_UNTIL_COMMITTED, key_id))
 
 
 def replace(
     session: Session, master_keys: MasterKeys, purpose: Purpose
 ) -> tuple[str | None, SigningKey]:
-    """Retire the current key of a purpose and make the next; return the old one's id, and it."""
+    """Retire the current key of a purpose and create the next; return (old key's id, new key)."""
     session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     old = session.scalars(
         select(SigningKeyRow).where(
@@ -183,7 +183,7 @@ def replace(
 
 
 def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
-    """Make the first key of a purpose; of several at once the first makes it for all."""
+    """Create the first key of a purpose; concurrent calls get the same key."""
     cur = cursor(tx)
     cur.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     found = cur.execute(_CURRENT, (purpose,)).fetchone()
@@ -207,5 +207,5 @@ def _opened(master_keys: MasterKeys, key_id: str, sealed: bytes) -> SigningKey:
 
 
 def identity(key_id: str) -> str:
-    """Name the place of a private key, for which it is sealed."""
+    """Return the identity (associated data) under which a private key is sealed."""
     return f"signing_keys/{key_id}/private"

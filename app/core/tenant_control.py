@@ -1,7 +1,7 @@
 """An operator's control of a tenant: suspend and resume it, revoke its keys, mint one.
 
 A suspended tenant's keys get 403, its shared pages are closed, and its deliveries and digests wait
-until `resume`. A broken audit chain stops no action: the action is then not audited, and its
+until `resume`. A broken audit chain stops no action: the action then has no audit entry, and
 `untold` says why.
 """
 
@@ -25,7 +25,7 @@ from app.models import ApiKey, Tenant
 
 _Result = TypeVar("_Result")
 
-# In one statement a key that is being minted would be missed: who mints it holds its parent's row.
+# One statement would miss a key that is being minted: its minter holds the parent key's row lock.
 _SUSPEND_KEYS = """
 UPDATE api_keys SET revoked_at = clock_timestamp(), suspended_at = clock_timestamp()
  WHERE tenant_id = %s AND revoked_at IS NULL
@@ -38,16 +38,16 @@ UPDATE api_keys SET revoked_at = NULL, suspended_at = NULL
 
 @dataclass(frozen=True)
 class Act(Generic[_Result]):
-    """An action's result, and the break of the audit chain that kept it from having an entry."""
+    """An action's result; `untold` is the break of the audit chain if it could not be audited."""
 
     result: _Result
     untold: AuditChainBroken | None = None
 
 
 def suspend(session: Session, tenant_id: UUID, reason: str | None) -> Act[bool]:
-    """Suspend a tenant; the result is False where it was suspended before.
+    """Suspend a tenant; the result is False if it was suspended before.
 
-    Raises `NotFound` for no tenant. Locks every key of the tenant until the transaction ends.
+    Raises `NotFound`. Locks every key of the tenant until the transaction ends.
     """
     tenant = _locked(session, tenant_id)
     if tenant.suspended_at is not None:
@@ -60,9 +60,9 @@ def suspend(session: Session, tenant_id: UUID, reason: str | None) -> Act[bool]:
 
 
 def resume(session: Session, tenant_id: UUID) -> Act[bool]:
-    """Resume a suspended tenant; the result is False where it was none. Raises `NotFound`.
+    """Resume a suspended tenant; the result is False if it was not suspended. Raises `NotFound`.
 
-    Keys that were revoked before it was suspended, or meanwhile, stay revoked.
+    Keys that were revoked before or during the suspension stay revoked.
     """
     tenant = _locked(session, tenant_id)
     if tenant.suspended_at is None:
@@ -91,9 +91,9 @@ def revoke_keys(session: Session, tenant_id: UUID) -> Act[int]:
 def mint(
     session: Session, tenant_id: UUID, name: str, role: Role, expires_at: datetime | None
 ) -> Act[str]:
-    """Mint a key without a pin; the result is its text, which is not kept. Raises `NotFound`.
+    """Mint a key without a pin; the result is its text, which is not stored. Raises `NotFound`.
 
-    One of a suspended tenant is suspended too.
+    A key of a suspended tenant is suspended too.
     """
     tenant = _locked(session, tenant_id)
     suspended_at = tenant.suspended_at and database_now(session)
@@ -126,7 +126,7 @@ def _locked(session: Session, tenant_id: UUID) -> Tenant:
 
 
 def _lock_good_keys(session: Session, tenant_id: UUID) -> list[ApiKey]:
-    """Lock the keys that are good, or would be after `resume`."""
+    """Lock the keys that are valid now, or would be after `resume`."""
     good = or_(ApiKey.revoked_at.is_(None), ApiKey.suspended_at.is_not(None))
     query = select(ApiKey).where(ApiKey.tenant_id == tenant_id, good).order_by(ApiKey.id)
     return list(session.scalars(query.with_for_update()).all())

@@ -23,11 +23,11 @@ def read(session: Session, tenant_id: UUID) -> Tenant:
 
 
 def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenant:
-    """Set what `wanted` names and leave the rest; return the tenant.
+    """Set the settings in `wanted` and leave the rest; return the tenant.
 
-    Values are valid ones for their columns. What changes nothing is no action and leaves no entry.
+    Values must be valid for their columns. A change to the same value leaves no audit entry.
     """
-    # The row stays locked until the commit: the old values in the entry are those replaced.
+    # The row stays locked until the commit, so the entry's old values are those replaced.
     locked = select(Tenant).where(Tenant.id == caller.tenant_id).with_for_update(key_share=True)
     tenant = session.scalars(locked).one()
     before = represent(tenant)
@@ -54,12 +54,12 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
 
 
 def represent(tenant: Tenant) -> dict[str, Any]:
-    """Return the settings as their GET answers them."""
+    """Return the settings' JSON representation, as GET returns it."""
     return {name: getattr(tenant, name) for name in NAMES}
 
 
 def _change(name: str, old: Any, new: Any) -> dict[str, Any]:
-    """Return what the chain says of one change; of the address only that there was one."""
+    """Return the audit details of one change: of the address only that it changed."""
     if name != "notification_email":
         return {"old": old, "new": new}
     if new is None:

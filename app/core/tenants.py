@@ -14,17 +14,17 @@ from app.lib.crypto.sealing import MasterKeys
 from app.models import ApiKey, Tenant
 
 ROOT_KEY_NAME = "root"
-# An advisory lock's number: any that no other lock of this database has.
+# Advisory lock number; unique in this database.
 _SEED_LOCK = 7_264_301_559
 
 
 def create(
     database: Database, master_keys: MasterKeys, name: str, *, root_key: str | None = None
 ) -> tuple[UUID, str]:
-    """Make a tenant with its chain and root admin key; return the tenant's id and the key's text.
+    """Create a tenant with its chain and root admin key; return the tenant's id and the key's text.
 
-    `root_key` is the text of the key to install; by default a new one is made. The text is not
-    kept.
+    `root_key` is the text of the key to install; by default a new one is generated. The text is not
+    stored.
     """
     tenant_id, key_id = ids.new(), ids.new()
     key_text = root_key or api_keys.new()
@@ -57,9 +57,9 @@ def create(
 def seed(
     database: Database, master_keys: MasterKeys, root_key: str, *, name: str = "default"
 ) -> bool:
-    """Make the first tenant with the key that the operator chose, unless that key is known already.
+    """Create the first tenant with the operator's key, unless that key exists already.
 
-    Returns whether a tenant was made. A revoked root key stays revoked: it is known.
+    Returns whether a tenant was created. A revoked root key stays revoked: it exists.
     """
     with database.across_tenants() as session:
         # Two releases at once: the second waits here, and then knows the first one's key.

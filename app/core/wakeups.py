@@ -1,4 +1,4 @@
-"""Wake-ups after the commit: only then can a worker see the row that the message names."""
+"""Wake-ups of workers after the commit: only then can a worker see the row of the message."""
 
 from collections.abc import Iterable
 from uuid import UUID

@@ -1,7 +1,7 @@
-"""From an event to its outcome.
+"""Delivery of events to webhooks.
 
-`event_types` and `events` begin; `sweeping` finds what is due, `claims` leases it,
-`request_headers` signs it, `retries` judges an attempt, `failures` classifies, `outcomes` records
-it. `cancelling` and `disabling` end it; `accounting` compares what was accepted with what became of
-it. `lanes/` has a lane's state, `history/` what is read back.
+`event_types` and `events` create deliveries; `sweeping` finds due lanes, `claims` leases rows,
+`request_headers` signs, `retries` judges an attempt, `failures` fingerprints it, `outcomes` records
+it. `cancelling` and `disabling` end deliveries; `accounting` reconciles accepted events with
+outcomes. `lanes/` holds lane state, `history/` the reads.
 """

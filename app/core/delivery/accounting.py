@@ -1,7 +1,7 @@
 """The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
-`accepted` is the lane's sequence counter and the unnumbered rows; the totals outlive pruned
-history; `pending` is counted by a scan, or, of a long backlog, by triggers (migration 0004). No
+`accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
+history; `pending` is counted by a scan, or for a long backlog by triggers (migration 0004). No
 side is computed from another, so `balanced` is a real check.
 """
 
@@ -16,14 +16,14 @@ from app.database import cursor
 
 _log = structlog.get_logger(__name__)
 
-# A scan of so many open rows takes some 20 ms.
+# A scan of this many open rows takes about 20 ms.
 SCANNED_AT_MOST = 100_000
 
 _KINDS = ("events", "tests", "replays")
 _LINE = ("accepted", "succeeded", "failed", "cancelled", "pending")
 
-# One statement, so that all the figures are of one moment. The scan is not even begun unless it is
-# wanted: its first condition does not depend on its rows.
+# One statement, so that all figures are of one moment. PostgreSQL skips the scan unless it is
+# wanted: its first condition does not depend on the rows.
 _BOOKS = """
 WITH lane AS MATERIALIZED (
     SELECT *, %(exact)s OR events_open + replays_open + tests_open + unnumbered <= %(few)s
@@ -53,10 +53,10 @@ SELECT lane.counted,
 def of(
     session: Session, tenant_id: UUID, webhook_id: UUID, *, exact: bool = False
 ) -> dict[str, Any]:
-    """Return the books of one webhook, deleted or not: events, and tests and replays apart.
+    """Return the books of one webhook, deleted or not, with separate lines for tests and replays.
 
-    `counted` says that `pending` was found by a scan; `exact` has it scanned however many rows are
-    open. A scan that finds other rows than the triggers have counted unbalances the books, too.
+    `counted` in the result says that a scan counted `pending`; `exact` forces the scan for any
+    number of open rows. A scan that differs from the triggers' count also unbalances the books.
     """
     figures = _figures(session, tenant_id, webhook_id, exact=exact)
     pending = "found" if figures["counted"] else "open"
@@ -76,7 +76,7 @@ def of(
     }
 
 
-# Of deleted webhooks nothing waits for a number.
+# Deleted webhooks have no unnumbered rows.
 _ALL = """
 SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
        coalesce(sum(events_succeeded), 0)::bigint AS succeeded,
@@ -92,9 +92,9 @@ SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
 
 
 def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
-    """Return the line of events summed over a tenant's webhooks, the deleted ones too.
+    """Return the line of events summed over a tenant's webhooks, including deleted ones.
 
-    It reads what triggers have counted, and no delivery that has its number.
+    Reads the triggers' counts, and of deliveries only the unnumbered ones.
     """
     found = cursor(session, dict_row).execute(_ALL, (tenant_id,)).fetchone()
     assert found is not None  # noqa: S101  # totals are one row
@@ -119,7 +119,7 @@ def _balanced(line: dict[str, int]) -> bool:
 
 
 def _counted_alike(figures: dict[str, Any]) -> bool:
-    """Say whether the scan, if there was one, has found what the triggers had counted."""
+    """Say whether the scan, if any, agrees with the triggers' counts."""
     return not figures["counted"] or all(
         figures[f"{kind}_found"] == figures[f"{kind}_open"] for kind in _KINDS
     )

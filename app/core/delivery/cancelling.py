@@ -1,4 +1,4 @@
-"""Cancels a webhook's open deliveries when it is disabled or deleted, a long backlog in pieces."""
+"""Cancels a webhook's open deliveries, in batches, when it is disabled or deleted."""
 
 from uuid import UUID
 
@@ -7,8 +7,8 @@ from app.database import Tx, cursor
 from app.errors import Conflict
 
 CANCEL_AT_ONCE = 5_000
-# Rows that may be left when a webhook is enabled; workers cancel more. Holding the lane's lock for
-# long delays the outcomes of all tenants in a flusher's batch that has one of this lane.
+# Most rows that enabling a webhook cancels itself; workers cancel more. Holding the lane's lock for
+# long delays every outcome, of all tenants, in a flusher's batch that includes this lane.
 LEFT_AT_MOST = 20_000
 
 _CANCEL = """
@@ -41,9 +41,9 @@ RETURNING totals.events + totals.replays + totals.tests
 def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
-    More would hold the lane's lock for seconds, and the flusher waits for it. What is
-    left makes the lane due: the worker that comes for it cancels the next. Rows are numbered first,
-    so a cancelled event keeps its place in the sequence.
+    A larger batch would hold the lane's lock for seconds, and the flusher waits for it. Rows that
+    are left make the lane due: the next worker cancels more. Rows are numbered first, so a
+    cancelled event keeps its place in the sequence.
     """
     for _ in range(CANCEL_AT_ONCE // lanes.NUMBER_AT_ONCE):
         if not lanes.number_locked(session, tenant_id, webhook_id):
@@ -58,9 +58,9 @@ def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
 
 
 def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Cancel what is left of an earlier time, before the webhook sends again.
+    """Cancel the rows left from an earlier disabling, before the webhook is enabled.
 
-    Raises `Conflict` while that is more than one transaction should hold the lane's lock for.
+    Raises `Conflict` while there are too many for one transaction that holds the lane's lock.
     """
     left = _count_open(session, tenant_id, webhook_id)
     if left > LEFT_AT_MOST:
@@ -73,7 +73,7 @@ def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
 
 
 def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Begin to cancel what a webhook has open; return how many deliveries those are."""
+    """Begin to cancel a webhook's open deliveries; return how many there are."""
     found = _count_open(session, tenant_id, webhook_id)
     cancel_some(session, tenant_id, webhook_id)
     return found
@@ -86,7 +86,7 @@ SELECT events_open + replays_open + tests_open + count_unnumbered(tenant_id, web
 
 
 def _count_open(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Return how many deliveries of a webhook are open, of every kind, without scanning them."""
+    """Return how many deliveries of any kind a webhook has open, without scanning them."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_OPEN, wanted).fetchone()
     return int(row[0]) if row else 0

@@ -18,7 +18,7 @@ from app.core.delivery.lanes.lanes import Lane
 from app.database import Tx, cursor
 
 LEASE = timedelta(seconds=30)
-# A delivery whose worker died at each of so many claims fails as `worker_lost`.
+# A delivery whose worker died after each of this many claims fails as `worker_lost`.
 CLAIMS_LOST_AT_MOST = 5
 
 
@@ -50,9 +50,9 @@ class Claimed:
 
     @property
     def scheduled_attempt(self) -> int:
-        """Its place in the schedule, from 1: attempts ahead of the schedule do not count.
+        """Its position in the retry schedule, from 1; unscheduled attempts do not count.
 
-        Earlier releases counted one of those each time that it was asked for.
+        Never below 1: earlier releases counted an unscheduled attempt each time it was requested.
         """
         return max(1, self.attempt - self.unscheduled)
 
@@ -65,10 +65,10 @@ def claim(
 ) -> Callable[[], list[Claimed]]:
     """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
 
-    Returns what reads them, in the order of their sequence: in a `RawTransaction` the statement
-    goes out with the next ones, the COMMIT too. Events that have no sequence number get the next
-    ones. The lane must have been locked by a statement of its own. A paused or held lane gives only
-    what is urgent; with a `slot_holder` nothing is claimed unless it holds a slot of the lane.
+    Returns a function that reads them, in sequence order: a `RawTransaction` pipelines the
+    statement with those that follow, including COMMIT. Unnumbered events get the next sequence
+    numbers. The lane must have been locked by an earlier statement. A paused or held lane yields
+    urgent rows only; with a `slot_holder` no row is claimed unless it holds a slot of the lane.
     """
     lowest = PRIORITY_URGENT if lane.paused or lane.held else PRIORITY_BULK
     claimed = cursor(tx, class_row(Claimed)).execute(
@@ -88,7 +88,7 @@ UPDATE deliveries AS d
 
 
 def hand_back(session: Tx, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
-    """Give back rows that were claimed and not sent, due at once; return how many were ours."""
+    """Release unsent claimed rows, due at once; return how many this claim still held."""
     if not unsent:
         return 0
     return (
@@ -106,7 +106,7 @@ def hand_back(session: Tx, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
 
 
 def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
-    """Keep everyone else out of a lane whose probe is on its way."""
+    """Pause a lane for all other workers while its probe is in flight."""
     cursor(session).execute(
         "UPDATE lanes SET paused_until = greatest(paused_until, clock_timestamp() + %s)"
         " WHERE tenant_id = %s AND webhook_id = %s",
@@ -116,7 +116,7 @@ def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """The database's time carried on by this process's steady clock between two readings."""
+    """The database's time, extrapolated with this process's monotonic clock."""
 
     database: datetime
     monotonic: float

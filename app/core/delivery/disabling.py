@@ -1,6 +1,6 @@
 """Disables a webhook whose receiver answered 410 Gone, or has failed for days.
 
-At half of these days the tenant is warned once (`webhook.failing`).
+After half of that time the tenant is warned once (`webhook.failing`).
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a webhook is to be disabled: a key of `REASONS`, the URL that gave it, since when."""
+    """The reason to disable a webhook: a key of `REASONS`, the failing URL, since when it fails."""
 
     code: str
     url: str
@@ -48,9 +48,9 @@ def warn(
     reason: Reason,
     disable_after: timedelta,
 ) -> bool:
-    """Tell the tenant's other webhooks that this one is failing, once for each time it does.
+    """Emit `webhook.failing` to the tenant's other webhooks, once per failing period.
 
-    Returns False when they were told already, or the reason no longer holds.
+    Returns False when it was emitted already, or the reason no longer holds.
     """
     lane = _lane_of(session, tenant_id, webhook_id, reason)
     if lane is None or lane.failing_since is None:
@@ -80,8 +80,8 @@ RETURNING 1
 
 
 def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> Lane | None:
-    """Return the lane, locked; None when it has another URL by now, or has succeeded since."""
-    # The lane is locked before the webhook, here as everywhere.
+    """Return the lane, locked; None when its URL has changed or it has succeeded since."""
+    # Lock order: the lane before the webhook, as everywhere.
     lane = lanes.load(session, tenant_id, webhook_id)
     if lane is None or lane.url != reason.url:
         return None
@@ -91,10 +91,10 @@ def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason
 
 
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
-    """Disable a webhook, cancel its open deliveries, tell the tenant's other webhooks, audit it.
+    """Disable a webhook, cancel its open deliveries, notify the tenant's other webhooks, audit it.
 
-    Returns False when the reason no longer holds: it is disabled or deleted already, has another
-    URL by now, or has succeeded since.
+    Returns False when the reason no longer holds: the webhook is disabled or deleted already, its
+    URL has changed, or it has succeeded since.
     """
     if _lane_of(session, tenant_id, webhook_id, reason) is None:
         return False

@@ -1,7 +1,7 @@
-"""The catalogue of event types: what each means, and the shape of its `data`.
+"""The catalogue of event types: the meaning of each, and the JSON Schema of its `data`.
 
-The schemas name every field that is sent today. Fields may be added later, so they allow others,
-and receivers should ignore what they do not know.
+The schemas name every field that is sent today. Fields may be added later, so the schemas allow
+others, and receivers should ignore unknown fields.
 """
 
 import enum
@@ -25,7 +25,7 @@ class EventType(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """The catalogue's entry of one type: `example` is a `data` that is valid by the schema."""
+    """The catalogue's entry of one type; `example` is a `data` that is valid by the schema."""
 
     description: str
     data_schema: Mapping[str, Any]
@@ -48,7 +48,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FINDING = Entry(
-    "An agent did something that somebody must know about. `data` is the finding.",
+    "An agent did something that people must know about. `data` is the finding.",
     _object(
         {
             "id": ids.json_schema("fnd"),
@@ -60,7 +60,7 @@ _FINDING = Entry(
             "severity": {"enum": ["info", "low", "medium", "high", "critical"]},
             "title": _TEXT,
             "detail": _TEXT_OR_NULL,
-            "data": {"description": "Whatever JSON the finding's author attached, or null."},
+            "data": {"description": "Any JSON that the finding's author attached, or null."},
             "created_at": _TIME,
         }
     ),
@@ -111,15 +111,15 @@ _SESSION = Entry(
 
 _TEST = Entry(
     "A test delivery, or a check of the receiver, was requested. It goes to that webhook "
-    "alone, whatever its event_types say.",
+    "alone, regardless of its event_types.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
             "message": _TEXT,
             "check": {
                 "enum": [None, "valid", "tampered", "stale", "repeated"],
-                "description": "What is checked; null: a test delivery. Answer as to any other "
-                "event: what is not genuine says so here as well.",
+                "description": "The kind of check; null: a test delivery. Answer as to any other "
+                "event: a request that is not genuine also says so here.",
             },
         }
     ),
@@ -131,9 +131,9 @@ _TEST = Entry(
 )
 
 _FAILING = Entry(
-    "A webhook's endpoint has only failed for half of the time after which the webhook is "
-    "disabled: it could not be reached, timed out, or answered 429 or 5xx. The tenant's other "
-    "webhooks are told once.",
+    "Every attempt at a webhook's endpoint has failed for half of the time after which the webhook "
+    "is disabled: it could not be reached, timed out, or answered 429 or 5xx. Sent once to the "
+    "tenant's other webhooks.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
@@ -142,7 +142,7 @@ _FAILING = Entry(
             "failed_attempts": _COUNT,
             "disabled_from": {
                 **_TIME,
-                "description": "When the webhook is disabled at the earliest, if this goes on.",
+                "description": "Earliest time at which the webhook is disabled if this goes on.",
             },
         }
     ),
@@ -157,8 +157,8 @@ _FAILING = Entry(
 )
 
 _DISABLED = Entry(
-    "A webhook was disabled because its receiver answered 410 Gone, or its endpoint had only "
-    "failed for days. The tenant's other webhooks are told.",
+    "A webhook was disabled because its receiver answered 410 Gone, or every attempt had "
+    "failed for days. Sent to the tenant's other webhooks.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
@@ -178,14 +178,14 @@ _DISABLED = Entry(
 )
 
 _CHAIN_BROKEN = Entry(
-    "The audit chain does not verify: an entry was changed, cut out or put in. Told once for each "
-    "distinct break.",
+    "The audit chain does not verify: an entry was changed, removed or inserted. Sent once for "
+    "each distinct break.",
     _object(
         {
             "seq": {
                 "type": "integer",
                 "minimum": 1,
-                "description": "The first entry that is wrong.",
+                "description": "Sequence number of the first wrong entry.",
             },
             "reason": _TEXT,
             "expected": _TEXT,
@@ -213,7 +213,7 @@ CATALOGUE: Mapping[EventType, Entry] = {
 
 
 def represent(name: EventType) -> dict[str, Any]:
-    """Return one type as the catalogue answers it."""
+    """Return the JSON representation of one event type."""
     entry = CATALOGUE[name]
     return {
         "type": str(name),

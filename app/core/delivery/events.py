@@ -1,6 +1,6 @@
-"""Events: the payload, fixed as bytes, and one delivery row for each webhook that wants it.
+"""Events: the payload, fixed as bytes, and one delivery row per subscribed webhook (fan-out).
 
-`emit` runs in the transaction of the change that the event reports. It locks no webhook and gives
+`emit` runs in the transaction of the change that the event reports. It locks no webhook and assigns
 no sequence number (docs/performance.md); workers number deliveries when they claim them.
 """
 
@@ -19,21 +19,21 @@ from app.lib import canonical_json
 
 MAX_PAYLOAD = 256 * 1024
 
-# Live events first, then bulk replays; a test or a single replay goes before both, even to a paused
-# lane, whose probe it is.
+# Live events go before bulk replays. A test or a single replay goes before both, also to a paused
+# lane, where it is the probe.
 PRIORITIES = PRIORITY_URGENT, PRIORITY_LIVE, PRIORITY_BULK = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event about to be emitted: `data` is JSON as the thing's own GET answers it."""
+    """An event about to be emitted: `data` is JSON as the object's own GET returns it."""
 
     type: str
     data: dict[str, Any]
     at: datetime
 
 
-# `%b`: psycopg writes an array as binary in a tenth of the time that its text form takes, or less.
+# `%b`: psycopg encodes a binary array at least ten times as fast as its text form.
 _EMIT = "SELECT emit_events(%s, %s, %b::uuid[], %b::bytea[], %s, %s, %s)"
 
 
@@ -46,7 +46,7 @@ def emit(
 ) -> list[UUID]:
     """Store events of one type and moment, and their deliveries; return the events' ids.
 
-    Rings the lanes after the commit. `not_to` leaves out one webhook (an event about itself).
+    Rings the lanes after the commit. `not_to` excludes the webhook that the event is about.
     Raises `EventTooLarge` when a payload is over 256 KiB, and `ValueError` for several types or
     moments.
     """
@@ -70,7 +70,7 @@ def ring_webhooks(tx: Tx, tenant_id: UUID, webhooks: Sequence[UUID] | None) -> N
 
 
 def payload(event_id: UUID, event: NewEvent) -> bytes:
-    """Return the body that every receiver of this event gets, byte for byte, in every attempt."""
+    """Return the request body of this event: the same bytes for every receiver and attempt."""
     return canonical_json.dumps(
         {
             "id": ids.text("evt", event_id),
@@ -82,7 +82,7 @@ def payload(event_id: UUID, event: NewEvent) -> bytes:
 
 
 def too_large(size: int, pointer: str) -> EventTooLarge:
-    """Return the refusal of a payload over 256 KiB; `pointer` says what would cause it."""
+    """Return the error for a payload over 256 KiB; `pointer` names the member that causes it."""
     return EventTooLarge(
         FieldError(pointer, f"The event would be {size} bytes; at most {MAX_PAYLOAD} are allowed.")
     )

@@ -1,7 +1,7 @@
 """Fingerprints of failures: attempts that failed the same way have the same number.
 
-That is outcome, status and normalised error: numbers, ids and addresses are taken out. Stored with
-each failed delivery, so a group of failures is found without reading an attempt.
+It hashes outcome, status and normalised error, without numbers, ids and addresses. Each failed
+delivery stores its own, so groups of failures are found without reading attempts.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ _DIFFERENT = (
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\d+(\.\d+)?"), "<n>"),
 )
-# An error holds at most a line of a receiver's; what differs behind this is the same failure.
+# An error quotes at most a line of the receiver's; differences beyond this length are ignored.
 _CHARACTERS = 300
 
 
 def normalise(error: str | None) -> str | None:
-    """Return an error's text without what differs from one attempt to the next."""
+    """Return an error's text without the parts that differ between attempts."""
     if error is None:
         return None
     text = " ".join(error.split())[:_CHARACTERS]
@@ -35,7 +35,7 @@ def normalise(error: str | None) -> str | None:
 
 
 def fingerprint(outcome: str, status_code: int | None, error: str | None) -> int:
-    """Return the number of a kind of failure: the same in every process and release, never 0."""
+    """Return the fingerprint of a failure: the same in every process and release, never 0."""
     text = f"{outcome}\n{status_code}\n{normalise(error)}"
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
     return number or 1

@@ -23,13 +23,13 @@ from app.core.delivery.lanes.lane_health import Health, only_failed_for
 from app.core.delivery.retries import Verdict
 from app.database import cursor
 
-# A delivery and the claim under which it was sent: one that was taken over may be here twice.
+# A delivery and the claim under which it was sent: after a takeover one batch may have both claims.
 _Claim = tuple[UUID, int]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One attempt that was made, and what it means; times are the database's."""
+    """One finished attempt and its verdict; times are the database's."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -58,10 +58,10 @@ class Outcome:
 class Recorded:
     """The result of recording outcomes.
 
-    `fenced` are those whose claim was taken over; `ended` counts the deliveries that ended, by kind
-    and status; `pauses` the pauses that began or grew; `to_disable` says which webhooks are to be
-    disabled and why, `to_warn` which have failed for half of the time after which they would be;
-    `widened` are the lanes that may have more POSTs out than before.
+    `fenced` are the outcomes whose claim was taken over; `ended` counts ended deliveries by kind
+    and status; `pauses` counts pauses that began or grew; `to_disable` maps webhooks to disable to
+    the reason, `to_warn` those that have failed for half of the time until then; `widened` lists
+    lanes whose concurrency grew.
     """
 
     written: int
@@ -81,10 +81,10 @@ def record(
     disable_after: timedelta,
     slow: Sequence[LaneKey] = (),
 ) -> Recorded:
-    """Write outcomes of any tenants' attempts, in a session that sees them all.
+    """Write outcomes of attempts, in a session that sees all tenants.
 
-    `slow` names lanes that have a POST out for over a second. An outcome whose claim was taken over
-    changes nothing; one whose delivery was cancelled meanwhile is kept as history.
+    `slow` names lanes with a POST in flight for over a second. An outcome whose claim was taken
+    over changes nothing; that of a delivery cancelled meanwhile is kept as history.
     """
     by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -204,7 +204,7 @@ def _claim(outcome: Outcome) -> _Claim:
 def _fold(
     state: LaneState, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
 ) -> LaneChange:
-    """Return what the outcomes change about a lane; `recover` also brings waiting rows forward."""
+    """Return the change of a lane after outcomes; `recover` also brings waiting rows forward."""
     health = state.health
     for each in outcomes:
         health = lane_health.after(
@@ -249,8 +249,8 @@ def _judge_endpoint(
 ) -> None:
     """Note whether the webhook is to be disabled, or its owner to be warned.
 
-    No delivery's first attempts disable a webhook: one that ends its own schedule does, or one that
-    is older than its schedule lasts.
+    A failing endpoint is disabled only when a delivery has used up its retry schedule or is older
+    than the schedule lasts, never by a delivery's first attempts.
     """
     key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):

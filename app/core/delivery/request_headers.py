@@ -1,4 +1,4 @@
-"""Headers of a request that brings an event: its signatures, and what a receiver knows it by."""
+"""HTTP headers of a delivery: its signatures, id, attempt and sequence number."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,7 +1,7 @@
-"""The retry schedule: what follows from one attempt, decided by its answer alone.
+"""Retry policy: the verdict on one attempt, from its response alone.
 
-Connection, TLS, timeouts, 429 and 5xx are the endpoint's fault: all of its deliveries wait. Any
-other refusal is that delivery's own.
+Connection and TLS errors, timeouts, 429 and 5xx are the endpoint's fault: all of its deliveries
+wait. Any other refusal concerns that delivery alone.
 """
 
 import enum
@@ -18,7 +18,7 @@ GONE = 410
 
 
 class Blame(enum.StrEnum):
-    """Whose fault a failure is; `NOBODY` is a success, `US` never counts against the receiver."""
+    """The side at fault for a failure; `NOBODY`: success, `US`: never held against the receiver."""
 
     NOBODY = "nobody"
     US = "us"
@@ -30,10 +30,10 @@ class Blame(enum.StrEnum):
 class Verdict:
     """The effect of an attempt on its delivery and its lane.
 
-    `wait` is until the next attempt by the schedule, None when this was the last. `lane_wait` is
-    what the receiver asked for: this delivery and its whole lane are to hold back that long. `gone`
-    means that the receiver wants nothing more, ever. `schedule_over` says that the delivery has had
-    its attempts, or all of the time that they may take.
+    `wait` is the backoff until the next scheduled attempt, None after the last. `lane_wait` is the
+    receiver's Retry-After, for this delivery and its whole lane. `gone`: the receiver answered 410
+    Gone. `schedule_over`: the delivery has used up its attempts, or the time that its schedule
+    spans.
     """
 
     status: str
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def row_wait(self) -> timedelta | None:
-        """How long the delivery waits for its next attempt: no less than the receiver asked for."""
+        """The delivery's wait until its next attempt: at least the receiver's Retry-After."""
         return None if self.wait is None else max(self.wait, self.lane_wait or self.wait)
 
 
@@ -59,10 +59,10 @@ def judge(
     age: timedelta = timedelta(0),
     ours: bool = False,
 ) -> Verdict:
-    """Decide what follows from an attempt.
+    """Return the verdict on an attempt.
 
-    `status_code` is None when no answer came; `ours` says that none could, because a worker was
-    lost. `attempt` counts from 1; `schedule` holds the seconds before each attempt, so the wait
+    `status_code` is None without a response; `ours` says that the worker was lost before one could
+    come. `attempt` counts from 1; `schedule` holds the seconds before each attempt, so the wait
     after attempt n is its element n. `age` is the delivery's. 2xx alone is success.
     """
     if status_code is not None and 200 <= status_code < 300:
@@ -79,7 +79,7 @@ def judge(
 
 
 def parse_retry_after(value: str, now: datetime) -> timedelta | None:
-    """Read a Retry-After header, seconds or HTTP date (RFC 9110 section 10.2.3); None if neither.
+    """Parse a Retry-After header, seconds or HTTP date (RFC 9110 section 10.2.3); None if neither.
 
     Never negative and never over 24 hours.
     """
@@ -109,5 +109,5 @@ def _asked_to_wait(
 
 
 def _with_jitter(seconds: float) -> timedelta:
-    # Spreads what failed together; nothing secret hangs on it.
+    # Spreads the retries of simultaneous failures; not security-relevant.
     return timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311

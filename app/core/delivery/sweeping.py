@@ -1,8 +1,8 @@
 """The sweeper: finds due lanes and jobs that were not rung, so that losing Redis is harmless.
 
 Each pick stamps `ring_at`, so a backlog is not rung again each second, and lanes rung longest ago
-go first. They are stamped and rung in order: of lanes that found no room, the one that waits
-longest tries first.
+go first. Lanes are stamped and rung in order: of lanes that got no bulkhead permit, the one that
+waits longest tries first.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.database import cursor
 
 AT_ONCE = 1000
-# A claim numbers what it takes, in the same write. Numbering before it costs each row one more
+# A claim numbers its rows in the same write. Numbering before the claim costs each row one more
 # version, so the sweep numbers only a backlog that the workers do not reach.
 UNNUMBERED_FOR = timedelta(seconds=30)
 
@@ -77,9 +77,9 @@ class Due:
 
 
 def wake(session: Session) -> list[tuple[UUID, UUID]]:
-    """Make every lane due that has rows without a number, in a session that sees every tenant.
+    """Make every lane due that has unnumbered rows, in a session that sees every tenant.
 
-    Returns, as (tenant id, webhook id), those whose oldest such row has waited for 30 seconds.
+    Returns, as (tenant id, webhook id), lanes whose oldest such row has waited for 30 seconds.
     """
     found = cursor(session).execute(_WAKE, (UNNUMBERED_FOR,)).fetchall()
     return [(row[0], row[1]) for row in found]
