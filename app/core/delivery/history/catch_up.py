@@ -1,7 +1,7 @@
 """The catch-up feed: a webhook's events by sequence number, for a receiver that was down.
 
-Sequences have no gaps: a missing number was pruned, and the answer says so. Rows are numbered
-first, under the lane's lock, so a reader of everything after N misses nothing.
+Sequences have no gaps: a missing number was pruned, and the response says so. Rows are numbered
+first, under the lane's lock, so a reader of all events after N misses none.
 """
 
 import json
@@ -18,13 +18,13 @@ from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.errors import Gone
 
-# 200 events of 256 KiB would be 50 MiB: a page ends before that, though never without a row.
+# 200 events of 256 KiB would be 50 MiB: a page ends at 4 MiB, but has at least one row.
 MOST_PAYLOAD = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class _Sent(Row):
-    """A delivery with its event's exact bytes, and how many bytes came before it in the page."""
+    """A delivery with its event's payload, and the payload bytes before it in the page."""
 
     payload: bytes
     bytes_before: int
@@ -48,7 +48,7 @@ SELECT * FROM (
 
 @dataclass(frozen=True)
 class Entry:
-    """One event of the feed: its delivery, and the body that the receiver gets."""
+    """An event of the feed: its delivery and its request body."""
 
     delivery: Listed
     payload: bytes
@@ -59,8 +59,8 @@ def after(
 ) -> list[Entry]:
     """Return up to `limit` events that follow `sequence`, oldest first; none when it is the newest.
 
-    Raises `Gone` when the event that follows is older than the history kept. Not for a snapshot
-    transaction: it may have to number rows first.
+    Raises `Gone` when the next event is older than the history kept. Do not call it in a snapshot
+    transaction: it may number rows first.
     """
     newest = _number(session, tenant_id, webhook_id, enough=sequence + limit)
     found = cursor(session, class_row(_Sent)).execute(
@@ -77,12 +77,12 @@ def after(
 
 
 def represent(entry: Entry) -> dict[str, Any]:
-    """Return one event of the feed: its delivery with the payload."""
+    """Return the JSON representation of one event: its delivery with the payload."""
     return {**delivery_history.represent(entry.delivery), "payload": json.loads(entry.payload)}
 
 
 def _number(session: Session, tenant_id: UUID, webhook_id: UUID, *, enough: int) -> int:
-    """Number what waits if a page could need it; return the newest number given out.
+    """Number waiting rows if the page may need them; return the newest sequence number.
 
     One round is enough: it numbers more rows than a page holds.
     """

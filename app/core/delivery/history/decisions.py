@@ -1,7 +1,7 @@
-"""Why a webhook did or did not get an event: 17 bytes each, webhook id and code, in one array.
+"""Fan-out decisions of an event: 17 bytes per webhook (id and code) in one packed array.
 
-A row each would cost more than the event itself. The database's function `emit_events` packs them;
-only test events are packed here.
+A row per decision would cost more than the event itself. The database function `emit_events` packs
+them; only the decisions of test events are packed here.
 """
 
 from uuid import UUID
@@ -13,7 +13,7 @@ _SIZE = 17
 
 
 def unpack(decisions: bytes) -> dict[UUID, str]:
-    """Read a packed array: the decision's name for each webhook that existed then."""
+    """Return the decision's name for each webhook that existed then, from a packed array."""
     return {
         UUID(bytes=decisions[at : at + 16]): NAMES[decisions[at + 16]]
         for at in range(0, len(decisions), _SIZE)
@@ -21,5 +21,5 @@ def unpack(decisions: bytes) -> dict[UUID, str]:
 
 
 def pack(decisions: dict[UUID, int]) -> bytes:
-    """Write a packed array from codes."""
+    """Return the packed array of decision codes by webhook id."""
     return b"".join(webhook.bytes + bytes([code]) for webhook, code in decisions.items())

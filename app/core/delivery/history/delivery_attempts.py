@@ -1,7 +1,7 @@
-"""Attempts of deliveries: their times, the length of each phase, the answers.
+"""Attempts of deliveries: their times, the duration of each phase, the responses.
 
-An attempt's id is the moment it was recorded, and none is older than its delivery, so the age of a
-delivery says which partitions can hold its attempts.
+An attempt's id encodes the moment it was recorded, which is after its delivery was created. So the
+age of a delivery bounds the partitions that can hold its attempts.
 """
 
 import base64
@@ -25,7 +25,7 @@ CLOCKS_DIFFER_BY = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt; times of phases in milliseconds, None for a phase that did not happen."""
+    """An attempt; durations of phases in milliseconds, None for a phase that did not happen."""
 
     delivery_id: UUID
     number: int
@@ -90,9 +90,9 @@ def last_of(
 
 
 def represent(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt with what the receiver answered.
+    """Return the JSON representation of an attempt with the receiver's response.
 
-    `body` is the kept part as text; where it is not UTF-8, `body_base64` has its exact bytes.
+    `body` is the kept part as text; if that is not UTF-8, `body_base64` has its exact bytes.
     """
     return {
         **summarise(attempt),
@@ -102,7 +102,7 @@ def represent(attempt: Attempt) -> dict[str, Any]:
 
 
 def summarise(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as lists of deliveries show it."""
+    """Return an attempt's JSON summary, for lists of deliveries."""
     return {
         "number": attempt.number,
         "at": rfc3339(attempt.started_at),

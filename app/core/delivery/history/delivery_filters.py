@@ -1,7 +1,7 @@
-"""Filters of deliveries, as conditions of SQL over `deliveries AS d`.
+"""Filters of deliveries, as SQL conditions over `deliveries AS d`.
 
-Ids are time, so a range of time is a range of ids, which prunes partitions. The exact bound is
-`created_at`: the hosts that make ids have clocks of their own.
+Ids encode time, so a time range is a range of ids, which prunes partitions. The exact bound is
+`created_at`, because ids come from the clocks of different hosts.
 """
 
 import enum
@@ -15,7 +15,7 @@ from app.core.delivery.history.delivery_attempts import CLOCKS_DIFFER_BY
 
 
 class Status(enum.StrEnum):
-    """Where a delivery stands."""
+    """Statuses of a delivery."""
 
     PENDING = "pending"
     SENDING = "sending"
@@ -28,19 +28,19 @@ class Status(enum.StrEnum):
 FAILING = frozenset({Status.FAILED, Status.RETRYING})
 OPEN = frozenset({Status.PENDING, Status.SENDING, Status.RETRYING})
 
-# A row whose worker died reads as what it is: waiting for the next one.
+# A row whose worker died (lease over) reads as waiting for the next worker.
 STATUS = """
 CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.status
      WHEN d.attempts = 0 THEN 'pending' ELSE 'retrying' END
 """
 
-# In the words of the partial indexes that serve them.
+# Worded like the predicates of the partial indexes, so that PostgreSQL uses them.
 IS_OPEN = f"d.finished_at IS NULL AND ({STATUS}) = ANY (%(open)s)"
 _STATUS_IN = f"({IS_OPEN} OR d.status = ANY (%(ended)s))"
 
 
-# Of the rows that an event has on a webhook the one that counts: none was replayed since, and what
-# was cancelled again replays nothing. A lane without replays is asked nothing more.
+# The newest delivery of an event to a webhook: no later replay exists, cancelled replays aside.
+# A lane without replays costs no further probe.
 LATEST = """
 NOT EXISTS (
     SELECT FROM lanes AS l CROSS JOIN LATERAL (
@@ -56,19 +56,19 @@ NOT EXISTS (
 
 @dataclass(frozen=True)
 class Group:
-    """Failures of one webhook with one fingerprint; 0 is of those that an earlier release wrote."""
+    """Failures of one webhook with one fingerprint; 0 is that of rows from an earlier release."""
 
     webhook_id: UUID
     failure: int
 
     @property
     def text(self) -> str:
-        """The name by which callers ask for it."""
+        """The group's id in the API (`grp_…`)."""
         return f"grp_{self.webhook_id.hex}{self.failure % 2**64:016x}"
 
     @classmethod
     def parse(cls, text: str) -> "Group | None":
-        """Read a name; None when it is none."""
+        """Parse a group's id; None when it is not one."""
         match = _GROUP.fullmatch(text)
         if match is None:
             return None
@@ -81,9 +81,9 @@ _GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
 
 @dataclass(frozen=True)
 class Filters:
-    """Which deliveries to list; an empty one holds nothing back. `until` is not included.
+    """Filters of a list of deliveries; empty ones are ignored. `until` is exclusive.
 
-    `outcome` and `status_code` are of the last attempt.
+    `outcome` and `status_code` are those of the last attempt.
     """
 
     status: frozenset[Status] = frozenset()
@@ -99,7 +99,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class TenantFilters(Filters):
-    """Which deliveries of a tenant to list: of one event, of those about a session, or of any."""
+    """Filters of a tenant's deliveries: also by event, or by the event's session or record."""
 
     event_id: UUID | None = None
     session_id: UUID | None = None
@@ -107,7 +107,7 @@ class TenantFilters(Filters):
 
 
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
-    """Return what every delivery listed must fulfil, and the values that are named in it."""
+    """Return the SQL conditions of the filters, and the values of their parameters."""
     found, values = other_conditions(filters)
     if filters.status:
         found.append(_STATUS_IN)
@@ -117,7 +117,7 @@ def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
 
 
 def other_conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
-    """Return the same but for the status."""
+    """Return the conditions and values of all filters except the status."""
     found: list[str] = []
     values: dict[str, object] = {}
     if filters.event_type is not None:
@@ -156,12 +156,12 @@ def _ended_as(outcome: str) -> list[str]:
 
 
 def earliest_id(since: datetime) -> UUID:
-    """Return an id that no row made at `since` or later is below, on any host's clock."""
+    """Return a lower bound of the ids of rows made at or after `since`, on any host's clock."""
     return ids.earliest_at(_shift(since, -CLOCKS_DIFFER_BY))
 
 
 def latest_id(until: datetime) -> UUID:
-    """Return an id that every row made before `until` is below, on any host's clock."""
+    """Return an upper bound (exclusive) of the ids of rows made before `until`, on any clock."""
     return ids.earliest_at(_shift(until, CLOCKS_DIFFER_BY))
 
 

@@ -1,6 +1,6 @@
 """Deliveries of a webhook and their outcomes, newest first.
 
-A cursor is an id, for ids are time. `(SELECT …)` hides values from the planner
+A pagination cursor is an id, as ids encode time. `(SELECT …)` hides values from the planner
 (docs/performance.md).
 """
 
@@ -32,9 +32,9 @@ SELECT {COLUMNS} FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 """
 
-# Every delivery but a replay carries its event's millisecond in its id; replays have an index by
-# webhook and event, and lanes count them. So no index by event alone is kept, which every write of
-# a row would pay for.
+# The id of every delivery but a replay contains its event's millisecond; replays have an index by
+# webhook and event, and lanes count them. So no index by event alone is needed, which would slow
+# every write of a row.
 EVENT_ROWS = """
 SELECT of_event.*
   FROM unnest(%(events)s::uuid[], %(first_ids)s::uuid[], %(last_ids)s::uuid[], %(oldest)s::uuid[])
@@ -62,7 +62,7 @@ SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
 
 @dataclass(frozen=True)
 class Row:
-    """One delivery as it stands now."""
+    """The current state of a delivery."""
 
     id: UUID
     webhook_id: UUID
@@ -115,9 +115,9 @@ def page(
 def of_event(
     session: Session, tenant_id: UUID, event_id: UUID, webhook_id: UUID | None = None
 ) -> list[Listed]:
-    """Return the deliveries of one event, oldest first: to one webhook, or to whichever.
+    """Return the deliveries of one event, oldest first: to one webhook, or to all.
 
-    Of one that was replayed over and over, the newest 500.
+    At most the newest 500.
     """
     found = cursor(session, class_row(Row)).execute(
         _OF_EVENT,
@@ -131,7 +131,7 @@ def of_event(
 
 
 def event_values(events: Sequence[UUID]) -> dict[str, object]:
-    """Return what `EVENT_ROWS` names of events."""
+    """Return the parameter values of `EVENT_ROWS` for these events."""
     made_at = [ids.made_at(each) for each in events]
     return {
         "events": list(events),
@@ -160,7 +160,7 @@ def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Liste
 
 
 def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:
-    """Return an event's body, the bytes that every receiver gets; None when it is kept no more."""
+    """Return an event's payload, byte for byte as sent; None when it is no longer kept."""
     found = cursor(session).execute(
         "SELECT payload FROM events WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
     )
@@ -169,7 +169,7 @@ def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | Non
 
 
 def represent(delivery: Listed) -> dict[str, Any]:
-    """Return a delivery as lists show it."""
+    """Return a delivery's JSON representation in lists."""
     row = delivery.row
     waits = row.next_attempt_at is not None and row.status != Status.SENDING
     return {
@@ -195,7 +195,7 @@ def represent(delivery: Listed) -> dict[str, Any]:
 
 
 def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:
-    """Return a delivery as its own GET answers it: with its payload and every attempt."""
+    """Return a delivery's full JSON representation, with its payload and every attempt."""
     attempts = delivery_attempts.of(session, tenant_id, delivery.id)
     payload = payload_of(session, tenant_id, delivery.row.event_id)
     return {

@@ -1,8 +1,8 @@
-"""Every event of a tenant, for readers without a webhook, in an order that misses none.
+"""The event feed: all events of a tenant, for readers without a webhook; it skips none.
 
-Ids are time, but transactions commit out of order. So a position is an id and a snapshot: a page
-has what was written at or before the id by a transaction that the snapshot did not see, then what
-follows the id.
+Ids encode time, but transactions commit out of order. So a position is an id and a snapshot. A page
+has events up to the id whose transaction the snapshot did not see (late events), then the events
+after the id.
 """
 
 import json
@@ -20,12 +20,12 @@ from app.core.callers import Caller
 from app.database import Tx, cursor
 from app.errors import Gone
 
-# A page ends before that, though never without a row.
+# Most bytes of payload in a page, which has at least one row.
 MOST_PAYLOAD = 4 * 1024 * 1024
-# A filtered page reads at most so many events, and may have none.
+# Most events that a filtered page reads; it may return none of them.
 MOST_READ = 1000
-# An id is made before its transaction writes: that waits for a connection (10 s) and a lock (2 s),
-# and hosts' clocks differ.
+# An id is generated before its transaction writes, which may wait for a connection (10 s) and a
+# lock (2 s); also, the clocks of hosts differ.
 _BEFORE_WRITING = timedelta(seconds=60)
 _FIRST = UUID(int=0)
 
@@ -34,8 +34,8 @@ _FIRST = UUID(int=0)
 class Position:
     """A reader's position: it has read all events up to `through` that `snapshot` sees.
 
-    Events still to be committed have ids after `floor`. `late` is where a page ended among events
-    that were committed late; `seen` is then the snapshot of the first such page.
+    Uncommitted events have ids after `floor`. `late` is the last id of a page that ended among late
+    events; `seen` is then the snapshot of the first such page.
     """
 
     through: UUID
@@ -45,18 +45,18 @@ class Position:
     seen: str = ""
 
     def text(self) -> str:
-        """Write the position down."""
+        """Return the position as text, for `read`."""
         return f"{self.through.hex} {self.floor.hex} {self.late.hex} {self.snapshot} {self.seen}"
 
     @classmethod
     def read(cls, text: str) -> "Position":
-        """Return the position that was written down; raises `ValueError`."""
+        """Parse the result of `text`; raises `ValueError`."""
         through, floor, late, snapshot, seen = text.split(" ")
         return cls(UUID(through), snapshot, UUID(floor), UUID(late), seen)
 
 
 class Found(NamedTuple):
-    """One event; `is_late` says that it was committed after others with later ids were read."""
+    """An event; `is_late`: it was committed after events with later ids were read."""
 
     id: UUID
     type: str
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page of events, and the position after it. `read` counts events left out too."""
+    """A page of events, and the position after it. `read` also counts events filtered out."""
 
     events: Sequence[Found]
     position: Position
@@ -90,7 +90,7 @@ _AFTER = """
 SELECT id, type, payload, written_by FROM events
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(through)s ORDER BY id LIMIT %(limit)s
 """
-# Rows beyond a page's bytes are not sent to the service: a filtered page reads 1,000 events.
+# PostgreSQL drops the rows beyond a page's bytes: a filtered page reads 1,000 events.
 _PAGE = f"""
 SELECT id, type, payload, is_late FROM (
     SELECT id, type, payload, is_late,
@@ -104,12 +104,12 @@ _ANY = f"SELECT EXISTS ({_LATE}) OR EXISTS ({_AFTER})"
 
 
 def beginning() -> Position:
-    """Return the position before the oldest event that is kept."""
+    """Return the position before the oldest event kept."""
     return Position(_FIRST, "1:1:", _FIRST)
 
 
 def present(session: Session, caller: Caller) -> Position:
-    """Return the position after every event there is."""
+    """Return the position after the newest event."""
     snapshot, floor = _snapshot(session)
     row = cursor(session).execute(_NEWEST, (caller.tenant_id,)).fetchone()
     return Position(_FIRST if row is None else row[0], snapshot, floor)
@@ -118,10 +118,10 @@ def present(session: Session, caller: Caller) -> Position:
 def page(
     session: Session, caller: Caller, after: Position, event_type: str | None, limit: int
 ) -> Page:
-    """Return up to `limit` events that follow a position; in a snapshot transaction.
+    """Return up to `limit` events that follow a position; call it in a snapshot transaction.
 
-    A pinned caller gets those of its agent and principal. Raises `Gone` where what follows is older
-    than the history kept.
+    A pinned caller gets those of its agent and principal. Raises `Gone` when the next event is
+    older than the history kept.
     """
     _require_kept(session, after)
     snapshot, floor = _snapshot(session)
@@ -141,22 +141,22 @@ def page(
 
 
 def any_after(tx: Tx, tenant_id: UUID, position: Position) -> bool:
-    """Say whether a tenant has an event that follows a position: cheap, for those who wait."""
+    """Say whether a tenant has an event after a position: a cheap check for long polling."""
     row = cursor(tx).execute(_ANY, _values(tenant_id, position, 1)).fetchone()
     return bool(row and row[0])
 
 
 def represent(found: Found) -> dict[str, Any]:
-    """Return an event as receivers get it."""
+    """Return an event's JSON representation, as receivers get it."""
     body: dict[str, Any] = json.loads(found.payload)
     return body
 
 
 def _following(after: Position, snapshot: str, floor: UUID, read: Sequence[Found]) -> Position:
-    """Return where to go on after a page.
+    """Return the position after a page.
 
-    While late events may be left, the old snapshot stays. Without events a reader goes on to the
-    floor, so one that waits for long is not behind the history kept.
+    While late events may be left, the old snapshot stays. An empty page advances to the floor, so
+    the position of a long-waiting reader does not fall behind the history kept.
     """
     if read and read[-1].is_late:
         seen = after.seen or snapshot
@@ -175,7 +175,7 @@ def _values(tenant_id: UUID, after: Position, limit: int) -> dict[str, Any]:
 
 
 def _snapshot(session: Session) -> tuple[str, UUID]:
-    """Return which transactions are seen now, and an id below all that others may still commit."""
+    """Return the current snapshot, and a lower bound of the ids of uncommitted events."""
     row = cursor(session).execute(_NOW).fetchone()
     assert row is not None  # noqa: S101  # the query has always one
     snapshot, now, oldest = row

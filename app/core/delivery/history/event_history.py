@@ -1,4 +1,4 @@
-"""One event across all webhooks: its body, and the decision for each of them."""
+"""The history of an event across all webhooks: its payload, decisions and deliveries."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from app.models import Event
 
 _ABSENT = "absent"
 
-# The text of each decision: why a webhook did not get the event.
+# The text of each decision: why a webhook did or did not get the event.
 EXPLANATIONS = {
     "matched": "The webhook wanted this type of event, so a delivery was made.",
     "filtered": "The webhook's event_types leave this type out.",
@@ -27,7 +27,7 @@ EXPLANATIONS = {
 
 
 def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
-    """Return one event; raises `NotFound` when there is none, or it is kept no more."""
+    """Return one event; raises `NotFound` when it does not exist or is no longer kept."""
     event = session.scalars(
         select(Event).where(Event.tenant_id == caller.tenant_id, Event.id == event_id)
     ).one_or_none()
@@ -39,7 +39,7 @@ def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
 def describe(session: Session, event: Event) -> dict[str, Any]:
     """Return an event with its payload and, for every webhook, the decision and the deliveries.
 
-    Of an event that was replayed over and over, the newest 500 deliveries.
+    At most the newest 500 deliveries.
     """
     decided = decisions.unpack(event.decisions)
     deliveries = delivery_history.of_event(session, event.tenant_id, event.id)
@@ -55,7 +55,7 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
 
 
 def decision_for(session: Session, event: Event, webhook_id: UUID) -> dict[str, Any]:
-    """Return why one webhook did or did not get an event, its deliveries and what comes next."""
+    """Return the decision for one webhook, its deliveries of the event and their standing."""
     name = decisions.unpack(event.decisions).get(webhook_id, _ABSENT)
     deliveries = delivery_history.of_event(session, event.tenant_id, event.id, webhook_id)
     return {

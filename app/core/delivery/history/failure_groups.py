@@ -1,7 +1,7 @@
-"""Groups of failures: what failed or waits to be tried again, by webhook and cause.
+"""Groups of failures: failed and retrying deliveries, by webhook and cause.
 
-The newest 10,000 are read. An event that was replayed since counts by its replay alone, so what
-has arrived is in no group, and no event is in two. A group's name is its webhook and fingerprint.
+The newest 10,000 are read. A replayed event counts by its newest replay alone, so an event that has
+arrived is in no group, and no event is in two. A group's id is its webhook and fingerprint.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MOST_GROUPS = 200
 
 @dataclass(frozen=True)
 class Found:
-    """One group, and the newest delivery in it; an `outcome` of None is of an earlier release."""
+    """A group and its newest delivery; `outcome` is None for rows from an earlier release."""
 
     webhook_id: UUID
     failure: int
@@ -44,9 +44,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups, most first, with the normalised error of each; `complete` unless more failed.
+    """Groups, largest first, each with its normalised error; not `complete` if more failed.
 
-    `window` is how many failures were read at most.
+    `window` is the largest number of failures read.
     """
 
     groups: list[tuple[Found, str | None]]
@@ -59,7 +59,7 @@ _NEWEST = """
   WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.status = '{status}' AND {conditions}
   ORDER BY d.id DESC LIMIT {window} + 1)
 """
-# One statement, so that its rows are read once; `read` stands in each of its rows, one at least.
+# One statement reads the rows once; its result has at least one row, and `read` in each.
 _GROUPS = f"""
 WITH newest AS MATERIALIZED (
     SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, coalesce(failure, 0) AS failure,
@@ -112,7 +112,7 @@ def find(
         return Groups([], complete=True, window=window)
     values |= later_replays.values(session, tenant_id)
     query = _GROUPS.format(newest=newest, window=window, most=most)
-    # A plan that is kept would be for any values, and reads far more.
+    # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, values, prepare=False).fetchall()
     found = [Found(*row[1:]) for row in rows if row[1] is not None]
     shown = found[:most]
@@ -125,7 +125,7 @@ def find(
 
 
 def represent(groups: Groups) -> dict[str, Any]:
-    """Return the groups as their GET answers them."""
+    """Return the groups' JSON representation, as GET returns it."""
     return {
         "data": [_represent(found, error) for found, error in groups.groups],
         "window": groups.window,

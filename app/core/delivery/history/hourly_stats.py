@@ -1,6 +1,6 @@
 """Traffic of one webhook or of all, by hour or day, from the rows that `lane_hours` counts.
 
-Hours without traffic are in it. Percentiles are interpolated in a histogram of attempts' times.
+It includes hours without traffic. Percentiles are interpolated in a histogram of attempt durations.
 """
 
 import enum
@@ -22,14 +22,14 @@ from app.errors import FieldError, Invalid
 
 
 class Step(enum.StrEnum):
-    """How long one row is."""
+    """The time span of one row."""
 
     HOUR = "hour"
     DAY = "day"
 
 
 LENGTHS = {Step.HOUR: timedelta(hours=1), Step.DAY: timedelta(days=1)}
-# How many rows there are without `since`, and at most.
+# The number of rows without `since`, and the largest number of rows.
 DEFAULT_ROWS = {Step.HOUR: 24, Step.DAY: 30}
 MOST_ROWS = {Step.HOUR: 31 * 24, Step.DAY: 366}
 
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Span:
-    """Whole hours or days of UTC, from `since` up to, and without, `until`."""
+    """Whole hours or days of UTC, from `since` (inclusive) to `until` (exclusive)."""
 
     since: datetime
     until: datetime
@@ -79,8 +79,8 @@ def _begin(moment: datetime, length: timedelta) -> datetime:
     return _EPOCH + (moment - _EPOCH) // length * length
 
 
-# `(SELECT …)` hides the values from the planner (docs/performance.md), but for the times: it must
-# see how little of the table they ask for.
+# `(SELECT …)` hides the values from the planner (docs/performance.md), except the times: it must
+# see what small part of the table they select.
 _ROWS = """
 SELECT {at} AS at, {sums} FROM ({hours}) AS hours
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
@@ -90,7 +90,7 @@ _OF_ONE = f"""
 SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
  WHERE webhook_id = (SELECT %(webhook)s::uuid)
 """
-# Of what is not summed yet there are two days, if the worker prunes daily.
+# The hours not summed yet span two days, if the worker prunes daily.
 _OF_ALL = f"""
 SELECT tenant_id, at, {", ".join(COLUMNS)} FROM tenant_hours
  UNION ALL
@@ -105,11 +105,11 @@ _SUMS = ", ".join(f"sum({name}) AS {name}" for name in COLUMNS)
 def rows(
     session: Session, tenant_id: UUID, span: Span, webhook_id: UUID | None = None
 ) -> list[dict[str, Any]]:
-    """Return a row for each hour or day, oldest first, as the GET answers it: of a webhook or all.
+    """Return the JSON rows of a webhook, or of all: one for each hour or day, oldest first.
 
-    `accepted` counts events, by when they were made. The other figures count attempts by when they
-    were recorded, those of tests and replays too: `succeeded` and `failed` those that ended their
-    delivery, `retried` those that left it to be tried again.
+    `accepted` counts events by creation time. The other figures count attempts by recording time,
+    including tests and replays: `succeeded` and `failed` those that ended their delivery, `retried`
+    those that are followed by another.
     """
     values = {"tenant": tenant_id, "webhook": webhook_id, "since": span.since, "until": span.until}
     if webhook_id is None:
@@ -139,9 +139,9 @@ _BOUNDS = (0, *LATENCY_MS.values())
 
 
 def percentiles(histogram: Sequence[int], *wanted: int) -> list[int | None]:
-    """Return the milliseconds that so many percent of attempts did not exceed, None without any.
+    """Return the `wanted` percentiles of a histogram in milliseconds, None for an empty one.
 
-    Linear between the bounds of the bucket that holds it.
+    Interpolates linearly between the bounds of a bucket.
     """
     totals = list(accumulate(histogram, initial=0))
     if not totals[-1]:

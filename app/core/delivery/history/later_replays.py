@@ -1,8 +1,8 @@
 """Later replays of many deliveries at once, as parts of a statement over `rows`.
 
-A probe for each row would look into every partition. Instead, the replays of a webhook are read by
-the range of its rows' events. Where a webhook had far more replays than it has rows, each row is
-probed after all.
+An index probe for each row would visit every partition. Instead, the replays of a webhook are read
+by the range of its rows' events. If a webhook has far more replays than rows, each row is probed
+after all.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.database import cursor
 
-# Replays that are read as quickly as a row is probed for in some twenty partitions.
+# Reading this many replays takes as long as probing about twenty partitions for one row.
 _READ_PER_PROBE = 10
 
 _LANES = """
@@ -22,7 +22,7 @@ SELECT webhook_id, replays_accepted FROM lanes
 
 _EVENT = "webhook_id, event_id"
 IS_REPLAYED = "(webhook_id IN (SELECT unnest(%(replayed)s::uuid[]))) IS TRUE"
-"""Says of one of `rows` that its webhook had replays; the rows of others need no look."""
+"""SQL condition of a row: its webhook has had replays. Other rows need no check."""
 
 _REPLAYS = """
 SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
@@ -51,19 +51,19 @@ asked AS MATERIALIZED (
      CROSS JOIN LATERAL ({_REPLAYS.format(events="= asked.event_id")}) AS r
 )
 """
-"""Two CTEs behind `rows`, which has `webhook_id` and `event_id`: `again` has the replays of rows.
+"""Two CTEs to follow `rows` (`webhook_id`, `event_id`): `again` has the replays of its events.
 
 It may have replays of other events too.
 """
 
 
 def has(condition: str) -> str:
-    """Say in SQL of one of `rows` whether some replay `r` of its event fulfils a condition."""
+    """Return the SQL condition of a row that some replay `r` of its event fulfils `condition`."""
     return _is_event_of(f"again AS r WHERE {condition}")
 
 
 def has_later(condition: str) -> str:
-    """Say the same of a replay that is later than the row, which, if a replay, fulfils it too."""
+    """Return `has` for replays later than the row; a row that is a replay must fulfil it too."""
     return f"""
 CASE WHEN is_replay THEN (id IN (SELECT unnest(ARRAY(
          SELECT DISTINCT ON ({_EVENT}) id FROM again AS r
@@ -74,17 +74,17 @@ CASE WHEN is_replay THEN (id IN (SELECT unnest(ARRAY(
 
 
 def _is_event_of(rows: str) -> str:
-    """Say of a row whether one of `rows` is of its event and webhook.
+    """Return the SQL condition of a row that one of `rows` has its event and webhook.
 
-    Arrays hide from PostgreSQL how many they are, and `IS TRUE` that they could be joined: so it
-    hashes them, whatever its statistics say.
+    Arrays hide the row count from PostgreSQL, and `IS TRUE` prevents a join: so it hashes the
+    values regardless of its statistics.
     """
     events = f"ARRAY(SELECT webhook_id FROM {rows}), ARRAY(SELECT event_id FROM {rows})"
     return f"(({_EVENT}) IN (SELECT * FROM unnest({events}))) IS TRUE"
 
 
 def values(session: Session, tenant_id: UUID) -> dict[str, Any]:
-    """Return the values that `AGAIN` names: the tenant, and its webhooks with replays."""
+    """Return the parameter values of `AGAIN`: the tenant, and its webhooks with replays."""
     found = cursor(session).execute(_LANES, (tenant_id,)).fetchall()
     return {
         "tenant": tenant_id,

@@ -1,4 +1,4 @@
-"""The standing of an event on a webhook: the lane's state, and one sentence on what comes next."""
+"""The standing of an event on a webhook: the lane's state, and one sentence on its next attempt."""
 
 import enum
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.delivery_history import Listed
 from app.database import cursor
 
-# Deliveries before one in its lane are counted so far.
+# The count of deliveries ahead in the lane stops here.
 _COUNTED_AT_MOST = 1000
 
 
 class LaneState(enum.StrEnum):
-    """How a webhook is sent to, or what keeps it from being sent to."""
+    """States of a lane: how its webhook is sent to, or why it is not."""
 
     DELETED = "deleted"
     DISABLED = "disabled"
@@ -33,7 +33,7 @@ class LaneState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Lane:
-    """The lane's columns that decide when its webhook is sent to."""
+    """The lane's columns that determine when its webhook is sent to."""
 
     deleted: bool
     disabled: bool
@@ -44,7 +44,7 @@ class _Lane:
 
     @property
     def state(self) -> LaneState:
-        """The first of its states, in their order."""
+        """The first state that applies, in the order of `LaneState`."""
         paused = self.paused_until is not None
         is_so = (self.deleted, self.disabled, self.held, paused, self.slow, self.sending, True)
         return next(state for state, so in zip(LaneState, is_so, strict=True) if so)
@@ -85,7 +85,7 @@ SELECT min(next) FROM (
 
 
 def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
-    """Return since when a webhook's next delivery could have been sent; None while none is due."""
+    """Return when a webhook's next delivery became due; None while none is due."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "priorities": list(PRIORITIES)}
     row = cursor(session).execute(_OVERDUE, wanted).fetchone()
     return row[0] if row else None
@@ -94,7 +94,7 @@ def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> dateti
 def of(
     session: Session, tenant_id: UUID, webhook_id: UUID, explanation: str, deliveries: list[Listed]
 ) -> dict[str, Any]:
-    """Return `summary` and `lane` of an event on a webhook, by its newest delivery."""
+    """Return `summary` and `lane` of an event on a webhook, from its newest delivery."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     lane = cursor(session, class_row(_Lane)).execute(_LANE, wanted).fetchone()
     assert lane is not None  # noqa: S101  # every webhook has a lane

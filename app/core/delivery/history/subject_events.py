@@ -1,8 +1,8 @@
 """Events of a session or a record: those of its findings, and of its completion.
 
-An event names its subject in its body alone, so that no POST pays for an index. Its id is made
-shortly before the finding's time, so the search covers ids of that time: a few seconds first, then
-as far as hosts' clocks may differ.
+An event names its subject only in its payload, to spare each POST an index. Its id is generated
+shortly before the finding's time, so the search covers ids around that time: first within a few
+seconds, then as far as hosts' clocks may differ.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """The bytes that name it in its event's payload."""
+        """The bytes that name the subject in its event's payload."""
         return f'"id":"{ids.text(self.prefix, self.id)}"'.encode()
 
 
@@ -59,7 +59,7 @@ SELECT about.n, found.id
 
 
 def asked_for(session: Session, tenant_id: UUID, filters: TenantFilters) -> list[UUID] | None:
-    """Return the events whose deliveries alone are asked for; None says those of any.
+    """Return the events that the filters select; None for no restriction by event.
 
     Raises `Invalid` as `find` does.
     """
@@ -75,7 +75,7 @@ def find(
 ) -> list[UUID]:
     """Return the kept events about a session, a record, or both.
 
-    Raises `Invalid` where they are too many to be searched for.
+    Raises `Invalid` when they have too many findings to search for.
     """
     waiting = _subjects(session, tenant_id, session_id, record_id)
     if len(waiting) > MOST_SUBJECTS:
@@ -116,7 +116,7 @@ def _subjects(
 def _events(
     session: Session, tenant_id: UUID, subjects: Sequence[Subject], within: timedelta
 ) -> dict[int, UUID]:
-    """Return the events of subjects, by the number of each, whose ids are that near."""
+    """Return the events of subjects, by position (from 1), with ids `within` the subject's time."""
     if not subjects:
         return {}
     found = cursor(session).execute(

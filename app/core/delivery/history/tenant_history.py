@@ -1,8 +1,8 @@
 """Deliveries of all webhooks of a tenant, newest first.
 
-The list walks along the primary key, which begins with the tenant, so no write pays for it. A
-filter that few rows pass walks along what holds those alone: an index of failures, of jobs or of
-open rows, the history of a webhook, or the ids of events.
+The list scans the primary key, which begins with the tenant, so no write pays for another index.
+A selective filter scans a smaller set: an index of failures, of jobs or of open rows, the history
+of a webhook, or the ids of events.
 """
 
 from uuid import UUID
@@ -29,8 +29,8 @@ from app.core.delivery.history.delivery_history import (
 )
 from app.database import cursor
 
-# So many open rows are sorted for a page in some ten milliseconds. Where more are open a page walks
-# along so many rows, open or not, and may end early.
+# Sorting this many open rows for a page takes about ten milliseconds. With more open rows, a page
+# scans this many rows, open or not, and may end early.
 MOST_READ = 10_000
 # Statuses of a delivery whose last attempt failed.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
@@ -46,7 +46,7 @@ _ROWS = """
   ORDER BY d.id DESC LIMIT %(limit)s)
 """
 _NONE = "SELECT * FROM deliveries WHERE false"
-# OFFSET 0 has them found by their index, and sorted.
+# OFFSET 0 makes PostgreSQL find the open rows by their index, then sort them.
 _OPEN_ROWS = """
 (SELECT * FROM deliveries
   WHERE tenant_id = (SELECT %(tenant)s::uuid) AND finished_at IS NULL OFFSET 0)
@@ -73,8 +73,8 @@ def page(
 ) -> feeds.Page[Listed]:
     """Return up to `limit` deliveries of a tenant, newest first, older than `before`.
 
-    Of open ones there may be fewer, with more to follow. Raises `Invalid` for a session or record
-    with too many findings.
+    A page of open deliveries may have fewer although more follow. Raises `Invalid` for a session or
+    record with too many findings.
     """
     conditions, values = delivery_filters.other_conditions(filters)
     values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
@@ -97,14 +97,14 @@ def page(
 
 
 def _statuses(filters: TenantFilters) -> frozenset[Status] | None:
-    """Return the statuses that a page may have: none says any, None that no row fits."""
+    """Return the possible statuses of rows: an empty set for any, None if no row can match."""
     if filters.group is None:
         return filters.status or _implied(filters)
     return (filters.status or FAILING) & FAILING or None
 
 
 def _end_walk(session: Session, conditions: list[str], values: dict[str, object]) -> UUID | None:
-    """Let a page end where it has read enough rows; return there, or None if it reads all."""
+    """Bound the scan to `MOST_READ` rows; return the last id it reads, or None if it reads all."""
     bounds = [each for each in conditions if each.startswith("d.id ")]
     query = _WALK_ENDS.format(conditions=" AND ".join(bounds) or "true", most=MOST_READ - 1)
     row = cursor(session).execute(query, values).fetchone()
@@ -123,7 +123,7 @@ def _rows(
     *,
     sort: bool,
 ) -> list[str]:
-    """Return the selections whose newest rows are the page: one for each status, or one for all."""
+    """Return the subqueries to merge into a page: one for each status, or one for all."""
     if statuses is None:
         return []
     if not statuses:
@@ -151,7 +151,7 @@ def _select(table: str, conditions: list[str]) -> str:
 
 
 def _implied(filters: Filters) -> frozenset[Status]:
-    """Return the statuses that alone can have the outcome asked for; none says that any can."""
+    """Return the statuses that the outcome and status code filters imply; empty for any."""
     succeeded = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
     if filters.outcome is None and filters.status_code is None:
         return frozenset()

@@ -1,5 +1,5 @@
-"""A webhook's lane: `lanes`, `lane_slots`, `concurrency`, `lane_health`, `recovery`.
+"""A webhook's lane (its queue): `lanes`, `lane_slots`, `concurrency`, `lane_health`, `recovery`.
 
-`retry_now` brings forward what waits, as `recovery` does by itself; `lane_changes` reads and writes
-the lanes that outcomes change, `lane_hours` counts what they were sent by the hour.
+`retry_now` makes waiting rows due on request, as `recovery` does by itself; `lane_changes` reads
+and writes the lanes that outcomes change, `lane_hours` keeps hourly counts.
 """

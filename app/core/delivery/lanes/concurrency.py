@@ -12,16 +12,16 @@ from typing import Protocol
 from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
 
 AT_FIRST = 2
-# In slow start each 2xx allows so many more: 2, 6, 16 after one and two rounds of answers.
+# In slow start each 2xx adds this many: 2, 6, 16 after one and two rounds of answers.
 MORE_AT_FIRST = 2
 CLAIM_MOST = 50
 CLAIM_SECONDS = 0.5
-# The share of the newest answer in the average: ten answers tell of a receiver that has changed.
+# The weight of the newest answer in the average, which follows a change within ten answers.
 _NEWEST = 0.2
 
 
 class Attempted(Protocol):
-    """One attempt that was made; times are the database's."""
+    """A finished attempt; times are the database's."""
 
     @property
     def verdict(self) -> Verdict:
@@ -53,14 +53,14 @@ class Concurrency:
 
 
 def after(before: Concurrency, batch: Sequence[Attempted], most: int, now: datetime) -> Concurrency:
-    """Return what is known after one more batch of attempts; `most` is `max_in_flight`.
+    """Return the concurrency after one more batch of attempts; `most` is `max_in_flight`.
 
-    `now` is the database's time as the batch is recorded: a worker's reckoning of when an attempt
-    ended may be late, and POSTs that were out together would halve twice.
+    `now` is the database's time when the batch is recorded. A worker's estimate of an attempt's end
+    may be late, and POSTs that were in flight together would halve twice.
 
-    A batch with a 2xx adds one, in slow start two for each; one with a timeout, a connection that
-    failed, or an answer of 429, 502, 503 or 504 halves instead. What began before the last halving
-    halves nothing: POSTs that were out together fail together, and tell of one overload.
+    A batch with a 2xx adds one, in slow start two per 2xx. A batch with a timeout, a failed
+    connection, or an answer of 429, 502, 503 or 504 halves instead. Attempts that began before the
+    last halving do not halve again: POSTs in flight together fail from one overload.
     """
     allowed = min(before.concurrency, most)
     latency_ms = _latency(before.latency_ms, batch)
@@ -72,7 +72,7 @@ def after(before: Concurrency, batch: Sequence[Attempted], most: int, now: datet
 
 
 def claim_size(latency_ms: float | None) -> int:
-    """Return how many rows to claim: what can be sent in half a second, one if that is unknown."""
+    """Return how many rows to claim: those sent in half a second, one if the latency is unknown."""
     if latency_ms is None:
         return 1
     return min(max(1, int(CLAIM_SECONDS * 1000 / max(latency_ms, 1.0))), CLAIM_MOST)
@@ -88,7 +88,7 @@ def _is_overloaded(before: Concurrency, batch: Sequence[Attempted]) -> bool:
 
 
 def _latency(mean: float | None, batch: Sequence[Attempted]) -> float | None:
-    """Return the moving average (EWMA) of how long answers took; without an answer, as before."""
+    """Return the moving average (EWMA) of latencies; unchanged by a batch without an answer."""
     for each in batch:
         if each.status_code is not None and each.total_ms is not None:
             mean = each.total_ms if mean is None else mean + (each.total_ms - mean) * _NEWEST

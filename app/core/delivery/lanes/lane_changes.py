@@ -18,7 +18,7 @@ LaneKey = tuple[UUID, UUID]
 
 @dataclass(frozen=True)
 class LaneState:
-    """A lane with what its webhook says, when it was locked at the database's `now`."""
+    """A lane and its webhook's settings, locked at the database's `now`."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -47,7 +47,7 @@ class LaneState:
 
     @property
     def health(self) -> Health:
-        """The part of it that outcomes move."""
+        """The lane's health, which outcomes change."""
         return Health(**{each.name: getattr(self, each.name) for each in fields(Health)})
 
 
@@ -62,7 +62,7 @@ SELECT 1 FROM lanes AS l {_WANTED}
    FOR NO KEY UPDATE OF l
 """
 
-# A statement of its own: with the lock, the webhook would be as it was before the wait for it.
+# A separate statement: one with the lock would see the webhook as of before the lock wait.
 _READ = f"""
 SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_until, l.pause_level,
        l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at, l.last_failures,
@@ -74,7 +74,7 @@ SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_unti
 
 
 def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
-    """Lock lanes in the order of `keys`, which is the same for all, and return them."""
+    """Lock lanes in the order of `keys`, which every caller sorts alike, and return them."""
     wanted = ([key[0] for key in keys], [key[1] for key in keys])
     cursor(session).execute(_LOCK, wanted)
     states = cursor(session, class_row(LaneState)).execute(_READ, wanted).fetchall()
@@ -83,7 +83,7 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
 
 @dataclass
 class LaneChange:
-    """A lane's change by outcomes: `due_at` if earlier, `totals` to be added to its columns."""
+    """A lane's change by outcomes: `due_at` applies if earlier, `totals` are increments."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -93,11 +93,11 @@ class LaneChange:
     totals: Counter[str] = field(default_factory=Counter)
 
     def wake_up(self, at: datetime) -> None:
-        """Have the lane due at `at`, if it is not due before."""
+        """Make the lane due at `at`, unless it is due earlier."""
         self.due_at = min(self.due_at or at, at)
 
 
-# The columns of a lane that take the place of the old ones, and those that are added to them.
+# The columns of a lane that are replaced, and those that are incremented.
 _HEALTH = {
     "paused_until": "timestamptz",
     "pause_level": "smallint",
@@ -137,7 +137,7 @@ UPDATE lanes AS l
 
 
 def update(session: Session, changes: Sequence[LaneChange]) -> None:
-    """Write what changed of locked lanes."""
+    """Write the changes of locked lanes."""
     if not changes:
         return
     rows = [

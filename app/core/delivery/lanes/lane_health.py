@@ -1,8 +1,8 @@
 """Lane health, a fold over outcomes: the circuit breaker of a webhook.
 
-Five endpoint failures in a row pause the lane; each pause ends with one probe, and each failed
-probe doubles the pause. An endpoint is failing until it answers 2xx or refuses a delivery on that
-delivery's own account.
+Five endpoint failures in a row pause the lane (open circuit); each pause ends with one probe
+(half-open), and each failed probe doubles the pause. An endpoint is failing until it answers 2xx or
+refuses a delivery for that delivery's own fault (`Blame.DELIVERY`).
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)
 HIGHEST_LEVEL = 10
-# However long a receiver's Retry-After asks; the delivery that was told waits as long as it says.
+# Cap on the lane's pause by a Retry-After; the delivery that got it waits for its full length.
 LONGEST_HOLD = timedelta(minutes=30)
-# Rows that come forward in one transaction.
+# Rows brought forward in one transaction.
 FORWARD_AT_ONCE = 500
 # One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
 PROBE_TIME = timedelta(seconds=20)
-# Evidence for a verdict on an endpoint: so many attempts, of which the last few came within a day.
+# Failures needed as evidence against an endpoint; the last three must be within a day.
 FAILURES_OF_EVIDENCE = 10
 RECENT_FAILURES = 3
 RECENT = timedelta(hours=24)
@@ -28,11 +28,11 @@ RECENT = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Health:
-    """The part of a lane that outcomes move.
+    """The columns of a lane that outcomes change: its circuit breaker.
 
     `last_failures` are the times of the endpoint's last three failures, oldest first; `warned_at`
-    is when the tenant was told that it is failing. `recovering` is how many waiting rows may come
-    forward together, 0 unless the lane recovers (`recovery.bring_forward`, which moves
+    is when `webhook.failing` was emitted. `recovering` is how many waiting rows may be brought
+    forward together, 0 unless the lane recovers (`recovery.bring_forward`, which advances
     `recovered_through`).
     """
 
@@ -61,8 +61,8 @@ def after(
 ) -> Health:
     """Return the health after one more attempt that ended at `at`.
 
-    `probe` says that the attempt was the one that a pause allows, `quick` that the answer came
-    within a second; `first_pause` is the length of the first pause.
+    `probe` says that the attempt was the probe of a pause, `quick` that the answer came within a
+    second; `first_pause` is the length of the first pause.
     """
     if verdict.blame is Blame.US:
         return health
@@ -70,25 +70,25 @@ def after(
         slow_at = None if quick else health.slow_at
         return replace(_answering(health, at), last_success_at=at, slow_at=slow_at)
     if verdict.blame is Blame.DELIVERY:
-        # The endpoint answered: nothing here speaks against its other deliveries.
+        # The endpoint answered: this failure says nothing about its other deliveries.
         return _answering(health, at)
     failed = _failed(health, at)
     asked = verdict.lane_wait or timedelta(0)
     if probe or (failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE):
         return _paused(failed, at, asked, first_pause)
     if failed.pause_level > 0:
-        # Under way when the pause began: it says nothing new, so it lengthens nothing.
+        # In flight when the pause began: no new evidence, so the pause stays as it is.
         return failed
     return _slowed(failed, status_code, at, asked, first_pause)
 
 
 def recover(health: Health, at: datetime) -> Health:
-    """Return the health of a lane that begins to recover at `at`, with one row at first."""
+    """Return the health of a lane that starts to recover at `at`, one row at first."""
     return replace(health, recovering=1, recovering_since=at, recovered_through=None)
 
 
 def _answering(health: Health, at: datetime) -> Health:
-    """Forget the endpoint's failures: it answers. After a pause the lane recovers."""
+    """Reset the failures of an endpoint that answers. After a pause the lane recovers."""
     clean = Health(
         last_success_at=health.last_success_at,
         slow_at=health.slow_at,
@@ -100,10 +100,10 @@ def _answering(health: Health, at: datetime) -> Health:
 
 
 def only_failed_for(health: Health, period: timedelta, at: datetime) -> bool:
-    """Say whether the endpoint has only failed for `period` until `at`, on enough evidence.
+    """Say whether every attempt failed for `period` until `at`, on enough evidence.
 
-    That is ten attempts, the last three within 24 hours: two failures with quiet days between them
-    prove nothing.
+    Enough is ten attempts, the last three within 24 hours: two failures with quiet days between
+    them prove nothing.
     """
     return (
         health.failing_since is not None
@@ -116,7 +116,7 @@ def only_failed_for(health: Health, period: timedelta, at: datetime) -> bool:
 
 def _failed(health: Health, at: datetime) -> Health:
     if health.consecutive_failures == 0:
-        # The release before this one left these as they were when the endpoint recovered.
+        # The previous release did not reset these when the endpoint recovered.
         health = replace(health, failing_since=at, last_failures=(), warned_at=None)
     return replace(
         health,
@@ -146,7 +146,7 @@ def _slowed(
     if status_code not in SLOW_DOWN:
         return health
     if asked > LONGEST_HOLD:
-        # Sooner than it was asked for, so with one probe.
+        # The cap ends the pause sooner than Retry-After, so it ends with a probe.
         return _paused(health, at, asked, first_pause)
     wait = asked or min(timedelta(seconds=2 ** (health.consecutive_failures - 1)), first_pause)
     return replace(health, paused_until=max(at + wait, health.paused_until or at))

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from app.database import cursor
 
-# The buckets of the latency histogram, by the most milliseconds that an attempt in it took; one
-# that took longer is in the last, whose bound is that of a whole attempt.
+# Buckets of the latency histogram, by upper bound in milliseconds. The last one's is that of a
+# whole attempt, and also holds slower ones.
 LATENCY_MS = {
     "within_5_ms": 5,
     "within_10_ms": 10,
@@ -31,7 +31,7 @@ _BOUNDS = tuple(LATENCY_MS.values())[:-1]
 COUNTS = ("accepted", "attempted", "succeeded", "failed", "retried")
 COLUMNS = (*COUNTS, *LATENCY_MS)
 
-# Outcomes add to each of these the number of their rows that it holds for.
+# Counter columns, each with the SQL condition of the outcome rows that it counts.
 _ADDED = {
     "attempted": "true",
     "succeeded": "status = 'succeeded'",
@@ -42,10 +42,10 @@ _ADDED = {
     for name, above, most in zip(LATENCY_MS, (-1, *_BOUNDS), (*_BOUNDS, "'infinity'"), strict=True)
 }
 
-# An hour that began before changes no more: the day of `accepted_hour`, the hour itself, and one
-# for what is not committed yet.
+# Hours that began longer ago no longer change: 24 h (`accepted_hour`), the hour itself, and one for
+# uncommitted transactions.
 _CLOSED_AFTER = timedelta(hours=26)
-# Deleted in one transaction.
+# Rows deleted in one transaction.
 AT_ONCE = 20_000
 
 _SUMS = ", ".join(f"sum({name})" for name in COLUMNS)
@@ -70,10 +70,10 @@ DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
 
 
 def add(done: str) -> str:
-    """Return the statement that adds outcomes to the current hour of their lanes, which are locked.
+    """Return the statement that adds outcomes to the current hour of their locked lanes.
 
-    `done` names their rows: `tenant_id`, `webhook_id`, `total_ms` (null if it was not timed), and
-    `status` and `next_attempt_at` as the outcome left them.
+    `done` names their rows: `tenant_id`, `webhook_id`, `total_ms` (null if not timed), and the
+    `status` and `next_attempt_at` after the outcome.
     """
     return f"""
     INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, {", ".join(_ADDED)})
@@ -85,9 +85,9 @@ def add(done: str) -> str:
 
 
 def close(session: Session, tenant_id: UUID) -> int:
-    """Sum over webhooks the hours that change no more, so that a chart of all reads one row each.
+    """Sum final hours over all webhooks, so that a chart of all reads one row per hour.
 
-    Returns how many hours were summed. Nothing but speed depends on how often this is done.
+    Returns how many hours were summed. Only speed depends on how often it runs.
     """
     wanted = {"tenant": tenant_id, "closed_after": _CLOSED_AFTER}
     return cursor(session).execute(_CLOSE, wanted).rowcount

@@ -20,13 +20,13 @@ LEASE = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot that is held: its number, and how many of its lane are held, this one included."""
+    """A held slot: its number, and how many slots of its lane are held, including this one."""
 
     number: int
     held: int
 
 
-# In a `RawTransaction` a statement goes out with those that follow: this waits for its answer.
+# A `RawTransaction` pipelines statements: calling this waits for the result.
 SlotReader: TypeAlias = Callable[[], Slot | None]
 
 _TAKE = """
@@ -45,7 +45,7 @@ UPDATE lane_slots SET holder = %(holder)s, lease_until = clock_timestamp() + %(l
 RETURNING slot AS number, held.count + 1 AS held
 """
 
-# How many of the lane's holders come before this one.
+# The number of held slots with a lower number than this one.
 _BEFORE = """
 (SELECT count(*) FROM lane_slots AS other
   WHERE other.tenant_id = mine.tenant_id AND other.webhook_id = mine.webhook_id
@@ -67,17 +67,17 @@ _IS_KEPT = f"SELECT 1 FROM lane_slots AS mine {_MINE}"
 
 
 def take(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Take a free slot of a locked lane for `holder`; return what reads it.
+    """Take a free slot of a locked lane for `holder`; return the reader of the result.
 
-    None while as many are held as allowed.
+    The reader returns None while the allowed number of slots is held.
     """
     return _slot(session, _TAKE, lane, holder)
 
 
 def keep(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Renew the lease of the holder's slot of a locked lane; return what reads the slot.
+    """Renew the lease of the holder's slot of a locked lane; return the reader of the result.
 
-    None when it was lost meanwhile, or when fewer than those before it are allowed by now.
+    The reader returns None when the slot was lost, or is beyond a limit that was lowered.
     """
     return _slot(session, _KEEP, lane, holder)
 
@@ -88,7 +88,7 @@ def may_keep(session: Tx, lane: Lane, holder: UUID) -> bool:
 
 
 def free(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
-    """Give the holder's slot of a locked lane back."""
+    """Free the holder's slot of a locked lane."""
     cursor(session).execute(
         "UPDATE lane_slots SET holder = NULL, lease_until = NULL"
         " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
@@ -97,7 +97,7 @@ def free(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
 
 
 def provide(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
-    """Make sure that the lane has `slots` slots at least; more are never taken than it allows."""
+    """Make sure that the lane has at least `slots` rows; the lane's limit still bounds use."""
     cursor(session).execute(
         "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
         " SELECT %s, %s, generate_series(0, %s - 1) ON CONFLICT DO NOTHING",

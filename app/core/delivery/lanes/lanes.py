@@ -1,8 +1,8 @@
 """A lane is one webhook's queue: its sequence numbers, its pause, and when it is due.
 
 Every writer, also of its slots (`lane_slots`), takes the lane's row lock first (`load`): no gap in
-a sequence, one holder a slot, one probe a pause. `lanes.due_at` is computed when a worker leaves,
-and lowered when a row becomes due.
+a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed when a worker's
+turn ends, and lowered when a row becomes due.
 """
 
 from dataclasses import dataclass
@@ -41,12 +41,12 @@ class Lane:
 
     @property
     def allowed(self) -> int:
-        """How many POSTs may be out at once, as its receiver behaves and `max_in_flight` says."""
+        """The limit of POSTs in flight: the adaptive concurrency, at most `max_in_flight`."""
         return min(self.concurrency, self.max_in_flight)
 
     @property
     def slow(self) -> bool:
-        """Whether a POST was out for over a second, and none was answered well and sooner since."""
+        """Whether a POST took over a second, with no quicker success since."""
         return self.slow_at is not None
 
     @property
@@ -61,7 +61,7 @@ class Lane:
 
     @property
     def probes(self) -> bool:
-        """Whether one attempt at a time is all that its pause allows."""
+        """Whether the lane's pause allows only one attempt at a time (a probe)."""
         return self.paused or self.pause_level > 0
 
 
@@ -79,9 +79,9 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
 
 
 def load(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
-    """Return the lane as it is now, locked until the transaction ends unless told otherwise.
+    """Return the current lane; locks it until the transaction ends if `locked`.
 
-    Two statements: in one, the webhook would be as it was before the wait for the lock.
+    Two statements: a single one would see the webhook as of before the lock wait.
     """
     if locked:
         lock(session, tenant_id, webhook_id)
@@ -96,8 +96,8 @@ def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     )
 
 
-# `(SELECT …)` hides a value from the planner: of a tenant or webhook that is younger than its last
-# statistics it would expect one row, and take any index for good enough (docs/performance.md).
+# `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
+# would expect one row, and accept any index (docs/performance.md).
 _NUMBER = """
 WITH fresh AS MATERIALIZED (
     SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
@@ -123,11 +123,11 @@ RETURNING found.count
 
 
 def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Give the next sequence numbers to up to 500 rows that have none; return how many.
+    """Assign the next sequence numbers to up to 500 unnumbered rows; return how many.
 
-    Locks the lane before it reads rows: with a snapshot from before the lock, two of these at
-    once would leave gaps. The lane is due from then on, since the sweep finds a row without a
-    number by itself and one with a number only by its lane: the numbering worker may die.
+    Locks the lane before it reads rows: with a snapshot from before the lock, two concurrent calls
+    would leave gaps. Also makes the lane due, in case the numbering worker dies: the sweep finds
+    unnumbered rows directly, but numbered ones only through their due lane.
     """
     lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)
@@ -150,7 +150,7 @@ def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return int(row[0]) if row else 0
 
 
-# One probe for each priority: three min() of a partitioned table take longer to plan than to run.
+# One index probe per priority: three min() of a partitioned table take longer to plan than to run.
 _RESCHEDULE = f"""
 WITH open AS (
     SELECT min(earliest.at) FILTER (WHERE level.priority = {PRIORITY_URGENT}) AS urgent,
@@ -176,10 +176,10 @@ RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0 AND held_
 def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, yields: bool = False) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    One that recovers and has nothing due brings forward some of what waits.
+    A recovering lane with no due row brings some waiting rows forward.
 
-    The sweep may ring it from then on, whenever it did last; `yields` puts it behind the due lanes
-    that were rung before.
+    Resets `ring_at`, so the sweep may ring the lane at once; `yields` sets it to now, which puts
+    the lane behind due lanes that were rung earlier.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "yields": yields}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
@@ -190,7 +190,7 @@ def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, yields: bool =
 
 
 def note_stall(session: Tx, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
-    """Have the next claims of a locked lane be as small as if its answers took so long at least."""
+    """Raise a locked lane's mean latency to at least `milliseconds`, so its next claims shrink."""
     cursor(session).execute(
         "UPDATE lanes SET latency_ms = greatest(latency_ms, %s)"
         " WHERE tenant_id = %s AND webhook_id = %s",
@@ -199,7 +199,7 @@ def note_stall(session: Tx, tenant_id: UUID, webhook_id: UUID, milliseconds: flo
 
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Say that the lane has something to send at once."""
+    """Make the lane due now."""
     cursor(session).execute(
         "UPDATE lanes SET due_at = least(due_at, clock_timestamp())"
         " WHERE tenant_id = %s AND webhook_id = %s",

@@ -1,8 +1,8 @@
 """Recovery: waiting rows come forward once their receiver takes deliveries again.
 
-It begins when a probe succeeds or the URL changes. When the lane has nothing else to send, rows
-become due: one at first, one more for each success (slow start, RFC 5681 section 3.1), half after a
-failure. Their schedule is not used up.
+It begins when a probe succeeds or the URL changes. When the lane has nothing else to send, waiting
+rows become due: one at first, one more for each success (slow start, RFC 5681 section 3.1), half
+after a failure. Such attempts do not use up the retry schedule.
 """
 
 from uuid import UUID
@@ -10,13 +10,13 @@ from uuid import UUID
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE
 from app.database import Tx, cursor
 
-# The most attempts of a row ahead of its schedule, for receivers that flap or always refuse it.
+# Most unscheduled attempts of a row, for receivers that flap or always refuse it.
 MOST_UNSCHEDULED = 10
 # Waiting rows read by one step, and the most steps in one transaction.
 ROWS_A_STEP = 1000
 MOST_STEPS = 10
 
-# The walk along next_attempt_at never turns back, so each row is seen once however many there are.
+# The scan along next_attempt_at only moves forward, so each row is read once.
 _STEP = f"""
 WITH lane AS MATERIALIZED (
     SELECT recovering, recovering_since, receiver_since,
@@ -72,9 +72,9 @@ RETURNING total.moved, total.over
 
 
 def bring_forward(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
-    """Make the next rows of a recovering lane due, which is locked; return whether it is due now.
+    """Make the next rows of a locked, recovering lane due; return whether the lane is due now.
 
-    Call it when nothing else is. One that is paused goes on when its pause ends.
+    Call it when no other row is due. A paused lane goes on when its pause ends.
     """
     if _waits(session, tenant_id, webhook_id):
         return False

@@ -1,6 +1,6 @@
-"""Retry now: deliveries that wait for their next attempt come forward, as an operator asks.
+"""Retry now: makes deliveries due that wait for their next attempt, on an operator's request.
 
-Such an attempt is none of the delivery's schedule, like those of `recovery`. The lane's pause ends:
+Such attempts do not count in the retry schedule, like those of `recovery`. The lane's pause ends:
 the first of them is its probe.
 """
 
@@ -10,10 +10,10 @@ from app.core.delivery.events import PRIORITY_URGENT
 from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
 
-# In one transaction, which holds the lane's lock.
+# Rows in one transaction, which holds the lane's lock.
 MOST_AT_ONCE = 20_000
 
-# Deliveries that a rate has spread may be asked for again before they are sent. More unscheduled
+# Deliveries spread out by a rate may be requested again before they are sent. More unscheduled
 # attempts than attempts would be a position before the schedule's first.
 _ALL = """
 WITH waiting AS MATERIALIZED (
@@ -36,7 +36,7 @@ UPDATE deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = waiting.id AND d.status = 'retrying'
 """
 
-# A delivery that is due already was brought forward before, or by its schedule.
+# A delivery that is due already counts no further unscheduled attempt.
 _ONE = f"""
 UPDATE deliveries
    SET unscheduled = least(unscheduled + (next_attempt_at > clock_timestamp())::int, attempts),
@@ -52,9 +52,9 @@ UPDATE lanes SET paused_until = least(paused_until, clock_timestamp())
 
 
 def bring_all(tx: Tx, tenant_id: UUID, webhook_id: UUID, rate: int | None) -> int:
-    """Make the rows of a locked lane due that wait, `rate` a second; return how many.
+    """Make the waiting rows of a locked lane due, `rate` a second; return how many.
 
-    At most 20,000, those first that would be tried first.
+    At most 20,000, in the order of their next attempts.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     apart = 1 / rate if rate else 0.0
@@ -65,7 +65,7 @@ def bring_all(tx: Tx, tenant_id: UUID, webhook_id: UUID, rate: int | None) -> in
 
 
 def bring_one(tx: Tx, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID) -> bool:
-    """Make one row of a locked lane due, before all others; say whether it waited."""
+    """Make one row of a locked lane due, before all others; say whether it was waiting."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "delivery": delivery_id}
     moved = cursor(tx).execute(_ONE, wanted).rowcount == 1
     if moved:
