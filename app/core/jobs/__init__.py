@@ -1,5 +1,5 @@
-"""Durable jobs: rows that say what is to be done, how far it has come, and how it ended.
+"""Durable jobs: database rows with a job's arguments, progress and outcome.
 
-`job_queue` enqueues, `leases` claims, `steps` writes what came of it, `job_rows` reads and writes
-rows. `stuck_jobs` frees, `control` is the owner's, `retention` deletes old ones.
+`job_queue` enqueues, `leases` claims, `steps` records results, `job_rows` reads and writes rows.
+`stuck_jobs` frees jobs, `control` has the tenant's operations, `retention` deletes old jobs.
 """

@@ -14,9 +14,9 @@ from app.database import database_now
 from app.errors import NotResumable
 from app.models import Job
 
-# Other kinds follow a tenant's settings, and leave an audit entry only at their end.
+# Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay"})
-# Their rows hold a sealed answer: it is shown by the route that opens it.
+# Kinds whose rows hold a sealed result: the route that opens it shows it.
 _SEALED = frozenset({"verify_audit"})
 
 _PLACE = tuple_(Job.kind, Job.id)
@@ -44,14 +44,14 @@ def _wanted(
     if kind is None:
         query = query if before is None else query.where(Job.id < before)
         return query.order_by(Job.id.desc())
-    # Written as a range, so that the order is that of the index of kinds alone: where nearly all
-    # jobs are of this kind, PostgreSQL would walk all the others that are newer.
+    # Written as a range, so that only the index by kind has this order. Otherwise, if most jobs are
+    # of this kind, PostgreSQL would scan another index past all newer jobs of other kinds.
     last = Job.kind <= kind if before is None else tuple_(literal(kind), literal(before)) > _PLACE
     return query.where(Job.kind >= kind, last).order_by(Job.kind.desc(), Job.id.desc())
 
 
 def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """End an open job where it is.
+    """Cancel an open job at its current cursor.
 
     Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
     """
@@ -63,24 +63,24 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     job.finished_at = database_now(session)
     job.status = "cancelled"
     job.locked_until = None
-    # Fences off a worker at a step of it, also if the job is resumed before that step ends.
+    # Fences off a worker in the middle of a step, even if the job is resumed before that step ends.
     job.claim_no += 1
     session.flush()
     return job
 
 
 def retry(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """Try a dead job again from where it was. Raises `NotFound`, or `NotResumable` if not dead."""
+    """Retry a dead job from its cursor. Raises `NotFound`, or `NotResumable` if not dead."""
     return _again(session, tenant_id, job_id, "dead")
 
 
 def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """Go on with a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
+    """Resume a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
     return _again(session, tenant_id, job_id, "cancelled")
 
 
 def represent(job: Job) -> dict[str, Any]:
-    """Return a job as its GET answers it."""
+    """Return a job's JSON representation, as GET returns it."""
     shown = job.progress if job.kind not in _SEALED else None
     return {
         "id": ids.text("job", job.id),

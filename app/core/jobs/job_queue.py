@@ -1,4 +1,4 @@
-"""Enqueueing durable jobs, in the transaction of the change that asks for them."""
+"""Enqueueing durable jobs, in the transaction of the change that needs them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +24,11 @@ def enqueue(
     dedupe_key: str | None = None,
     progress: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Add a job and ring it after the commit; None as tenant means the service's own.
+    """Add a job and ring it after the commit; a tenant of None means the service's own.
 
-    With a `dedupe_key`, a job of this kind and key that is still open is returned instead of
-    another. One that gave up since its workers died leaves their number to the next of its key:
-    that is tried once each time it is asked for, until it gets somewhere.
+    With a `dedupe_key`, an open job of this kind and key is returned instead of a new one. If the
+    last job of the key died because its workers crashed, the new one inherits `claims_lost`: it is
+    tried once per request until it makes progress.
     """
     owner = tenant_id or NO_TENANT
     lost = 0
@@ -63,11 +63,11 @@ def recur(
     args: Mapping[str, Any],
     after_failure: bool = False,
 ) -> Job:
-    """Queue the service's own job of this kind and key: always the same row, as it is while open.
+    """Queue the service's own job of this kind and key: always the same row, unchanged while open.
 
-    So what a clock asks for day and night leaves one row that says how it went last. With
-    `after_failure` one that waits for its next try begins anew, with these `args`. How often its
-    worker died in a row stays: it gets somewhere, or is tried once each time the clock asks.
+    So a periodic job leaves one row, with its last outcome. With `after_failure` a job that waits
+    for its next try is restarted, with these `args`. `claims_lost` is kept: until it makes
+    progress, a job whose workers crashed is tried once per tick.
     """
     found = open_job(session, NO_TENANT, kind, dedupe_key)
     found = found or last_of(session, kind=kind, dedupe_key=dedupe_key)
@@ -83,7 +83,7 @@ def recur(
 
 
 def last_of(session: Session, *, kind: str, dedupe_key: str) -> Job | None:
-    """Return the service's own job of this kind and key as it is, open or not."""
+    """Return the service's own job of this kind and key, open or not."""
     return session.scalar(
         select(Job)
         .where(Job.tenant_id == NO_TENANT, Job.kind == kind, Job.dedupe_key == dedupe_key)
@@ -93,8 +93,8 @@ def last_of(session: Session, *, kind: str, dedupe_key: str) -> Job | None:
 
 
 def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job | None:
-    """Return the open job of a key. Until the commit no other is opened."""
-    # Two who enqueue the same at once: the second waits here and then finds the first's row.
+    """Return the open job of a key, and lock the key until the commit."""
+    # Of two concurrent enqueues the second waits here, and then finds the first one's row.
     take_turns(session, f"{owner}:{kind}:{dedupe_key}")
     return session.scalar(
         select(Job).where(
@@ -107,7 +107,7 @@ def open_job(session: Session, owner: UUID, kind: str, dedupe_key: str) -> Job |
 
 
 def queue_again(session: Session, job: Job) -> Job:
-    """Let a locked, unleased job go on from its cursor."""
+    """Requeue a locked, unleased job; it resumes at its cursor."""
     job.run_at = database_now(session)
     job.status = "queued"
     job.attempts = 0
@@ -121,7 +121,7 @@ def queue_again(session: Session, job: Job) -> Job:
 
 
 def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: str) -> int:
-    """Take over how often workers died in a row with the last dead job of this key."""
+    """Move `claims_lost` (worker crashes in a row) out of the last dead job of this key."""
     dead = session.scalar(
         select(Job)
         .where(
@@ -137,6 +137,6 @@ def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: s
     )
     if dead is None:
         return 0
-    # Taken, not copied: once the next job has made progress, counting from there is over.
+    # Moved, not copied: once the next job has made progress, the count starts from zero.
     lost, dead.claims_lost = dead.claims_lost, 0
     return lost

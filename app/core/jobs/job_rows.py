@@ -35,12 +35,12 @@ def locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
 
 
 def take_turns(session: Session, key: str) -> None:
-    """Wait until every transaction that took this key before has ended."""
+    """Take the advisory lock of this key until the transaction ends."""
     session.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": key})
 
 
 def write(session: Session, job: Job, **values: Any) -> bool:
-    """Change a job that is still ours by `claim_no`; say whether it was."""
+    """Update a job if its `claim_no` is still this claim's; say whether it was."""
     changed = session.execute(
         update(Job)
         .where(

@@ -1,8 +1,8 @@
-"""Leases of durable jobs: claim, renew, release, and what follows from a lost lease.
+"""Leases of durable jobs: claim, renew, release, and the handling of lost leases.
 
-A lease that ends without an outcome is counted at the next claim. From the second in a row the job
-waits longer each time, and runs while no other such job does: an innocent one then succeeds, and
-counts from zero again.
+A lease that ends without an outcome is lost, and counted at the next claim. From the second in a
+row the job is a suspect: it waits longer each time (backoff), and never runs beside another
+suspect. So a job that crashes no worker succeeds, which resets the count.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,11 +19,11 @@ from app.database import after_commit, database_now
 from app.models import Job
 
 LEASE = timedelta(seconds=30)
-# The same after each lease that was lost in a row; after one more it is dead.
+# Seconds to wait after each lease lost in a row; after one more the job is dead.
 LOST_WAITS = (0.0, 30.0, 120.0, 600.0)
-# From so many on it may be the job that kills its workers.
+# From this many lost leases in a row the job is suspected to crash its workers.
 SUSPECT = 2
-# Of one that is due again: a worker leased it, and wrote no outcome.
+# Condition on a due job: a worker leased it, and wrote no outcome.
 _LOST = (Job.status == "running") & Job.locked_until.is_not(None)
 _log = structlog.get_logger(__name__)
 
@@ -31,18 +31,18 @@ _log = structlog.get_logger(__name__)
 def claim(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
     """Lease a due job for one step; None when it is not due, finished, or leased.
 
-    None also for one that was lost and is not to be tried now: see `LOST_WAITS`. Which jobs are
-    suspected besides is seen in a session that sees all tenants only.
+    None also for a job whose lease was lost and that must wait: see `LOST_WAITS`. Only a session
+    that sees all tenants can see the other suspects.
     """
     job = _lease(session, tenant_id, job_id, ~_LOST, Job.claims_lost < SUSPECT)
     return job or _claim_with_care(session, tenant_id, job_id)
 
 
 def release(session: Session, claimed: Collection[Job]) -> None:
-    """Have leases that end without an outcome not counted as worker crashes.
+    """Exempt leases from counting as worker crashes if they end without an outcome.
 
-    For a process that is to end, and for a database that was away; in a session that sees all
-    tenants. Until its lease ends each is its worker's still, who may write what came of it.
+    For a process that is shutting down, and after a database outage; in a session that sees all
+    tenants. Each worker keeps its lease until it ends, and may still record an outcome.
     """
     claims = [(job.tenant_id, job.id, job.claim_no) for job in claimed]
     session.execute(
@@ -54,9 +54,9 @@ def release(session: Session, claimed: Collection[Job]) -> None:
 
 
 def renew(session: Session, job: Job, progress: Mapping[str, Any] | None = None) -> bool:
-    """Lease a claimed job for another 30 seconds; False when it is not ours any more.
+    """Lease a claimed job for another 30 seconds; False when the claim was taken over.
 
-    With `progress` that is shown from now on.
+    Also stores `progress`, if given.
     """
     shown = {} if progress is None else {"progress": dump(progress)}
     return write(session, job, locked_until=NOW + LEASE, **shown)
@@ -86,7 +86,7 @@ def _lease(
 
 
 def _claim_with_care(session: Session, tenant_id: UUID, job_id: UUID) -> Job | None:
-    """Count a lease that was lost, and lease the job if it is to be tried now."""
+    """Count a lost lease, and lease the job if it may be tried now."""
     job = session.scalar(
         select(Job)
         .where(*_due(tenant_id, job_id))
@@ -105,7 +105,7 @@ def _was_lost(job: Job) -> bool:
 
 
 def _is_tried_again(session: Session, job: Job) -> bool:
-    """Count the lease that was lost; say whether the job is tried again without a wait."""
+    """Count the lost lease; say whether the job may be tried again without a wait."""
     now = database_now(session)
     job.claims_lost += 1
     job.locked_until = job.ring_at = None
@@ -114,7 +114,7 @@ def _is_tried_again(session: Session, job: Job) -> bool:
     if job.claims_lost > len(LOST_WAITS):
         job.status = "dead"
         job.finished_at = now
-        job.error = f"{died}. See how much memory workers have, and what they logged last."
+        job.error = f"{died}. Check the memory of the workers, and their last log lines."
     else:
         wait = LOST_WAITS[job.claims_lost - 1]
         job.status = "retrying" if wait else "queued"
@@ -128,7 +128,7 @@ def _is_tried_again(session: Session, job: Job) -> bool:
 
 
 def _is_apart(session: Session, job: Job) -> bool:
-    """Say whether no other suspect is leased; until the commit none can be."""
+    """Say whether no other suspect is leased; locks out other suspects until the commit."""
     take_turns(session, "suspected jobs")
     others = exists().where(
         Job.finished_at.is_(None),

@@ -1,8 +1,8 @@
-"""Steps of durable jobs: what a handler returns, and how its outcome is written.
+"""Steps of durable jobs: the results that handlers return, and how they are recorded.
 
 A step's effect and the job's `cursor` commit together, so a killed job resumes. An errand is slow
 or external work between two transactions, under a renewed lease. A failed job is retried with
-backoff, then is `dead` until it is retried by hand.
+backoff, then is `dead` (a dead letter) until it is retried by hand.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from app.core.jobs.job_rows import NOW, dump, write
 from app.models import Job
 
 LATE_AT_MOST = timedelta(seconds=1)
-# Seconds before each further try of a job that failed; after the last it is dead.
+# Seconds before each retry of a failed job (backoff); after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
 _Said = TypeVar("_Said")
-# Tenant and job.
+# (tenant id, job id).
 Name: TypeAlias = tuple[UUID, UUID]
 
 
@@ -29,10 +29,10 @@ Name: TypeAlias = tuple[UUID, UUID]
 class Step:
     """The result of one step of a job: its next cursor (None: it is done), and its progress.
 
-    `stopped` is why the job ends as `cancelled` until it is resumed.
+    `stopped` is the reason why the job becomes `cancelled` until it is resumed.
 
-    `then` is called after the commit, and may name another job that waited for this step: the same
-    worker goes on with it.
+    `then` is called after the commit, and may return another job that waited for this step: the
+    same worker goes on with it.
     """
 
     cursor: str | None
@@ -44,9 +44,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Failed:
-    """A step that came to nothing, and says why; what it wrote stays.
+    """A failed step and its error; its writes are committed all the same.
 
-    It is tried again like one that raised, unless `for_good`.
+    It is retried like a step that raised, unless `for_good`.
     """
 
     error: str
@@ -55,10 +55,10 @@ class Failed:
 
 @dataclass(frozen=True)
 class Errand(Generic[_Said]):
-    """A step that may take long, or talks to others: not while a transaction is open.
+    """A step that may take long or uses the network, so it must not hold a transaction open.
 
-    `talk` runs outside any; `record` gets what it returned, in the transaction that ends the step.
-    A worker that dies in between is followed by another that repeats it: `talk` must allow that.
+    `talk` runs outside any transaction; `record` gets its result, in the transaction that ends the
+    step. If a worker dies in between, another repeats `talk`, which must tolerate that.
     """
 
     talk: Callable[[], _Said]
@@ -66,22 +66,22 @@ class Errand(Generic[_Said]):
 
 
 class JobFailed(Exception):
-    """The job cannot succeed, however often it is tried; the text is shown to its owner."""
+    """A permanent failure of the job, which is not retried; the text is shown to its owner."""
 
 
 def advance(session: Session, job: Job, step: Step) -> bool:
-    """Write what a step did, in the step's own transaction.
+    """Record a step's result, in the step's own transaction.
 
     False when the claim was taken over or the job was cancelled meanwhile: the caller must then
-    roll its effect back.
+    roll back the step's effect.
     """
     if step.cursor is None:
         values: dict[str, Any] = {"status": "succeeded", "finished_at": NOW}
     elif step.stopped is not None:
         values = {"status": "cancelled", "finished_at": NOW, "cursor": step.cursor}
     else:
-        # Counted from when this step was due: the sweep rings whole seconds, and a wait counted
-        # from now would each time lose the rest of one. What was missed for longer is not made up.
+        # Counted from when this step was due: the sweep rings once a second, and a wait counted
+        # from now would lose a fraction of a second each time. Longer delays are not made up.
         was_due = func.greatest(Job.run_at, NOW - LATE_AT_MOST)
         values = {"status": "running", "cursor": step.cursor, "run_at": was_due + step.wait}
     return write(
@@ -98,7 +98,7 @@ def advance(session: Session, job: Job, step: Step) -> bool:
 
 
 def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> bool:
-    """Write that a step failed: try again later, or never if `for_good` or tried too often."""
+    """Record a failed step: retry with backoff; dead if `for_good` or after the last retry."""
     if for_good or job.attempts >= len(RETRY_WAITS):
         return write(
             session,

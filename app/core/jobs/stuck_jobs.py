@@ -1,4 +1,4 @@
-"""Stuck jobs: put off beyond what any step does, as after the database's clock was set back."""
+"""Stuck jobs: due later than any step can ask for, as after the database's clock was set back."""
 
 from datetime import timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from app.core.jobs.leases import LEASE
 from app.database import after_commit
 from app.models import Job
 
-# The longest wait of all is a digest's, for a day after the one before.
+# The longest wait of any job is a digest's: a day after the previous one.
 LONGEST_WAIT = timedelta(hours=25)
 # The database's clock may be set back by some seconds.
 _SLACK = timedelta(minutes=1)
@@ -25,9 +25,9 @@ _log = structlog.get_logger(__name__)
 
 
 def free_stuck(session: Session) -> int:
-    """Let stuck jobs go on from their cursors, in a session that sees all tenants; return how many.
+    """Make stuck jobs due, in a session that sees all tenants; return how many.
 
-    The lease is set to end as if taken now: its holder may be at work, and renews it.
+    A lease is cut to end as if taken now: its holder may be at work, and renews it.
     """
     freed = session.execute(
         update(Job)

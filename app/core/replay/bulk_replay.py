@@ -1,4 +1,4 @@
-"""Bulk replay: a job that walks over a selection and makes a replay of each event.
+"""Bulk replay: a job that iterates over a selection and creates a replay of each event.
 
 A step's replays, the job's cursor and its progress commit together, so a killed job resumes. It
 keeps few replays waiting, so cancelling it leaves the rest unsent; it ends when none waits. Live
@@ -32,13 +32,13 @@ from app.models import Job
 
 KIND = "bulk_replay"
 MOST_A_STEP = 500
-# Replays of a webhook that wait for their first attempt: what a cancelled job has to take back.
+# Most replays of a webhook that wait for their first attempt; cancelling the job withdraws them.
 MOST_UNSENT = 2_000
-# Until the job sees again what became of them.
+# Interval at which a waiting job counts outcomes.
 _LOOK_AGAIN = timedelta(seconds=1)
 _LOOK_AGAIN_LATER = timedelta(seconds=15)
 _SOON = timedelta(minutes=1)
-# Counting all that a job has sent takes longer as it has sent more.
+# Counting the outcomes of a job takes longer the more it has sent.
 _STEPS_BETWEEN_COUNTS = 10
 
 
@@ -52,15 +52,15 @@ def preview(
     all_webhooks: bool = False,
     most: int | None = None,
 ) -> Preview:
-    """Return what would be sent again now, or `as_of` a moment that an earlier preview named.
+    """Return the preview of a replay as of now, or `as_of` an earlier preview.
 
-    `most` bounds what is counted: the newest, unless none of them would be sent. Raises
-    `NotFound`, also for ids that name no delivery, and `Invalid` for a moment to come.
+    `most` limits the count to the newest deliveries and events, unless none of these would be sent.
+    Raises `NotFound`, also for ids of no delivery, and `Invalid` for an `as_of` in the future.
     """
     one = None if all_webhooks else webhooks.find(session, caller, webhook_id).id
     now = replay_selection.moment(session, caller.tenant_id, one)
     if as_of is not None and as_of > now:
-        raise Invalid(FieldError("/as_of", "Send the `as_of` that a dry run has answered."))
+        raise Invalid(FieldError("/as_of", "Send the `as_of` that a dry run returned."))
     if wanted.ids is not None:
         named = replay_preview.one_each(session, caller.tenant_id, one, wanted.ids)
         wanted = Wanted(ids=named)
@@ -81,7 +81,7 @@ def start(
     *,
     all_webhooks: bool = False,
 ) -> Job:
-    """Enqueue the replay of what is wanted; return its job.
+    """Enqueue the replay of the wanted deliveries; return its job.
 
     Raises as `preview` does, and `WebhookDisabled`.
     """
@@ -115,7 +115,7 @@ _NOTHING_SENT = Tally(0, 0, 0, 0, 0, 0, 0)
 
 
 def _told(args: dict[str, Any]) -> dict[str, Any]:
-    """Return what the audit entry says of a job's arguments: not each of a thousand ids."""
+    """Return a job's arguments for its audit entry, with the number of ids instead of each."""
     always = {name: args[name] for name in ("status", "since", "until", "rate")}
     named = ("event_type", "failed_since", "failed_until", "group", "canary", "stop_after_failures")
     given = {name: args[name] for name in named if args[name] is not None}
@@ -124,7 +124,7 @@ def _told(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """End an open job where it is; of a bulk replay, what is not sent yet stays unsent.
+    """Cancel an open job; for a bulk replay, also withdraw the replays not sent yet.
 
     Raises as `control.cancel` does.
     """
@@ -132,7 +132,7 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     if job.kind != KIND:
         return control.cancel(session, tenant_id, job_id)
     plan = Plan.of(job)
-    # A step locks a lane before its job's row; so does this.
+    # Lock order: the lanes before the job's row, as in a step.
     replay_outcome.lock_lanes(session, tenant_id, plan.webhooks)
     job = control.cancel(session, tenant_id, job_id)
     _take_back(session, job, plan)
@@ -161,7 +161,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     if sending:
         return _send(session, job, plan, place, progress)
     if place.canary is not None and not progress["waiting"]:
-        # The canary is through; the rest follows.
+        # The canary has succeeded; the rest follows.
         return Step(replace(place, canary=None).text(), progress)
     if not place.left and not progress["waiting"]:
         progress["skipped"] = max(0, progress["selected"] - progress["sent"])
@@ -170,7 +170,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
 
 
 def _progress(job: Job) -> dict[str, int]:
-    """Return what a job has told so far; an earlier release called what is selected its total."""
+    """Return a job's progress so far; an earlier release stored `selected` as `total`."""
     kept = json.loads(job.progress or "{}")
     selected = kept.pop("total", 0)
     kept.pop("done", None)
@@ -187,7 +187,7 @@ def _why_stop(place: Place, pace: Pace, progress: dict[str, int]) -> str | None:
 
 
 def _failing(progress: Mapping[str, int]) -> int:
-    """Return how many replays have failed, for good or once at least."""
+    """Return how many replays have failed for good, or at least once."""
     return progress["failed_same"] + progress["failed_otherwise"] + progress["retrying"]
 
 
@@ -206,14 +206,14 @@ def _take_back(session: Session, job: Job, plan: Plan) -> None:
 
 
 def _pause(session: Session, job: Job) -> timedelta:
-    """Return how long a job waits before it counts again: a second, and longer after a minute."""
+    """Return the wait before a job counts again: 1 s, or 15 s for a job older than a minute."""
     row = cursor(session).execute("SELECT clock_timestamp()").fetchone()
     age: timedelta = row[0] - job.created_at if row else _SOON
     return _LOOK_AGAIN if age < _SOON else _LOOK_AGAIN_LATER
 
 
 def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int]) -> Step:
-    """Make the next replays of the first webhook that has few unsent ones."""
+    """Create the next replays of the first webhook with room for unsent ones."""
     rate = plan.pace.rate
     most = min(MOST_A_STEP, rate or MOST_A_STEP, place.canary or MOST_A_STEP)
     priority = PRIORITY_BULK if place.canary is None else PRIORITY_URGENT
@@ -242,7 +242,7 @@ def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[s
 def _next(
     session: Session, job: Job, place: Place, most: int, priority: int
 ) -> tuple[Stretch | None, int]:
-    """Return the first stretch whose webhook has room for more, and for how many."""
+    """Return the first stretch whose webhook has room for more replays, and how many."""
     full: set[UUID] = set()
     for stretch in place.left:
         if stretch.webhook in full:
@@ -257,11 +257,11 @@ def _next(
 
 
 def _require_others(plan: Plan, error: Exception) -> None:
-    """Fail the job of a single webhook that sends no more; others go on without it."""
+    """Fail the job if its only webhook was disabled or deleted; a job for all webhooks goes on."""
     if plan.selection.webhook_id is None:
         return
     if isinstance(error, NotFound):
-        raise JobFailed("The webhook was deleted; what was not replayed yet stays so.") from None
+        raise JobFailed("The webhook was deleted; the remaining events are not replayed.") from None
     raise JobFailed(
         "The webhook was disabled. Enable it and retry this job: it goes on where it stopped."
     ) from None

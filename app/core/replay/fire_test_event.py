@@ -1,7 +1,7 @@
-"""A test delivery: one event for one webhook, sent whatever its `event_types` say.
+"""A test delivery: one event for one webhook, sent regardless of its `event_types`.
 
-It goes before everything else, even to a paused lane, whose probe it then is. It has no sequence
-number and its own line in the books.
+It goes before all other deliveries, even to a paused lane, where it is the probe. It has no
+sequence number and its own line in the books.
 """
 
 from uuid import UUID
@@ -47,7 +47,7 @@ def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
     at = database_now(session)
     event_id = ids.new()
     data = {"webhook_id": ids.text("whk", webhook.id), "message": MESSAGE, "check": None}
-    # A delivery's id carries its event's time, so that both lie in partitions of the same age.
+    # A delivery's id contains its event's time, so that both are in partitions of the same age.
     delivery_id = ids.new(ids.made_at(event_id))
     cursor(session).execute(
         _STORE,

@@ -1,6 +1,6 @@
 """Replay of one delivery: a new delivery of the same event, with the same bytes and number.
 
-It goes before live events, even to a paused lane, whose probe it then is. A replay of a replay or
+It goes before live events, even to a paused lane, where it is the probe. A replay of a replay or
 of a test is a replay too: `replay_of` names the given delivery.
 """
 
@@ -40,8 +40,8 @@ def replay(
 ) -> Listed:
     """Send a delivery's event again; return the new delivery.
 
-    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when there is nothing to send again: the
-    delivery still waits for its first attempt, or its event is older than the history kept.
+    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when the delivery still waits for its first
+    attempt or its event is older than the history kept.
     """
     tenant_id = caller.tenant_id
     webhook = webhooks.lock(session, tenant_id, webhook_id)
@@ -61,9 +61,9 @@ def replay(
 
 
 def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None:
-    """Make sure that an event has its sequence number, which the replay repeats.
+    """Make sure that the delivery has its sequence number, which the replay repeats.
 
-    A row without one was never sent. One round of numbering reaches it, unless hundreds wait
+    An unnumbered row was never sent. One round of numbering reaches it, unless hundreds wait
     before it.
     """
     row = original.row

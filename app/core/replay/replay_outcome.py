@@ -14,10 +14,10 @@ from app.models import Job
 
 @dataclass(frozen=True)
 class Tally:
-    """Deliveries of a job: `sent` is the sum of all that follow but `retrying`, part of `waiting`.
+    """Counts of a job's deliveries; `sent` sums the rest but `retrying`, part of `waiting`.
 
-    `failed_same` ended as the delivery did that they replay. What was taken back before its first
-    attempt counts nowhere.
+    `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
+    withdrawn before their first attempt are not counted.
     """
 
     sent: int
@@ -29,7 +29,7 @@ class Tally:
     retrying: int
 
 
-# A source that was recorded by an earlier release has no fingerprint, and failed in no known way.
+# A delivery of an earlier release has no fingerprint: its replay counts in `failed_otherwise`.
 _TALLY = """
 SELECT count(*) AS sent,
        count(*) FILTER (WHERE r.status = 'succeeded') AS succeeded,
@@ -48,14 +48,14 @@ SELECT count(*) AS sent,
 
 
 def tally(session: Session, job: Job, oldest: UUID) -> Tally:
-    """Return what became of a job's deliveries, of which none has a smaller id than `oldest`."""
+    """Return the tally of a job's deliveries; `oldest` is a lower bound of their ids."""
     wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest}
     found = cursor(session, class_row(Tally)).execute(_TALLY, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
 
 
-# Rows whose attempt is under way stay: what is sent is sent.
+# Rows with an attempt in flight stay: it cannot be withdrawn.
 _TAKE_BACK = """
 WITH cancelled AS (
     UPDATE deliveries AS d
@@ -71,7 +71,7 @@ UPDATE lanes SET replays_cancelled = replays_cancelled + (SELECT count(*) FROM c
 
 
 def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
-    """Lock the lanes of webhooks, in the order in which everybody locks several."""
+    """Lock the lanes of webhooks in the order of ids, the global lock order of lanes."""
     for webhook in sorted(webhooks):
         lanes.lock(session, tenant_id, webhook)
 

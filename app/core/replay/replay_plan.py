@@ -1,4 +1,4 @@
-"""The plan of a bulk replay, and its place: what its job's arguments and cursor say."""
+"""The plan of a bulk replay (its job's arguments) and its place (its job's cursor)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _NOWHERE = UUID(int=0)
 
 @dataclass(frozen=True)
 class Pace:
-    """How to send: `rate` a second; first the `canary`; until `stop_after_failures` failed."""
+    """The pace: `rate` a second; the first `canary` alone; stop after `stop_after_failures`."""
 
     rate: int | None = None
     canary: int | None = None
@@ -36,7 +36,7 @@ class Plan:
 
     @classmethod
     def of(cls, job: Job) -> "Plan":
-        """Read a job's arguments; an earlier release named one webhook and no canary."""
+        """Parse a job's arguments; those of an earlier release have one webhook and no canary."""
         args = job_rows.args_of(job)
         one = args["webhook_id"] and _webhook(args["webhook_id"])
         selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows still to be read for one webhook: `table` from behind the id `after`."""
+    """Rows still to be read for one webhook: those of `table` with ids above `after`."""
 
     webhook: UUID
     table: str
@@ -68,10 +68,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Place:
-    """A job's position: the stretches left, in turns, and the canary's part still to send.
+    """A job's position: the stretches left, in turns, and how much of the canary is unsent.
 
-    `canary` is None once it has succeeded; `steps` counts those that sent. `forgiven` had failed
-    when the job was resumed.
+    `canary` is None once it has succeeded; `steps` counts sending steps. `forgiven` is how many
+    replays had failed when the job was last resumed.
     """
 
     left: tuple[Stretch, ...]
@@ -81,13 +81,13 @@ class Place:
 
     @classmethod
     def of(cls, job: Job, plan: Plan) -> "Place":
-        """Read a job's cursor."""
+        """Parse a job's cursor."""
         if job.cursor is None:
             tables = plan.selection.wanted.tables()
             left = tuple(Stretch(each, table) for table in tables for each in plan.webhooks)
             return cls(left, plan.pace.canary)
         if not job.cursor.startswith("{"):
-            # An earlier release walked over one webhook.
+            # Cursor of an earlier release, for one webhook.
             return cls(_earlier(job.cursor, plan))
         kept = json.loads(job.cursor)
         left = tuple(
@@ -102,7 +102,7 @@ class Place:
         return json.dumps({**vars(self), "left": left})
 
     def after(self, stretch: Stretch, last: UUID | None, made: int) -> "Place":
-        """Return the place after one more step: `last` is None when a stretch is walked over.
+        """Return the place after one more step; `last` is None at the end of a stretch.
 
         Webhooks take turns.
         """
@@ -112,9 +112,9 @@ class Place:
         return Place(left, canary, self.steps + 1, self.forgiven)
 
     def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Place":
-        """Return the place from which a stopped job goes on: first with what it took back.
+        """Return the place from which a stopped job resumes, first with the withdrawn replays.
 
-        Those `failing` by now do not stop it again.
+        The `failing` replays so far do not stop it again.
         """
         left = tuple(each for each in self.left if each.table != UNSENT)
         unsent = tuple(Stretch(each, UNSENT) for each in webhooks)
@@ -122,7 +122,7 @@ class Place:
 
 
 def oldest_of(job: Job) -> UUID:
-    """Return an id that no delivery of a job is below."""
+    """Return a lower bound of the ids of a job's deliveries."""
     return earliest_id(job.created_at)
 
 

@@ -1,4 +1,4 @@
-"""Preview of a bulk replay: how many events, what is left out and why, and how long it takes."""
+"""Preview of a bulk replay: counts of events sent and left out, with the reason, and duration."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class _Part:
     seconds_each: float | None = None
 
 
-# A source's state follows from the replays of its event; all are read at once.
+# The replays of an event determine its source's state; one statement reads all.
 _PARTS = f"""
 WITH candidates AS MATERIALIZED (
     SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({{sources}}) AS d {{order}}
@@ -69,7 +69,7 @@ SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
   LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
 """
 
-# Deliveries that a group or ids name and that are not replayed, since they have not failed.
+# Deliveries of a group or of given ids that are not replayed, because they have not failed.
 _OTHERS = """
 SELECT d.webhook_id, true AS sends,
        CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
@@ -83,7 +83,7 @@ SELECT d.webhook_id, true AS sends,
 
 @dataclass(frozen=True)
 class Preview:
-    """A selection's counts, by webhook; `complete` unless there is more than was counted."""
+    """A selection's counts, by webhook; `complete` if all of it was counted."""
 
     selection: Selection
     parts: Sequence[_Part]
@@ -91,12 +91,12 @@ class Preview:
 
     @property
     def webhooks(self) -> list[UUID]:
-        """The webhooks to which something is to be sent, in the order of their locks."""
+        """The webhooks that replays are sent to, in lock order."""
         return sorted({part.webhook_id for part in self._selected})
 
     @property
     def count(self) -> int:
-        """How many events are to be sent again."""
+        """The number of events to send again."""
         return sum(part.count for part in self._selected)
 
     @property
@@ -104,7 +104,7 @@ class Preview:
         return [part for part in self.parts if part.state == "selected" and part.sends]
 
     def represent(self, rate: int | None) -> dict[str, Any]:
-        """Return the preview as a dry run answers it."""
+        """Return the preview's JSON representation, for a dry run."""
         oldest = min((part.oldest for part in self._selected if part.oldest), default=None)
         newest = max((part.newest for part in self._selected if part.newest), default=None)
         return {
@@ -125,7 +125,7 @@ class Preview:
         return sum(part.count for part in left_out if part.state == state)
 
     def _seconds(self, rate: int | None) -> int | None:
-        """Estimate how long it takes: at the rate, or as the slowest receiver has answered."""
+        """Estimate the duration in seconds, from the rate or the slowest receiver's latency."""
         if rate is not None:
             return math.ceil(self.count / rate)
         each = [(part.count, part.seconds_each) for part in self._selected]
@@ -135,7 +135,7 @@ class Preview:
 
 
 def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None = None) -> Preview:
-    """Return what a selection holds, or what its `most` newest deliveries and events do.
+    """Return the counts of a selection, or of its `most` newest deliveries and events.
 
     Raises `NotFound` for ids that name no delivery.
     """
@@ -154,7 +154,7 @@ def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None
 def _parts(
     session: Session, selection: Selection, named: dict[str, Any], most: int | None
 ) -> tuple[int, list[_Part]]:
-    """Return how many candidates were read, and what of them is selected or settled."""
+    """Return how many candidates were read, and the counts by webhook and state."""
     sources = " UNION ALL ".join(
         f"(SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({each}) AS d)"
         for one in ([selection] if most is None else by_status(selection))
@@ -167,7 +167,7 @@ def _parts(
         newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
         of_group="true" if selection.wanted.group is not None else "false",
     )
-    # A plan that is kept would be for any values, and reads far more.
+    # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, named, prepare=False).fetchall()
     return rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
 
@@ -200,7 +200,7 @@ def _require_all(session: Session, named: dict[str, Any]) -> None:
 def one_each(
     session: Session, tenant_id: UUID, webhook_id: UUID | None, named: Sequence[UUID]
 ) -> tuple[UUID, ...]:
-    """Return the ids without those that another one of the same event and webhook follows."""
+    """Return the ids, only the last one for each event and webhook."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "ids": list(named)}
     _require_all(session, wanted)
     last = {row[1:]: row[0] for row in cursor(session).execute(_NAMED, wanted)}

@@ -1,7 +1,7 @@
 """The selection of a bulk replay: events that did not arrive, as of one moment.
 
-Chosen by ids, by a group of failures, or by filters; without those that a replay has brought or is
-about to. The moment is part of the selection: preview, total and job agree, whatever fails next.
+Selected by ids, by a group of failures, or by filters; without events that a replay has delivered
+or will. The moment is part of the selection: preview, total and job agree despite later failures.
 """
 
 import enum
@@ -22,7 +22,7 @@ from app.database import cursor
 
 
 class Status(enum.StrEnum):
-    """Why an event did not arrive: its delivery's end, or that there was none (`skipped`)."""
+    """Reasons why an event did not arrive: its delivery's status, or no delivery (`skipped`)."""
 
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -33,7 +33,7 @@ class Status(enum.StrEnum):
 class Wanted:
     """A caller's selection for a replay: `ids` alone, a `group` alone, or the other filters.
 
-    `until` and `failed_until` are not included; no event types are all of them.
+    `until` and `failed_until` are exclusive; an empty `event_types` means all types.
     """
 
     statuses: frozenset[Status] = frozenset({Status.FAILED})
@@ -47,7 +47,7 @@ class Wanted:
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> "Wanted":
-        """Read back what `to_args` wrote; an earlier release knew three of its fields."""
+        """Parse the result of `to_args`; an earlier release wrote three of its fields."""
         group, named = args.get("group"), args.get("ids")
         return cls(
             frozenset(map(Status, args["status"])),
@@ -72,7 +72,7 @@ class Wanted:
         }
 
     def tables(self) -> list[str]:
-        """Return the names of the tables to walk over, in order."""
+        """Return the names of the tables to read, in order."""
         if self.ids is not None or self.group is not None:
             return ["deliveries"]
         skipped = Status.SKIPPED in self.statuses
@@ -88,7 +88,7 @@ class Selection:
     as_of: datetime
 
 
-# Each statement below is for the rows of `source`: webhook, event and what is to be sent again.
+# The statements below select rows of `source`: webhook, event and the columns of the replay.
 _DELIVERIES = """
 SELECT d.webhook_id, d.id, d.event_id, {columns}, d.created_at
   FROM deliveries AS d
@@ -103,11 +103,11 @@ SELECT w.id AS webhook_id, e.id, e.id AS event_id, {columns}, e.created_at
    AND e.created_at >= %(since)s AND e.created_at < %(until)s AND e.created_at <= %(as_of)s
    AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s AND {conditions}
 """
-# The state of a replay `r`, as of the selection.
+# Conditions on a replay `r`, as of the selection's moment.
 HAD_ARRIVED = "r.status = 'succeeded' AND r.finished_at <= %(as_of)s"
 HAD_WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
 HAD_FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
-# Replayed later, and failed again: then the later delivery counts, in any group.
+# A later replay failed too: then that delivery counts, in its group.
 _SUPERSEDED = f"""
 EXISTS (SELECT FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
@@ -124,7 +124,7 @@ SETTLED_NOW = _REPLAYED.format("(r.status = 'succeeded' OR r.finished_at IS NULL
 
 
 def source(selection: Selection, table: str) -> str:
-    """Return the statement for what one table contributes."""
+    """Return the statement that selects the sources in one table."""
     if table == "events":
         columns = "NULL::bigint AS sequence, NULL::uuid AS replay_of"
         return _EVENTS.format(columns=columns, conditions=_of_events(selection))
@@ -136,10 +136,10 @@ def source(selection: Selection, table: str) -> str:
 
 
 def candidates(selection: Selection, table: str, most: int | None) -> str:
-    """Return the statement for the same before a look at replays, with `is_replay` and `fits`.
+    """Return the same statement without the check for replays, with `is_replay` and `fits`.
 
-    With `most` it has so many of the newest and one more; of a group it has then also other
-    failures of the webhook, which do not `fit`.
+    With `most` it selects that many of the newest rows and one more; for a group it then includes
+    other failures of the webhook, which do not `fit`.
     """
     tail = "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
     if table == "events":
@@ -156,7 +156,7 @@ def candidates(selection: Selection, table: str, most: int | None) -> str:
 
 
 def by_status(selection: Selection) -> list[Selection]:
-    """Return selections of one status each, for each is in an index of its own order."""
+    """Return a selection for each status, because each has an index with its own order."""
     wanted = selection.wanted
     if wanted.ids is not None or wanted.group is not None:
         return [selection]
@@ -176,7 +176,7 @@ def _of_events(selection: Selection) -> str:
 
 
 def _of_deliveries(selection: Selection) -> list[str]:
-    """Return the conditions of deliveries but for a group's own."""
+    """Return the conditions of deliveries, except the fingerprint of a group."""
     wanted = selection.wanted
     conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
     if wanted.ids is not None:
@@ -188,7 +188,7 @@ def _of_deliveries(selection: Selection) -> list[str]:
 
 
 def _filtered(wanted: Wanted) -> list[str]:
-    # In the words of the partial indexes: with another status among them none would serve.
+    # Worded like the partial indexes' predicates: with any other status none would be used.
     named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
     return [
         f"d.status IN ({named})",
@@ -201,7 +201,7 @@ def _filtered(wanted: Wanted) -> list[str]:
 
 
 def values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
-    """Return the values that the statements name."""
+    """Return the parameter values of the statements."""
     wanted, as_of = selection.wanted, selection.as_of
     since = wanted.since or datetime.fromtimestamp(0, UTC)
     until = wanted.until or datetime.max.replace(tzinfo=UTC)
@@ -226,10 +226,10 @@ def values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
 
 
 def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> datetime:
-    """Return the database's now, when no outcome from before it is still to be committed.
+    """Return the database's time, once all outcomes dated before it are committed.
 
-    Outcomes are dated and committed under their lane's lock. So each lane's lock is had for a
-    moment, in the order in which everybody takes them, and given back by the savepoint.
+    Outcomes are dated and committed under their lane's lock. So this takes each lane's lock, in the
+    global lock order, and releases it by rolling back to the savepoint.
     """
     cur = cursor(session)
     cur.execute("SAVEPOINT moment")

@@ -1,4 +1,4 @@
-"""Sources of a bulk replay, walked over in the order of their ids, and the replays made of them."""
+"""Sources of a bulk replay, read in the order of their ids, and the replays created from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from app.models import Job
 
 @dataclass(frozen=True)
 class Source:
-    """One event that did not arrive, and whether a replay has brought it or is about to.
+    """An event that did not arrive; `settled` if a replay has delivered it or is about to.
 
-    `selected` is false where that was so already as of the selection.
+    `selected` is false if that was already so at the selection's moment.
     """
 
     webhook_id: UUID
@@ -35,7 +35,7 @@ class Source:
     settled: bool
 
 
-# Deliveries that this job withdrew, and has not made anew.
+# Deliveries that this job withdrew and has not created again.
 _TAKEN_BACK = """
 SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.replay_of, d.created_at
   FROM deliveries AS d
@@ -71,7 +71,7 @@ def pick(
     return cursor(session, class_row(Source)).execute(query, named).fetchall()
 
 
-# A canary waits with the rest where its webhook is held.
+# The canary of a held webhook waits with the rest.
 _REPLAY = f"""
 WITH made AS (
     INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
@@ -99,7 +99,7 @@ RETURNING counted.n
 
 
 def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], priority: int) -> int:
-    """Make a replay of each source whose event is still kept; return how many."""
+    """Create a replay of each source whose event is still kept; return how many."""
     made = cursor(session).execute(
         _REPLAY,
         {

@@ -1,4 +1,4 @@
-"""Send now what waits: deliveries whose next attempt is hours away, once their receiver is back."""
+"""Sends waiting deliveries now, for a receiver that is back hours before their next attempts."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -16,7 +16,7 @@ from app.errors import Conflict
 
 
 def all_of(session: Session, caller: Caller, webhook_id: UUID | None, rate: int | None) -> int:
-    """Bring forward what waits for its next attempt, at most `rate` a second; return how many.
+    """Make deliveries due that wait for a retry, at most `rate` a second; return how many.
 
     Raises `NotFound` and `WebhookDisabled`.
     """
@@ -34,9 +34,9 @@ def all_of(session: Session, caller: Caller, webhook_id: UUID | None, rate: int 
 def one(
     session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
 ) -> None:
-    """Bring one delivery forward, even to a paused webhook, whose probe it then is.
+    """Make one delivery due, even to a paused webhook, where it is the probe.
 
-    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when it does not wait for an attempt.
+    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when it does not wait for a retry.
     """
     tenant_id = caller.tenant_id
     webhook = webhooks.lock(session, tenant_id, webhook_id)

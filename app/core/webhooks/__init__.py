@@ -1,6 +1,6 @@
-"""Webhooks as their owner sees them.
+"""Webhooks, the resource that a tenant manages.
 
-`webhooks` has the verbs, `webhook_changes` what a change entails, `webhook_secrets` the secrets,
-`signature_check` the signature debugger. `receiver_check` sends a receiver right and wrong
-requests, `receiver_grades` judges its answers.
+`webhooks` has the operations, `webhook_changes` the consequences of a change, `webhook_secrets` the
+secrets, `signature_check` the signature debugger. `receiver_check` sends a receiver valid and
+invalid requests, `receiver_grades` grades its answers.
 """

@@ -1,8 +1,8 @@
 """Receiver check: a job that sends a receiver genuine, forged, old and repeated deliveries.
 
-One request a step, outside any transaction, and its answer is recorded before the next; a killed
-worker's request is repeated. Nothing of it is a delivery: it has no row, no sequence number and no
-part in the accounting or the lane's health.
+One request per step, outside any transaction, and its answer is recorded before the next; a killed
+worker's request is repeated. The requests are not deliveries: they have no row and no sequence
+number, and do not affect the accounting or the lane's health.
 """
 
 import json
@@ -34,7 +34,7 @@ from app.models import Job
 
 KIND = "receiver_check"
 MESSAGE = "This is a check of the receiver. Nothing has happened."
-# Receivers allow five minutes.
+# Beyond the tolerance of receivers, five minutes.
 _STALE_BY = timedelta(hours=1)
 _SUSPENDED_WAIT = timedelta(minutes=1)
 _NO_ROOM_WAIT = timedelta(seconds=1)
@@ -42,7 +42,7 @@ _REQUESTS = (Check.VALID, Check.TAMPERED, Check.STALE, Check.REPEATED, Check.REP
 
 
 def start(session: Session, caller: Caller, webhook_id: UUID | None) -> Job:
-    """Enqueue the check of a webhook's receiver, or return the one that is open.
+    """Enqueue the check of a webhook's receiver, or return its open job.
 
     Raises `NotFound` and `WebhookDisabled`.
     """
@@ -77,7 +77,7 @@ def start(session: Session, caller: Caller, webhook_id: UUID | None) -> Job:
 class Checker:
     """Sends a check's requests, signed as the webhook's deliveries are.
 
-    `send` does it for a lane, with a body and headers; None while a worker has no room for it.
+    `send` takes a lane, a body and headers; it returns None if the bulkhead has no permit.
     """
 
     send: Callable[[Lane, bytes, dict[str, str]], Answer | None]
@@ -124,7 +124,7 @@ class Checker:
 
 
 def _recorded(progress: dict[str, Any], answer: Answer | None) -> Step:
-    """Add an answer, grade all there are, and say which request is next, if one is."""
+    """Add an answer, grade all answers so far, and return the step to the next request, if any."""
     if answer is None:
         return Step(str(progress["sent"]), progress, _NO_ROOM_WAIT)
     check = _REQUESTS[progress["sent"]]

@@ -1,4 +1,4 @@
-"""Grades of a receiver check: what a receiver's answers say about how it verifies deliveries."""
+"""Grades of a receiver check: how well a receiver verifies deliveries, judged by its answers."""
 
 import enum
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Check(enum.StrEnum):
-    """The checks, by the `check` of the events that are sent."""
+    """The checks; each value is the `check` member of the events sent."""
 
     VALID = "valid"
     TAMPERED = "tampered"
@@ -29,7 +29,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Grade:
-    """Whether a check is passed (None: not known), and in a sentence or two why, and what to do."""
+    """Whether a check passed (None: unknown), with one or two sentences on the cause and remedy."""
 
     ok: bool | None
     detail: str
@@ -54,8 +54,8 @@ _REFUSED = {
 def of(check: Check, replies: Sequence[Reply], *, takes_genuine: bool) -> Grade:
     """Grade the replies to all requests of one check.
 
-    `takes_genuine` says whether the receiver took the valid delivery: where it does not, its
-    refusals of others prove nothing.
+    `takes_genuine` says whether the receiver took the valid delivery: if it did not, its refusals
+    of invalid ones prove nothing.
     """
     if check is Check.VALID:
         return _genuine(replies[-1])
@@ -80,8 +80,8 @@ def _remedy(status: int) -> str:
     if status == 410:
         return "A delivery that is answered 410 disables its webhook."
     if status == 429 or status >= 500:
-        return "Deliveries answered so wait and are sent again; its own log says why."
-    return "Verify what it got with verify-signature, which names the mistake."
+        return "Such deliveries are retried later; the receiver's own log says why."
+    return "Check the request that it got with verify-signature, which names the mistake."
 
 
 def _refusal(check: Check, reply: Reply, *, takes_genuine: bool) -> Grade:
@@ -102,8 +102,8 @@ def _refusal(check: Check, reply: Reply, *, takes_genuine: bool) -> Grade:
         return Grade(ok=True, detail=f"It refuses {_REFUSED[check]} ({status}).")
     return Grade(
         ok=False,
-        detail=f"It answers {status} to {_REFUSED[check]}. Answer 401: what is answered {status} "
-        "is sent again.",
+        detail=f"It answers {status} to {_REFUSED[check]}. Answer 401: a delivery answered "
+        f"{status} is sent again.",
     )
 
 
@@ -111,8 +111,8 @@ def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
     if first.taken and second.taken:
         return Grade(
             ok=True,
-            detail=f"It answers {second.status} when the same delivery comes again. That it acts "
-            "once, only its owner can see.",
+            detail=f"It answers {second.status} when the same delivery comes again. Only its owner "
+            "can see whether it acts once.",
         )
     if not takes_genuine:
         return Grade(ok=None, detail="It takes no genuine delivery, so this proves nothing.")
@@ -127,6 +127,6 @@ def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
     return Grade(
         ok=False,
         detail=f"It takes a delivery, and answers {second.status} when the same comes again. "
-        "Answer 2xx to a webhook-id that is known: deliveries come at least once, and what is "
-        "refused is sent again.",
+        "Answer 2xx to a known webhook-id: deliveries come at least once, and refused ones are "
+        "sent again.",
     )

@@ -1,7 +1,7 @@
-"""The signature debugger: says which check of a pasted request fails, and what the mistake is.
+"""The signature debugger: reports which check of a pasted request fails, and the likely mistake.
 
-The signature is compared with what each known secret gives over what was sent, and over what
-receivers sign by mistake. Nothing pasted is stored or logged.
+It compares the signature with those of each known secret over the bytes sent, and over contents
+that receivers verify by mistake. Pasted requests are neither stored nor logged.
 """
 
 import hmac
@@ -33,7 +33,7 @@ _MOST_OTHERS, _MOST_SECRETS_OF_ANOTHER = 200, 3
 
 @dataclass(frozen=True)
 class Pasted:
-    """A request as a receiver got it; `received_at` is by the receiver's clock, None for now."""
+    """A request as received; `received_at` is by the receiver's clock, None means now."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -42,7 +42,7 @@ class Pasted:
 
 @dataclass(frozen=True)
 class _Known:
-    """A secret that may have signed; `fault` says why it should not have."""
+    """A secret that may have signed the request; `fault` says why it should not have."""
 
     text: str
     name: str
@@ -52,7 +52,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Match:
-    """A combination that yields the signature: a secret, a form of its key, and signed bytes."""
+    """A secret, form of its key, and form of the content that yield the request's signature."""
 
     known: _Known
     key: str | None
@@ -62,9 +62,9 @@ class _Match:
 def check(
     session: Session, caller: Caller, settings: Settings, webhook_id: UUID | None, pasted: Pasted
 ) -> dict[str, Any]:
-    """Return `valid`, each check with what it found, and one sentence of advice.
+    """Return `valid`, the result of each check, and one sentence of advice.
 
-    Raises `NotFound` where the webhook does not exist.
+    Raises `NotFound` when the webhook does not exist.
     """
     webhook = webhooks.find(session, caller, webhook_id).webhook
     headers = forms.normalised(pasted.headers)
@@ -86,7 +86,7 @@ def check(
 
 
 def _sent(session: Session, caller: Caller, event: str) -> bytes | None:
-    """Return the body that was sent for an event; None for one that is not kept."""
+    """Return the body that was sent for an event; None if the event is not kept."""
     wanted = select(Event.payload).where(
         Event.tenant_id == caller.tenant_id, Event.id == ids.parse("evt", event)
     )
@@ -129,7 +129,7 @@ def _known(
 def _match(
     headers: Mapping[str, str], body: bytes, sent: bytes | None, secrets: Iterator[_Known]
 ) -> _Match | None:
-    """Find what gives one of the request's signatures: the right way first, then one mistake."""
+    """Find the combination that yields a signature of the request: correct, or with one mistake."""
     digests = [each.digest for each in forms.signatures(headers) if each.digest]
     stamps = forms.timestamps(headers)
     if not digests or not stamps or ID not in headers:
@@ -186,7 +186,7 @@ def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> 
         if not any(each.digest for each in forms.signatures(headers)) or ID not in headers:
             return _undecided("secret", "There is no signature that could be compared.")
         if as_sent:
-            return _failed("secret", "The body is as it was sent, and no secret known signs it so.")
+            return _failed("secret", "The body is as it was sent, but no known secret matches.")
         return _failed("secret", "No secret of this tenant gives this signature.")
     if found.known.fault or found.key:
         wrong = [found.key] if found.key else []
@@ -214,7 +214,7 @@ def _encoding(headers: Mapping[str, str]) -> dict[str, Any]:
         return _failed("encoding", _sentence("; ".join(faults)))
     if not given:
         return _undecided("encoding", "There is no signature.")
-    return _passed("encoding", "Each signature has its form.")
+    return _passed("encoding", "Each signature is well-formed.")
 
 
 def _difference(body: bytes, sent: bytes) -> str:
@@ -236,7 +236,7 @@ def _difference(body: bytes, sent: bytes) -> str:
 
 
 def _advice(checks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what to do about the first check that fails, the cause before its consequences."""
+    """Return the remedy for the first failed check, in the order of causes before consequences."""
     failed = [
         name
         for name in ("headers", "encoding", "body", "secret", "timestamp")
@@ -255,7 +255,7 @@ _VERIFIES = (
 )
 _UNDECIDED = "Nothing is wrong with what could be checked; paste the whole request, as it came."
 _REMEDIES = {
-    "headers": "Paste every header; where they are really missing, a proxy takes them off.",
+    "headers": "Paste every header; if the request lacks them, a proxy removes them.",
     "encoding": f"{STANDARD} is `v1,` and base64, {OURS} `t=…,v2=` and hex in lower case.",
     "body": "Verify the raw bytes of the request, before anything parses or changes them.",
     "secret": "Use this webhook's newest secret: the HMAC key is the base64 after whsec_, decoded. "

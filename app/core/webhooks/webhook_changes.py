@@ -20,14 +20,14 @@ _DISABLED_BY_REQUEST = "requested"
 
 
 class Status(enum.StrEnum):
-    """Whether a webhook is sent anything."""
+    """Statuses of a webhook; only an enabled one gets deliveries."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
 def apply(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[str]) -> None:
-    """Do what the changed fields ask for, and say in the audit chain what was done."""
+    """Apply the consequences of the changed fields, and append them to the audit chain."""
     if "status" in changed:
         webhook.disabled_reason = None if webhook.status == Status.ENABLED else _DISABLED_BY_REQUEST
     session.flush()
@@ -67,7 +67,7 @@ UPDATE lanes
 
 
 def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Reset the lane's health; for another URL, also begin recovery: waiting rows come forward."""
+    """Reset the lane's health; for a changed URL, also begin recovery of waiting rows."""
     wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_START_ANEW, wanted)
     if lanes.reschedule(session, webhook.tenant_id, webhook.id):
@@ -78,7 +78,7 @@ _HOLD = """
 UPDATE lanes SET held_since = clock_timestamp()
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NULL
 """
-# The backlog goes out by the slow start of a new lane.
+# The backlog is sent with the slow start of a new lane.
 _RELEASE = """
 UPDATE lanes SET held_since = NULL, concurrency = DEFAULT, halved_at = NULL
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held_since IS NOT NULL
@@ -86,7 +86,7 @@ UPDATE lanes SET held_since = NULL, concurrency = DEFAULT, halved_at = NULL
 
 
 def hold(session: Session, caller: Caller, webhook: Webhook, *, held: bool) -> None:
-    """Hold a webhook whose lane is locked, or release it; what changes nothing is not audited."""
+    """Hold or release a webhook whose lane is locked; audit it unless it is so already."""
     wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
     if cursor(session).execute(_HOLD if held else _RELEASE, wanted).rowcount == 0:
         return
@@ -98,7 +98,7 @@ def hold(session: Session, caller: Caller, webhook: Webhook, *, held: bool) -> N
 def audit(
     session: Session, caller: Caller, webhook: Webhook, verb: str, details: Mapping[str, Any]
 ) -> None:
-    """Append `webhook.<verb>`. Of the URL it names scheme and host: its path may hold a token."""
+    """Append `webhook.<verb>`, with the URL's scheme and host only: its path may hold a token."""
     parts = urlsplit(webhook.url)
     chain.append(
         session,

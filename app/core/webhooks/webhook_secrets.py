@@ -1,7 +1,7 @@
 """The secrets that sign a webhook's deliveries: sealed at rest, and several during a rotation.
 
-The newest secret has no end. Each older one keeps the end that its own rotation gave it, and signs
-beside the newest until then, so a receiver can change over without losing a delivery.
+The newest secret has no end. Each older one keeps the end that its own rotation set, and signs
+together with the newest until then, so a receiver can change over without losing a delivery.
 """
 
 import json
@@ -16,7 +16,7 @@ from app.lib.crypto.sealing import MasterKeys
 
 @dataclass(frozen=True)
 class Secret:
-    """One secret: its text, and when it stops signing (None: the newest, which does not)."""
+    """A secret: its text, and when it stops signing (None for the newest, which does not)."""
 
     text: str
     until: datetime | None = None
@@ -25,7 +25,7 @@ class Secret:
 def seal(
     master_keys: MasterKeys, tenant_id: UUID, webhook_id: UUID, secrets: Sequence[Secret]
 ) -> bytes:
-    """Seal a webhook's secrets, newest first, for its own row and no other."""
+    """Seal a webhook's secrets, newest first, bound to its own row."""
     plain = [
         {"secret": secret.text, "until": None if secret.until is None else rfc3339(secret.until)}
         for secret in secrets
@@ -60,9 +60,9 @@ def open_secrets(
 
 
 def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedelta) -> list[Secret]:
-    """Put a fresh secret before those in force at `at`; without an overlap it stands alone.
+    """Return the secrets with a fresh one before those in force at `at`; alone without an overlap.
 
-    The secret that was newest ends after the overlap; older ones keep the end they have.
+    The previously newest secret ends after the overlap; older ones keep their end.
     """
     newest = Secret(fresh)
     if not overlap:
@@ -71,5 +71,5 @@ def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedel
 
 
 def identity(tenant_id: UUID, webhook_id: UUID) -> str:
-    """Name the place of a webhook's secrets, for which they are sealed."""
+    """Return the identity (associated data) under which a webhook's secrets are sealed."""
     return f"webhooks/{tenant_id}/{webhook_id}/secrets"

@@ -37,7 +37,7 @@ MOST_SECRETS = 20
 
 @dataclass(frozen=True)
 class Watched:
-    """A webhook with its lane, as both were at the database's `now`, and how many POSTs are out."""
+    """A webhook with its lane at the database's `now`, and the number of POSTs in flight."""
 
     webhook: Webhook
     lane: Lane
@@ -53,7 +53,7 @@ class Watched:
 def create(
     session: Session, caller: Caller, settings: Settings, wanted: Mapping[str, Any]
 ) -> tuple[Watched, str]:
-    """Make a webhook with its lane; return it and the text of its secret, which is not shown again.
+    """Create a webhook and its lane; return it and its secret's text, which is not shown again.
 
     `wanted` has `url` and may have `event_types`, `description` and `max_in_flight`. Raises
     `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has 100.
@@ -90,7 +90,7 @@ def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> S
 
 
 def find(session: Session, caller: Caller, webhook_id: UUID | None) -> Watched:
-    """Return one webhook; raises `NotFound` when there is none, or it was deleted."""
+    """Return one webhook; raises `NotFound` when it does not exist or was deleted."""
     row = session.execute(_live(caller.tenant_id).where(Webhook.id == webhook_id)).one_or_none()
     if row is None:
         raise _not_found()
@@ -109,7 +109,7 @@ def require_history(session: Session, caller: Caller, webhook_id: UUID | None) -
 
 def lock(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> Webhook:
     """Return a webhook whose lane stays locked until the commit; raises `NotFound`."""
-    # Two statements: a joined row would be as it was before the wait for the lock.
+    # Two statements: a joined row would be as of before the lock wait.
     if webhook_id is not None:
         lanes.lock(session, tenant_id, webhook_id)
     webhook = session.scalars(
@@ -142,11 +142,11 @@ def change(
     webhook_id: UUID | None,
     wanted: Mapping[str, Any],
 ) -> Watched:
-    """Set what `wanted` names and leave the rest; what changes nothing leaves no audit entry.
+    """Set the fields in `wanted` and leave the rest; no audit entry if no value changes.
 
-    Disabling cancels what was waiting; enabling, or another URL, starts with a clean record. `held`
-    keeps what waits, and what comes, until it is false again. Raises
-    `NotFound`, and `Invalid` for a URL that cannot be sent to.
+    Disabling cancels open deliveries; enabling, or a changed URL, resets the lane's health. `held`
+    keeps deliveries waiting until it is false again. Raises `NotFound`, and `Invalid` for a URL
+    that cannot be sent to.
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
     if "url" in wanted:
@@ -165,7 +165,7 @@ def change(
 
 
 def delete(session: Session, caller: Caller, webhook_id: UUID | None) -> None:
-    """Delete a webhook and cancel what was waiting; raises `NotFound`. Its history stays."""
+    """Delete a webhook and cancel its open deliveries; raises `NotFound`. Its history stays."""
     webhook = lock(session, caller.tenant_id, webhook_id)
     webhook.deleted_at = func.clock_timestamp()
     session.flush()
@@ -180,7 +180,7 @@ def rotate_secret(
     webhook_id: UUID | None,
     overlap: timedelta,
 ) -> tuple[Watched, str]:
-    """Give a webhook a new secret and return it; the older ones sign beside it for the overlap.
+    """Add a new secret and return it; the older ones sign together with it for the overlap.
 
     Raises `NotFound`, and `Conflict` when too many older secrets are still in force.
     """
@@ -207,7 +207,7 @@ def rotate_secret(
 
 
 def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
-    """Return a webhook as its GET answers it: never its secret.
+    """Return a webhook's JSON representation, as GET returns it, without its secret.
 
     A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
     that may only read see the host.
@@ -266,7 +266,7 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
         select(Webhook, Lane, func.clock_timestamp(), in_flight)
         .join(Lane, same)
         .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
-        # Lanes are also changed by statements that the session does not see.
+        # Lanes are also changed by statements outside the ORM, which its identity map misses.
         .execution_options(populate_existing=True)
     )
 
@@ -279,7 +279,7 @@ def _check_url(url: str, settings: Settings) -> None:
 
 
 def _check_room(session: Session, tenant_id: UUID) -> None:
-    """Refuse the 101st webhook. The tenant's row is locked: two at once are not both the 100th."""
+    """Refuse the 101st webhook; locks the tenant's row, so concurrent creates cannot exceed it."""
     session.execute(select(Tenant.id).where(Tenant.id == tenant_id).with_for_update(key_share=True))
     live = session.scalar(
         select(func.count()).where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
