@@ -1,6 +1,6 @@
-"""The digest: at most one mail a day to a tenant, and no new finding is left out.
+"""The digest: at most one mail a day to a tenant, which leaves out no new finding.
 
-`subscriptions` follow the address, `schedule` finds who is due, `sending` runs the job: it takes
-`assigned_findings`, `content`, `message` with `links` and `tokens`, `digest_rows` (the states).
-`history` lists what was sent.
+`subscriptions` handles address changes, `schedule` finds due tenants, `sending` runs the job with
+`assigned_findings`, `content`, `message` (`links`, `tokens`) and `digest_rows` (the states).
+`history` lists digests.
 """

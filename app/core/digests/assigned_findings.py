@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from app.database import cursor
 from app.models import Digest
 
-# Findings taken in one transaction: a fraction of a second.
+# Findings assigned in one transaction, which takes a fraction of a second.
 TAKEN_AT_ONCE = 2_000
 
 _TAKE = """
@@ -31,11 +31,11 @@ _FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
 
 
 def take(session: Session, digest: Digest, after: str | None) -> str:
-    """Make the next findings this digest's; once there are no more, write down how many it has.
+    """Assign the next findings to this digest; once there are no more, store their number.
 
-    Returns the job's next cursor; `after` is the one it has. What was taken leaves dead entries in
-    the index, which need not be walked again. `through` only sees to it that this ends. One that is
-    committed after it was passed by stays in the series, for the next digest.
+    Returns the job's next cursor; `after` is its current one, so that the scan skips the dead index
+    entries of earlier batches. `through` bounds the scan. A finding that is committed after the
+    scan has passed its id stays in the series, for the next digest.
     """
     cur = cursor(session)
     wanted = {

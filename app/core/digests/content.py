@@ -1,6 +1,6 @@
-"""The content of a digest: counted in full, shown in part, the same at every attempt.
+"""The content of a digest: counts all findings, lists some, and is the same at every attempt.
 
-A million findings are counted in a second or two inside the database; what leaves it is bounded.
+PostgreSQL counts a million findings in a second or two; the size of the result is bounded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _TITLE, _RULE, _NAME = 200, 80, 100
 
 @dataclass(frozen=True)
 class Line:
-    """One finding as it is shown; `again` says that an earlier mail may have listed it."""
+    """A listed finding; `again` says that an earlier mail may have listed it."""
 
     id: UUID
     title: str
@@ -37,7 +37,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one severity and rule; `lines` are those that are shown."""
+    """All findings of one severity and rule; `lines` are those listed."""
 
     severity: str
     rule: str
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A webhook that needs attention: its origin (the path may hold a token), and what is wrong."""
+    """A webhook that needs attention: its origin (the path may hold a token) and the problem."""
 
     id: UUID
     origin: str
@@ -56,7 +56,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Part:
-    """A digest whose findings are listed: the one that is sent, or one that may have been lost."""
+    """A digest whose findings are listed: the one being sent, or one that may have been lost."""
 
     id: UUID
     data_at: datetime | None
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
-    """All that a mail says. `again` of the `total` findings are of `parts` beyond the first."""
+    """The content of a mail. `again` of the `total` findings are of `parts` beyond the first."""
 
     tenant: str
     total: int
@@ -77,7 +77,7 @@ class Content:
     parts: Sequence[Part]
 
 
-# The digest at the end of the chain may be lost, and so may those that listed its findings since.
+# The last digest of the chain may be lost, and so may those that listed its findings since.
 _PARTS = """
 WITH RECURSIVE parts AS (
     SELECT id, repeats, data_at, 0 AS age FROM digests WHERE tenant_id = %(tenant)s AND id = %(id)s
@@ -90,7 +90,7 @@ SELECT id, data_at FROM parts ORDER BY age
 
 _RANK = "array_position(%(ranks)s::text[], severity)"
 _LISTED = "FROM findings WHERE tenant_id = %(tenant)s AND digest_id = ANY(%(parts)s)"
-# The totals of the severities come first, then the groups: in one reading of the findings.
+# One scan of the findings yields the totals by severity, then the groups.
 _COUNTS = f"""
 SELECT severity, rule, grouping(rule) = 1 AS is_total, count(*) AS n,
        count(*) FILTER (WHERE digest_id <> %(id)s) AS again, count(*) OVER () AS rows
@@ -117,7 +117,7 @@ SELECT w.id, w.url, w.status, w.disabled_reason, l.consecutive_failures, l.faili
 
 
 def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Content:
-    """Return what a digest says; `name` is its tenant's."""
+    """Return the content of a digest; `name` is the tenant's name."""
     wanted = {"tenant": tenant_id, "id": digest_id, "ranks": [*reversed(Severity)]}
     rows = cursor(session).execute(_PARTS, wanted).fetchall()
     parts = [Part(*row) for row in rows]
@@ -146,10 +146,10 @@ def _rows(
 
 
 def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[Group]:
-    """Put the findings that are shown under their groups."""
+    """Return the groups, with the listed findings of each."""
     under: dict[tuple[str, str], list[Line]] = {(r["severity"], r["rule"]): [] for r in counted}
     for row in lines:
-        # One of a group beyond those that are shown is left out with it.
+        # A finding of a group that is not shown is left out.
         under.get((row["severity"], row["rule"]), []).append(_line(row))
     return [
         Group(row["severity"], one_line(row["rule"], _RULE), row["n"], lines_shown)

@@ -24,9 +24,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """An attempt's outcome: the digest's next status, and the reason, if there is one.
+    """An attempt's outcome: the digest's next status, and the reason, if any.
 
-    `pending` without one: nothing was refused. `busy`: nothing was begun.
+    `pending` without a reason: the server refused nothing. `busy`: the attempt did not begin.
     """
 
     status: str
@@ -35,12 +35,12 @@ class Outcome:
 
 
 _OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"
-# Changing the address takes the same lock.
+# A change of the address takes the same lock.
 _LOCK_TENANT = """
 SELECT notification_email, digest_series, address_nonce FROM tenants
  WHERE id = %s FOR NO KEY UPDATE
 """
-# A day after the last mail that may have been accepted.
+# Time until a day after the last mail that may have been accepted.
 _FREE = f"""
 SELECT max({schedule.ACCEPTED_BY}) + interval '24 hours' - clock_timestamp() FROM digests
  WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK}
@@ -62,21 +62,21 @@ UPDATE digests
 
 
 def lock_address(session: Session, digest: Digest) -> tuple[str | None, UUID | None, UUID | None]:
-    """Return the tenant's address, series and nonce, which stay so until the transaction ends."""
+    """Return the tenant's address, series and nonce, locked until the transaction ends."""
     row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
     assert row is not None  # noqa: S101  # a digest refers to its tenant
     return row[0], row[1], row[2]
 
 
 def until_free(session: Session, digest: Digest) -> timedelta | None:
-    """Return for how long another mail of the tenant keeps this one back; None: not at all."""
+    """Return how long the digest must wait after another mail of the tenant; None for no wait."""
     wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
     row = cursor(session).execute(_FREE.encode(), wanted).fetchone()
     return None if row is None else row[0]
 
 
 def begin(session: Session, digest: Digest) -> bool:
-    """Write that it is being sent; False when it was ended, or another keeps it back."""
+    """Set a digest to `sending`; False when it has ended, or another mail's day is not over."""
     wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
     return cursor(session).execute(_BEGIN.encode(), wanted).rowcount == 1
 
@@ -96,7 +96,7 @@ def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
 
 
 def open_ones(session: Session) -> int:
-    """Return how many digests have not ended, in a session that sees all tenants."""
+    """Return the number of open digests, in a session that sees all tenants."""
     row = cursor(session).execute(_OPEN).fetchone()
     return 0 if row is None else int(row[0])
 

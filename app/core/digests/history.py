@@ -1,4 +1,4 @@
-"""Digests sent: when, and with how many findings."""
+"""Digests of a tenant, with times and numbers of findings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> 
 
 
 def represent(digest: Digest) -> dict[str, Any]:
-    """Return a digest as the list answers it: never its address."""
+    """Return a digest's JSON representation in the list, without its address."""
     return {
         "id": ids.text("dig", digest.id),
         "status": digest.status,

@@ -8,32 +8,32 @@ from app import ids
 
 @dataclass(frozen=True)
 class Links:
-    """Addresses below `base_url`; opening one needs a key of the tenant."""
+    """URLs below `base_url`; all but `unsubscribe` need a key of the tenant."""
 
     base_url: str
 
     @property
     def settings(self) -> str:
-        """Where the address of the digest is changed."""
+        """The URL of the settings, for changing the digest's address."""
         return f"{self.base_url}/v1/tenant/settings"
 
     @property
     def digests(self) -> str:
-        """Where the digests before are listed."""
+        """The URL of the list of digests."""
         return f"{self.base_url}/v1/digests"
 
     def finding(self, finding_id: UUID) -> str:
-        """Where one finding is read."""
+        """Return the URL of a finding."""
         return f"{self.base_url}/v1/findings/{ids.text('fnd', finding_id)}"
 
     def findings_of(self, digest_id: UUID) -> str:
-        """Where all findings are that a digest was made for."""
+        """Return the URL of the list of a digest's findings."""
         return f"{self.base_url}/v1/findings?digest_id={ids.text('dig', digest_id)}"
 
     def webhook(self, webhook_id: UUID) -> str:
-        """Where a webhook is read."""
+        """Return the URL of a webhook."""
         return f"{self.base_url}/v1/webhooks/{ids.text('whk', webhook_id)}"
 
     def unsubscribe(self, token: str) -> str:
-        """Where the mail's reader clears the address."""
+        """Return the URL at which the mail's reader clears the address."""
         return f"{self.base_url}/unsubscribe/{token}"

@@ -1,7 +1,7 @@
 """The mail of a digest: plain text, HTML and headers.
 
-No header holds a stranger's words; addresses allow no line breaks (`app.lib.mail.mailbox`). HTML is
-escaped; in the text, strangers' words stand on lines of ours. Headers are ASCII and bodies
+Headers contain no untrusted text; addresses allow no line breaks (`app.lib.mail.mailbox`). HTML is
+escaped; in the plain text, untrusted text adds no line of its own. Headers are ASCII and bodies
 quoted-printable: no server needs SMTPUTF8 or 8BITMIME.
 """
 
@@ -22,8 +22,8 @@ from app.lib.mail.mailer import Letter
 
 _SENDER_NAME = "record-service"
 
-# A header longer than 78 characters without a space would be written as encoded words, and a URL in
-# them is found by no mail program. 998 are allowed (RFC 5322 section 2.1.1).
+# A header over 78 characters without a space would be folded into encoded words, in which mail
+# programs do not recognise a URL. 998 characters are allowed (RFC 5322 section 2.1.1).
 _UNFOLDED = SMTP.clone(max_line_length=998)
 
 _TEMPLATES = Environment(
@@ -51,7 +51,7 @@ _TEMPLATES.globals["of"] = _of
 def write(
     digest_id: UUID, content: Content, links: Links, token: str, *, sender: str, recipient: str
 ) -> Letter:
-    """Return the letter of a digest; `token` clears the recipient's address."""
+    """Return the mail of a digest; `token` is the unsubscribe token of the recipient's address."""
     name = ids.text("dig", digest_id)
     unsubscribe = links.unsubscribe(token)
     mail = EmailMessage(policy=SMTP)
@@ -76,7 +76,7 @@ def write(
 
 
 def subject(content: Content) -> str:
-    """Return the subject: numbers and severities, no stranger's words."""
+    """Return the subject: numbers and severities, no untrusted text."""
     new = content.total - content.again
     said = f"{_of(new, 'new finding')}" if new else f"{_of(content.again, 'finding')}, listed again"
     worst = next(iter(content.by_severity.items()), None)

@@ -1,4 +1,4 @@
-"""The digest schedule: which tenants are due one, and the row that claims it.
+"""The digest schedule: tenants that are due a digest, and the row that claims it.
 
 A tenant is due when an address is set, its oldest waiting finding has settled, and 24 hours have
 passed since a mail may last have been accepted (`KEEPS_BACK`). Due is computed from the rows each
@@ -19,24 +19,24 @@ from app.lib.mail.mailer import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
-# The cursor of a job that found others sending.
+# The cursor of a job that found the mailer busy.
 BUSY = "busy"
 AT_ONCE = 1000
-# A mail is accepted, if at all, before `sent_at`; one whose answer was lost left within
-# `DATA_SECONDS` of its `data_at`, and the server may then think about it for ten minutes (RFC 5321
-# section 4.5.3.2.6) before it takes it.
+# A mail is accepted, if at all, before `sent_at`. A mail whose answer was lost left within
+# `DATA_SECONDS` of its `data_at`, and the server may take ten more minutes to accept it (RFC 5321
+# section 4.5.3.2.6).
 _UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=10)
 ACCEPTED_BY = "greatest(data_at, coalesce(sent_at, data_at + %(unheard)s))"
-# The digests that keep others of their tenant back; the first half is for the index.
+# Digests that delay others of their tenant; the first condition is for the index.
 KEEPS_BACK = f"""
 data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
    AND {ACCEPTED_BY} > clock_timestamp() - interval '24 hours'
 """
 TIMES = {"unheard": _UNHEARD}
 
-# Asked in a query of its own, the clock says one moment, and an index finds what is later. A mail
-# that may be lost has its findings listed once more. What is dated later than now was written
-# before the clock was set back: it waits for nothing.
+# A subquery evaluates the clock once, so an index finds the later rows. The findings of a mail that
+# may be lost are listed once more. Rows dated in the future were written before the clock was set
+# back: they delay nothing.
 _DUE = f"""
   FROM tenants AS t
  WHERE t.digest_series IS NOT NULL AND t.suspended_at IS NULL
@@ -53,7 +53,7 @@ _DUE = f"""
                           WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
                           ORDER BY f.id LIMIT 1), true))
 """
-# At random: a tenant that cannot be claimed blocks no other.
+# In random order: a tenant that cannot be claimed blocks no other.
 _TENANTS = f"SELECT t.id {_DUE} ORDER BY random() LIMIT %(most)s"
 _CLAIM = f"""
 INSERT INTO digests (tenant_id, id, series, through, repeats)
@@ -66,10 +66,10 @@ SELECT t.id, %(id)s, t.digest_series,
                             WHERE r.tenant_id = t.id AND r.repeats = d.id))
   {_DUE} AND t.id = %(tenant)s
 """
-# Every statement after it sees what those who had the row before have committed.
+# Statements after it see what earlier holders of the row lock have committed.
 _LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 
-# The clock was set back: when that was sent is unknown, but not later than now.
+# The clock was set back: the true time of these mails is unknown, but not later than now.
 _SET_BACK = """
 UPDATE digests SET data_at = clock_timestamp(),
        sent_at = CASE WHEN sent_at IS NOT NULL THEN clock_timestamp() END
@@ -86,8 +86,8 @@ SELECT d.tenant_id, d.id FROM digests AS d
 """
 
 
-# Those whose time has come are rung; of the others, the one whose time comes next. One that waits
-# since it failed, or its worker died, is no longer `running`: it keeps its wait.
+# The sweep rings due jobs; this picks the job that is due next. A job that waits because it failed
+# or its worker died is no longer `running`: it keeps its wait.
 _NEXT = """
 UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
  WHERE (tenant_id, id) = (
@@ -101,15 +101,15 @@ RETURNING tenant_id, id
 
 
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
-    """Return tenants who are due a digest, in a session that sees them all; at most a thousand."""
+    """Return up to 1,000 tenants that are due a digest, in a session that sees all tenants."""
     wanted = {"settle": settle, "most": AT_ONCE, **TIMES}
     return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
 
 
 def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
-    """Make a due tenant's digest and the job that sends it.
+    """Create a due tenant's digest and the job that sends it.
 
-    None when it is not due any more, or its row is locked: the next tick tries again.
+    None when the tenant is no longer due, or its row is locked: the next tick tries again.
     """
     cur = cursor(session)
     if cur.execute(_LOCK, (tenant_id,)).fetchone() is None:
@@ -122,7 +122,7 @@ def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
 
 
 def enqueue(session: Session, tenant_id: UUID, digest_id: UUID) -> Job:
-    """Make the job of a digest, unless it has one."""
+    """Enqueue the job of a digest, unless it has an open one."""
     return job_queue.enqueue(
         session,
         tenant_id,
@@ -139,16 +139,16 @@ def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
 
 
 def next_waiting(session: Session) -> Name | None:
-    """Make one of the digests that found others sending due now; return its job.
+    """Make one digest job that found the mailer busy due now; return it.
 
-    In a session that sees all tenants. Two who ask at once get two.
+    In a session that sees all tenants. Concurrent calls get different jobs.
     """
     row = cursor(session).execute(_NEXT, (KIND, BUSY)).fetchone()
     return None if row is None else (row[0], row[1])
 
 
 def follow_the_clock(session: Session) -> None:
-    """Count from now what was sent as of a moment that is too far ahead.
+    """Set the times of mails that are dated in the future to now.
 
     So a clock that was wrong for a while delays no digest for longer than a day.
     """

@@ -30,12 +30,12 @@ from app.lib.crypto.sealing import MasterKeys
 from app.lib.mail.mailer import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.models import Digest, Job, Tenant
 
-# Before each further attempt; the last goes on for ever, for nothing was accepted yet.
+# Waits before further attempts (backoff); the last repeats for ever, as no mail was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
-# How often the digest of a suspended tenant is tried.
+# Interval at which the digest of a suspended tenant is tried.
 _SUSPENDED = timedelta(minutes=10)
-# While others send theirs: who is done calls the next. Jitter for those that are not called.
+# Wait while the mailer is busy: a finished sender wakes the next job. Jitter for jobs not woken.
 _BUSY_SECONDS = (30.0, 90.0)
 
 _log = structlog.get_logger(__name__)
@@ -47,8 +47,8 @@ class Sender:
 
     Those of `transaction` see one tenant, those of `across_tenants` all.
 
-    `stopping` says that the process is to end soon: nothing that may take a while is begun.
-    `count` is told what came of each attempt, and of digests that end without one.
+    `stopping` says that the process is shutting down: no mail is begun then. `count` gets the
+    outcome of each attempt, and of digests that end without one.
     """
 
     mailer: Mailer
@@ -61,7 +61,7 @@ class Sender:
     count: Callable[[str], None]
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Outcome]:
-        """Do what is next for the job's digest: take its findings, send it, or see it ended."""
+        """Do the next step of the job's digest: assign its findings, send it, or end it."""
         digest = digest_rows.load(session, tenant_id, job)
         tenant = session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
         if digest.status == "cancelled":
@@ -89,7 +89,7 @@ class Sender:
         return _Attempt(self, job, digest, tenant.name, address, subscription).errand()
 
     def next_waiting(self) -> Name | None:
-        """Return the job of a digest that found others sending, now that the mailer is ready."""
+        """Return a digest job that found the mailer busy, if the mailer is ready now."""
         if not self.mailer.ready():
             return None
         with self.across_tenants() as session:
@@ -106,9 +106,9 @@ class Sender:
 
 
 class _Attempt:
-    """One attempt to hand a digest to the mail server, outside any transaction but two of its own.
+    """An attempt to hand a digest to the mail server, with two short transactions of its own.
 
-    The first reads what the digest lists, the second says that it may be accepted from now on.
+    The first reads the content, the second commits `sending`: the mail may be accepted from then.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class _Attempt:
         self._name = name
         self._address = address
         self._subscription = subscription
-        # Why `go_ahead` said no, once it has.
+        # The reason why `go_ahead` returned False.
         self._no: str | None = None
 
     def errand(self) -> Errand[Outcome]:
@@ -170,7 +170,7 @@ class _Attempt:
         return self._no is None
 
     def _begin(self, session: Session) -> str | None:
-        """Write that it is being sent; return why not, if it must not be."""
+        """Set the digest to `sending`; return the reason if it must not be sent."""
         digest = self._digest
         address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series or address is None or self._is_another(address, nonce):
@@ -199,9 +199,9 @@ class _Attempt:
         return _done(digest)
 
     def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
-        """Try again later; at once where the address is another by now, never where it was cleared.
+        """Retry later: soon if the address has changed, never if it was cleared.
 
-        A later change of the address finds the job waiting, and makes it due.
+        A later change of the address makes the waiting job due.
         """
         address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series:
@@ -222,11 +222,11 @@ def _done(digest: Digest) -> Step:
 
 
 def _busy(digest: Digest) -> Step:
-    """Wait to be called by a sender that is done; without a call, try again."""
+    """Wait to be woken by a finished sender, or else try again."""
     seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
     return Step(schedule.BUSY, _progress(digest), timedelta(seconds=seconds))
 
 
 def _progress(digest: Digest) -> dict[str, Any]:
-    """Tell in the job how far its digest has come."""
+    """Return the digest's state as the job's progress."""
     return {"status": digest.status, "findings": digest.findings, "refusals": digest.refusals}

@@ -1,4 +1,4 @@
-"""Digest subscriptions: what setting, changing or clearing an address does to digests."""
+"""Digest subscriptions: effects of setting, changing or clearing an address on digests."""
 
 import secrets
 from uuid import UUID
@@ -31,10 +31,10 @@ RETURNING id
 
 
 def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
-    """Let open digests follow the tenant's new address, in the transaction that sets it.
+    """Apply the tenant's new address to open digests, in the transaction that sets it.
 
-    Cleared, what was to be sent is not, and will not be; what is on its way just now may still
-    arrive. Changed, what waits for a server that refused the one before is tried at once.
+    Clearing it cancels pending digests; a mail in flight may still arrive. A change makes a digest
+    due at once that waits because the server refused the previous address.
     """
     cur = cursor(session)
     if address is None:
@@ -44,9 +44,9 @@ def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
 
 
 def clear(session: Session, subscription: Subscription, request_id: str) -> bool:
-    """Clear a tenant's address if it is still the one that is named; say whether it was.
+    """Clear a tenant's address if it is still the subscription's; say whether it was.
 
-    The audit entry's actor is the holder of a mail's link: no more is known.
+    The audit entry's actor is the holder of a mail's link: the person is unknown.
     """
     locked = select(Tenant).where(Tenant.id == subscription.tenant_id)
     tenant = session.scalars(locked.with_for_update(key_share=True)).one_or_none()

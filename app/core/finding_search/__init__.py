@@ -1,1 +1,1 @@
-"""Search of findings by their words: `indexing` in the background, `search` of index and tail."""
+"""Search of findings by words: `indexing` in the background, `search` in index and new findings."""

@@ -1,7 +1,7 @@
 """The words of findings, indexed after their commit, so that no POST pays for it.
 
-Each tenant is indexed up to a place, `tenants.findings_indexed`. That never passes a finding whose
-transaction is still open: ids are made by the database's clock, after their transaction began.
+Each tenant is indexed up to a high-water mark, `tenants.findings_indexed`. It never passes a
+finding of an open transaction: ids come from the database's clock, after their transaction began.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from app.database import cursor
 from app.lib.crypto.sealing import MasterKeys
 
 FACETS = ("session_id", "record_id", "agent_id", "principal", "severity", "rule")
-"""The columns of a finding that stand in the index beside its words."""
+"""The columns of a finding that are indexed together with its words."""
 
 PIECE = 250
 """How many findings one transaction indexes; of 10,000 characters each that is half a second."""
 
-# An id is made by the statement that stores the finding, so this is far more than it needs.
+# The statement that stores a finding generates its id, so this margin is ample.
 _FLOOR = """
 SELECT least(clock_timestamp(), min(xact_start)) - interval '10 seconds'
   FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL
 """
-# A LATERAL with a LIMIT stays one probe a tenant, however many findings there are.
+# LATERAL with LIMIT costs one index probe per tenant, for any number of findings.
 _BEHIND = """
 SELECT t.id FROM tenants AS t CROSS JOIN LATERAL (
     SELECT id FROM findings AS f
@@ -43,7 +43,7 @@ SELECT id, title, rule, detail, {", ".join(FACETS)} FROM findings
        '00000000-0000-0000-0000-000000000000')
  ORDER BY id LIMIT {PIECE}
 """
-# Another worker may be at the same piece.
+# Another worker may index the same piece.
 _STORE = """
 INSERT INTO finding_words (tenant_id, finding_id, words)
 SELECT %s, id, words::tsvector FROM unnest(%s::uuid[], %s::text[]) AS fresh (id, words)
@@ -64,20 +64,20 @@ class Texts(NamedTuple):
     detail: str | None
 
     def vector(self, lexemes: Lexemes, columns: Mapping[str, UUID | str | None]) -> str:
-        """Write its words as a `tsvector`, with the facets of these columns."""
+        """Return the finding's words as a `tsvector`, with the facets of these columns."""
         told = taken_apart((self.title, self.rule, self.detail or ""))
         return lexemes.vector(told, facets.of(columns))
 
 
 def floor(session: Session) -> UUID:
-    """Return an id below that of every finding which may yet be committed."""
+    """Return a lower bound of the ids of findings that are not committed yet."""
     row = cursor(session).execute(_FLOOR).fetchone()
     assert row is not None  # noqa: S101  # an aggregate has always one
     return ids.earliest_at(row[0])
 
 
 def behind(session: Session, below: UUID, limit: int) -> Sequence[UUID]:
-    """Return up to `limit` tenants with findings to index below an id, who waits longest first.
+    """Return up to `limit` tenants with findings to index below an id, longest waiting first.
 
     In a session that sees all tenants.
     """

@@ -1,7 +1,7 @@
-"""Findings by words, newest first: those not indexed yet are read, the others found by the index.
+"""Findings by words, newest first: found by the index, or by reading those not indexed yet.
 
-So a finding is found as soon as it is committed. A page reads a bounded number of what is not
-indexed, and may end there with fewer findings than it has room for.
+So a finding is found as soon as it is committed. A page reads a bounded number of unindexed
+findings (the tail), and may end there before it is full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A search, with its words as lexemes of the tenant; `before` is where it goes on."""
+    """A search, with its words as lexemes of the tenant; `before` is the pagination cursor."""
 
     caller: Caller
     lexemes: Lexemes
@@ -60,9 +60,9 @@ def rows(
     before: UUID | None,
     limit: int,
 ) -> feeds.Page[Finding]:
-    """Return one page of the findings with all words, older than `before`, that may be seen.
+    """Return one page of visible findings with all words, older than `before`.
 
-    Raises `Invalid` when there is no word in what was typed.
+    Raises `Invalid` when the search text has no word.
     """
     asked, through = _asked(session, caller, master_keys, search, before)
     found, read_to = _tail(session, asked, through, limit)
@@ -74,9 +74,9 @@ def rows(
 def first(
     session: Session, caller: Caller, master_keys: MasterKeys, search: Search, limit: int
 ) -> list[Finding]:
-    """Return what can be found at once, where no page follows: as `rows`, but never ends early.
+    """Return up to `limit` matches for a caller without pagination, as `rows` without early end.
 
-    Of those not indexed the newest are read, and then the index is asked.
+    Reads the newest unindexed findings, then queries the index.
     """
     asked, through = _asked(session, caller, master_keys, search, None)
     found, _ = _tail(session, asked, through, limit)
@@ -90,12 +90,12 @@ def _asked(
     search: Search,
     before: UUID | None,
 ) -> tuple[_Asked, UUID]:
-    """Return the search in the tenant's lexemes, and through which finding all are indexed."""
+    """Return the search in the tenant's lexemes, and the id through which findings are indexed."""
     lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
     words = lexemes.query(search.typed)
     if words is None:
         raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
-    # Read first: what is indexed meanwhile is in the tail all the same, and in no page twice.
+    # Read first: findings indexed meanwhile still count as tail, so no page has them twice.
     row = cursor(session).execute(_INDEXED, (caller.tenant_id,)).fetchone()
     through = UUID(int=0) if row is None or row[0] is None else row[0]
     return _Asked(caller, lexemes, words, search.filters, before), through
@@ -104,7 +104,7 @@ def _asked(
 def _tail(
     session: Session, asked: _Asked, through: UUID, limit: int
 ) -> tuple[list[Finding], UUID | None]:
-    """Return up to `limit` findings that are not indexed, and where reading them ended early."""
+    """Return up to `limit` matches in the tail, and the last id read if reading ended early."""
     found: list[UUID] = []
     before, read, characters = asked.before, 0, 0
     while len(found) < limit:
@@ -124,7 +124,7 @@ def _tail(
 
 
 def _holding(session: Session, asked: _Asked, batch: Sequence[Texts]) -> list[UUID]:
-    """Return the ids of those that have all words, in the order of the batch."""
+    """Return the ids of the findings with all words, in the order of the batch."""
     if not batch:
         return []
     vectors = [each.vector(asked.lexemes, {}) for each in batch]
@@ -141,7 +141,7 @@ def _load(session: Session, asked: _Asked, wanted: Sequence[UUID]) -> list[Findi
 
 
 def _indexed(session: Session, asked: _Asked, through: UUID, limit: int) -> list[Finding]:
-    """Return up to `limit` findings of the index; PostgreSQL begins with words or with findings."""
+    """Return up to `limit` matches in the index; the planner starts with words or with findings."""
     query = feeds.newest(Finding, asked.caller, asked.filters, asked.before, limit)
     beside = (FindingWords.tenant_id == asked.caller.tenant_id) & (
         FindingWords.finding_id == Finding.id

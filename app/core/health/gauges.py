@@ -1,6 +1,6 @@
-"""Gauges: what is due, paused, disabled or dead at this moment, over all tenants.
+"""Gauges: current numbers of due, paused, disabled or dead objects, over all tenants.
 
-Each figure comes from an index that holds little more than what is counted.
+Each figure comes from an index with few rows beyond those counted.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.database import cursor
 
-# The sweep rings each second, and a lane with a backlog is left and entered again within seconds.
+# The sweep rings each second, and turns at a lane with a backlog follow within seconds.
 OVERDUE = timedelta(seconds=60)
 
 
@@ -40,12 +40,12 @@ class Gauges:
     logs_unverified: int
 
 
-# A stuck scrape must not stay behind as another burden.
+# A stuck scrape must not add load.
 _GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
-# A suspended tenant's lanes and digests wait because they should, as in `sweeping`.
-# Events that were never numbered have no lane that is due: without the sweep it would look as
-# if all were well. One index probe a lane finds the first of each (as in `sweeping`).
+# Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
+# Unnumbered events do not make their lane due, so without the sweep no due lane would show them.
+# One index probe per lane finds its first such row (as in `sweeping`).
 _READ = """
 WITH RECURSIVE unseen AS (
     (SELECT tenant_id, webhook_id, next_attempt_at FROM deliveries

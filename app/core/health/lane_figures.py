@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from app.database import cursor
 
-# The state of a lane is the first of these that holds.
+# The state of a lane is the first that applies.
 STATES = ("suspended", "held", "paused", "recovering", "slow", "ready")
-# More webhooks than this are not named: each is a time series.
+# Most webhooks named in metrics: each is a time series.
 WORST = 20
 
 
@@ -21,9 +21,9 @@ WORST = 20
 class LaneState:
     """The lanes of enabled webhooks in one state.
 
-    `lag` is since when the longest waits that has something open, in seconds: held, failing,
-    recovering or due. `concurrency` is how many POSTs may be out at once in all of them together,
-    `open` how many deliveries with a number are.
+    `lag` is the age in seconds of the oldest state of a lane with open deliveries: since it is
+    held, failing, recovering or due. `concurrency` is the sum of their limits of POSTs in flight,
+    `open` the number of open numbered deliveries.
     """
 
     state: str
@@ -42,7 +42,7 @@ class FailingWebhook:
     failures: int
 
 
-# Materialized, it is grouped by hashing: the planner would sort every lane otherwise.
+# MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
 _STATES = """
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now

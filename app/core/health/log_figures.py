@@ -1,6 +1,6 @@
-"""Figures of the log and of what anchors the audit chains, computed from what is stored.
+"""Figures of the log and of the anchoring of audit chains, computed from stored data.
 
-They need no worker: a database that was just restored says at once how far behind it is.
+They need no worker: after a restore they show at once how far behind the database is.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.core.anchoring import monitor
 from app.core.anchoring.evidence import Voucher
 from app.database import cursor, database_now
 
-# So many are counted; more are as bad.
+# The count of waiting leaves stops here.
 MOST_COUNTED = 100_000
 
 
@@ -19,9 +19,9 @@ MOST_COUNTED = 100_000
 class LogFigures:
     """The log at one moment; ages are seconds.
 
-    `trouble` is the slug of what halted it. `head_age` is None before the first checkpoint.
-    `unanchored` has, for each voucher, the age of the oldest thing that it does not cover, 0 for
-    none: of an audit entry for the log, of a checkpoint for the others.
+    `trouble` is the slug of the problem that halted it. `head_age` is None before the first
+    checkpoint. `unanchored` has, for each voucher, the age of the oldest audit entry (for the log)
+    or checkpoint (for the others) that it does not cover, 0 for none.
     """
 
     trouble: str | None
@@ -32,7 +32,7 @@ class LogFigures:
     unanchored: dict[Voucher, float]
 
 
-# Each order is one that only a small index serves, as in `generations`.
+# Each ORDER BY matches a small index only, as in `generations`.
 _READ = """
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -72,7 +72,7 @@ _TABLES = {
 def read(session: Session, others: frozenset[Voucher]) -> LogFigures:
     """Return the figures, in a session that sees every tenant.
 
-    `others` are those outside who are asked, as `anchoring.status.asked` says.
+    `others` are the external vouchers in use, from `anchoring.status.asked`.
     """
     row = cursor(session).execute(_READ, {"most": MOST_COUNTED}).fetchone()
     if row is None:

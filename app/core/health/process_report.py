@@ -13,7 +13,7 @@ class ProcessReporter:
     """Reports one process every five seconds; one a process."""
 
     def __init__(self, database: Database, bell: Bell, role: Process) -> None:
-        """`role` is what the process does."""
+        """Set up the report; `role` is the process's role."""
         self._database = database
         self._bell = bell
         self._role = role
@@ -22,16 +22,16 @@ class ProcessReporter:
         )
 
     def begin(self) -> None:
-        """Report from now on; called again after a fork."""
+        """Start reporting; call it again after a fork."""
         self._thread.begin()
 
     def report(self) -> None:
-        """Report now; without Redis nothing is reported."""
+        """Report now; does nothing while Redis is unavailable."""
         pool = self._database.pool_use()
         self._bell.report(
             heartbeats.this_process(self._role, pool_size=pool.size, pool_in_use=pool.most_in_use)
         )
 
     def close(self) -> None:
-        """End; a report under way has a second."""
+        """Stop; waits up to a second for a report in progress."""
         self._thread.close(_LAST_SECONDS)

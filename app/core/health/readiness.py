@@ -25,7 +25,7 @@ from app.lib.repeater import Repeater
 from app.settings import Settings
 
 EVERY_SECONDS = 5.0
-# A request waits so long for a computation under way.
+# Seconds that a request waits for a computation in progress.
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _NEVER = float("-inf")
@@ -51,7 +51,7 @@ class Readiness:
         every: float = EVERY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` returns seconds; nothing is computed before the first call of `parts`."""
+        """Set up; `clock` returns seconds. The first call of `parts` computes the first state."""
         self._database = database
         self._settings = settings
         self._every = every
@@ -62,9 +62,9 @@ class Readiness:
         self._thread = Repeater("readiness", self._tick, every, failed="readiness_not_computed")
 
     def parts(self) -> dict[str, str]:
-        """Return the state of each part, "up" or what is wrong with it.
+        """Return the state of each part: "up", or its problem.
 
-        Only the first call in three periods computes it. A state that is not renewed is `unknown`.
+        Computes it if the last state is over three periods old, and is `unknown` if that fails.
         """
         self._asked = self._clock()
         if self._clock() - self._state.at > 3 * self._every:
@@ -78,7 +78,7 @@ class Readiness:
         return self.unknown(f"unknown: {last}, look for readiness_not_computed in this web process")
 
     def unknown(self, why: str = "unknown") -> dict[str, str]:
-        """Return the same for every part that is read from the database."""
+        """Return `why` for every part that is read from the database."""
         parts = ("log", "anchoring", "anchored_by", "audit", "master_keys", "mail")
         return {**dict.fromkeys(parts, why), "log_head": self._log_head}
 
@@ -90,14 +90,14 @@ class Readiness:
         self._state = _State(parts, self._clock())
 
     def close(self) -> None:
-        """End; a computation under way has two seconds."""
+        """Stop; waits up to two seconds for a computation in progress."""
         self._thread.close(_LAST_SECONDS)
 
     def _tick(self) -> None:
-        """Compute the state, unless no request asked lately, or another thread does or just did."""
+        """Compute the state, unless no request came lately, or another thread does or just did."""
         now = self._clock()
         patience = max(self._tried + _WAIT_SECONDS - now, 0.0)
-        # The next request has it computed: an idle service pays nothing.
+        # The next request computes it: an idle service has no cost.
         if now - self._asked > 3 * self._every or not self._computing.acquire(timeout=patience):
             return
         try:
@@ -144,7 +144,7 @@ class Readiness:
 
 
 def _log(session: Session, generation: Generation | None) -> str:
-    """Return what keeps the log from signing, or that it is damaged."""
+    """Return the slug of the problem that halts or damages the log, or "up"."""
     trouble = generation and generation.trouble
     if trouble is None and alerts.log_is_damaged(session):
         return LogDamaged.slug

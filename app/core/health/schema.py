@@ -1,4 +1,4 @@
-"""Whether the database has this release's schema, without loading what migrates it."""
+"""Check that the database has this release's schema, without importing the migrations."""
 
 import re
 from functools import cache
@@ -13,7 +13,7 @@ _BEFORE = re.compile(r'^down_revision = "(\w+)"$', re.MULTILINE)
 
 
 def is_current(database: Database) -> bool:
-    """Say whether the database has had every migration of this release (it may have had more).
+    """Say whether the database has every migration of this release (it may have more).
 
     One statement. Raises `Unavailable`.
     """
@@ -26,6 +26,6 @@ def is_current(database: Database) -> bool:
 
 @cache
 def superseded() -> frozenset[str]:
-    """Return the revisions that this release has migrations beyond."""
+    """Return the revisions that a later migration of this release supersedes."""
     texts = (file.read_text("utf-8") for file in _FOLDER.glob("*.py"))
     return frozenset(revision for text in texts for revision in _BEFORE.findall(text))

@@ -1,5 +1,5 @@
-"""API keys: who may call, as what, and for whom.
+"""API keys: authentication, roles and pins.
 
-`keyring` authenticates, `console_sessions` those who signed in with a key, `usage` writes down when
-keys were used, `keys` mints, lists and revokes, `revocation` says what else that would end.
+`keyring` authenticates requests, `console_sessions` browsers signed in with a key. `usage` records
+when keys were used, `keys` mints, lists and revokes, `revocation` previews what a revocation ends.
 """

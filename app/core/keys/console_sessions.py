@@ -19,7 +19,7 @@ IDLE = timedelta(hours=12)
 LONGEST = timedelta(days=7)
 _TENANT_BYTES = 16
 _SECRET_BYTES = 32
-# Each use would be a write; a session ends at most so much early.
+# Limits the writes of `last_used_at`; an idle session may end this much early.
 _USE_IS_WRITTEN_EVERY = timedelta(minutes=1)
 
 _BEGIN = "INSERT INTO console_sessions (tenant_id, digest, api_key_id) VALUES (%s, %s, %s)"
@@ -51,12 +51,12 @@ class Token:
 
     @classmethod
     def new(cls, tenant_id: UUID) -> "Token":
-        """Return a fresh token."""
+        """Return a new random token."""
         return cls(tenant_id, secrets.token_bytes(_SECRET_BYTES))
 
     @classmethod
     def read(cls, text: str) -> "Token | None":
-        """Read what `text` has written; None for anything else."""
+        """Parse the cookie's `text`; None if it is not a token."""
         try:
             raw = base64.b64decode(text, altchars=b"-_", validate=True)
         except ValueError:
@@ -67,7 +67,7 @@ class Token:
 
     @property
     def text(self) -> str:
-        """The token as a cookie holds it."""
+        """The token as the cookie's value."""
         return base64.urlsafe_b64encode(self.tenant_id.bytes + self.secret).decode()
 
     @property
@@ -80,13 +80,13 @@ class Token:
         return sha256(self.secret).digest()
 
     def begin(self, tx: Tx, caller: Caller) -> None:
-        """Begin the session of a caller who has just presented the key."""
+        """Begin the session of a caller that has just presented the key."""
         cursor(tx).execute(_BEGIN, (self.tenant_id, self._digest, caller.key_id))
 
     def find(self, tx: Tx, request_id: str, *, use: bool) -> tuple[Caller, str] | None:
-        """Return whose session this is, and the key's name; None once it, or its key, has ended.
+        """Return the session's caller and the key's name; None once the session or key has ended.
 
-        Without `use` the session is as idle as before: a page that refreshes itself is no user.
+        Without `use` the session stays idle: a page that refreshes itself does not keep it alive.
         """
         values = {
             "tenant": self.tenant_id,
@@ -105,10 +105,10 @@ class Token:
         return Caller(self.tenant_id, key_id, Role(role), pin, request_id), name
 
     def end(self, tx: Tx) -> None:
-        """End the session; one that has ended stays so."""
+        """End the session; does nothing if it has ended."""
         cursor(tx).execute(_END, (self.tenant_id, self._digest))
 
 
 def forget_old(tx: Tx) -> int:
-    """Delete the sessions of all tenants that have ended by age; return how many."""
+    """Delete expired and idle sessions of all tenants; return how many."""
     return cursor(tx).execute(_FORGET, (LONGEST, IDLE)).rowcount

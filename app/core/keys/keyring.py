@@ -1,4 +1,4 @@
-"""Authentication: whose key a request carries, as the key stands at that moment."""
+"""Authentication of requests by API key."""
 
 from dataclasses import replace
 
@@ -14,15 +14,15 @@ _IS_SUSPENDED = "SELECT is_suspended_key(%s)"
 
 _NO_KEY = "Send an API key: Authorization: Bearer <key>."
 
-# Callers of keys that were good once; beyond these it begins anew rather than eat the memory.
+# Most cached callers; a full cache is cleared, which bounds its memory.
 _MOST_KNOWN = 10_000
 
 
 def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
-    """Return the caller whose key this is, as the key stands at this moment.
+    """Return the caller of a key, from the key's current row.
 
-    Raises `Unauthenticated`, and `TenantSuspended` for a key that is good again once its tenant is
-    resumed. A text that cannot be a key costs no query.
+    Raises `Unauthenticated`, and `TenantSuspended` for a key that is valid again once its tenant is
+    resumed. A malformed key costs no query.
     """
     digest = _digest(key_text)
     row = database.ask(_LOOKUP, (digest,))
@@ -36,10 +36,10 @@ def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
 
 
 class Keyring:
-    """Knows callers again; one a process, shared by its threads.
+    """Cache of callers by key; one per process, shared by its threads.
 
-    It remembers what never changes in a key (tenant, id, role, pin), and never whether the key is
-    good: one that is revoked or expires does so at once, in every process.
+    It caches what never changes in a key (tenant, id, role, pin), and never whether the key is
+    valid: revocation and expiry take effect at once, in every process.
     """
 
     def __init__(self, database: Database) -> None:
@@ -48,11 +48,11 @@ class Keyring:
         self._usage = KeyUsage(database)
 
     def close(self) -> None:
-        """Write down which keys were used last."""
+        """Write the last uses of keys."""
         self._usage.close()
 
     def authenticate(self, key_text: str, request_id: str) -> Caller:
-        """Return the caller whose key this is, as the key stands at this moment.
+        """Return the caller of a key, from the key's current row, and cache it.
 
         Raises as the function of this name does.
         """
@@ -69,7 +69,7 @@ class Keyring:
         return found
 
     def recognise(self, key_text: str, request_id: str) -> Caller:
-        """Return the caller whose key this is, not `confirmed` if the key was met before.
+        """Return the caller of a key; from the cache it is not `confirmed`.
 
         Raises as `authenticate` does.
         """
@@ -80,7 +80,7 @@ class Keyring:
         return replace(known, request_id=request_id)
 
     def note_use(self, caller: Caller) -> None:
-        """Remember that a key was used now, by a session of the console."""
+        """Note that a session of the console used its key now."""
         self._usage.note(caller)
 
 

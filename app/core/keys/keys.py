@@ -1,4 +1,4 @@
-"""API keys as their owner sees them: minted once, shown once, ended at once."""
+"""API keys, the resource: mint (the text is shown once), list and revoke."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _NO_KEY = "There is no such key."
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key to be made; `expires_at` is aware, `expires_in` from now; neither: no expiry."""
+    """A key to be minted; `expires_at` is aware, `expires_in` from now; neither: no expiry."""
 
     name: str
     role: Role
@@ -44,7 +44,7 @@ class NewKey:
 
 @dataclass(frozen=True)
 class Minted:
-    """A key, with the name of the key that minted it where the caller may see that one."""
+    """A key, with the name of the key that minted it if the caller may see that one."""
 
     row: ApiKey
     minter: str | None
@@ -56,11 +56,11 @@ class Minted:
 
 
 def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
-    """Make a key and return it as its GET answers it, with its text as `key`, this once.
+    """Mint a key; return its JSON representation with its text as `key`, only this once.
 
     Raises `InsufficientRole` for a role above the caller's own, `WiderThanPin` when a pinned caller
-    wants another pin, `Invalid` for an agent that does not exist or a time that has passed,
-    `OutlivesParent` for one after the caller's own. Without a time it is the caller's own.
+    wants another pin, `Invalid` for an agent that does not exist or an expiry in the past,
+    `OutlivesParent` for an expiry after the caller's own. The default is the caller's own expiry.
     """
     _refuse_wider(caller, wanted)
     parent = _lock_parent(session, caller)
@@ -87,7 +87,7 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
 
 
 def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[Minted]:
-    """Return the keys that the caller may see, newest first, from those made before `before`."""
+    """Return up to `limit` keys that the caller may see, newest first, older than `before`."""
     query = _minted(caller).order_by(ApiKey.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ApiKey.id < before)
@@ -108,7 +108,7 @@ def find(session: Session, caller: Caller, key_id: UUID | None) -> Minted:
 
 
 def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str, str]:
-    """Return the names of a tenant's keys by their ids as callers see them."""
+    """Return the names of a tenant's keys by their public ids (`key_…`)."""
     query = select(ApiKey.id, ApiKey.name).where(
         ApiKey.tenant_id == tenant_id, ApiKey.id.in_(wanted)
     )
@@ -118,10 +118,10 @@ def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str
 def revoke(
     session: Session, caller: Caller, key_id: UUID | None, *, descendants: bool = False
 ) -> None:
-    """End a key, at once and for good; a key that was ended before stays as it is.
+    """Revoke a key at once and for good; does nothing if it is revoked already.
 
     With `descendants` also every key that it minted, that those minted, and so on. Raises
-    `NotFound`, and `CannotRevokeOwnKey` where the key in use is among them.
+    `NotFound`, and `CannotRevokeOwnKey` if the caller's key is among them.
     """
     row = _locked(session, caller, key_id)
     others = _lock_descendants(session, row) if descendants else []
@@ -138,7 +138,7 @@ def revoke(
 
 
 def represent(minted: Minted) -> dict[str, Any]:
-    """Return a key as callers see it: everything but its text."""
+    """Return a key's JSON representation, without its text."""
     row = minted.row
     return {
         "id": ids.text("key", row.id),
@@ -175,9 +175,9 @@ def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
 
 
 def _lock_parent(session: Session, caller: Caller) -> ApiKey:
-    """Lock the minting key: a revocation waits, and then finds what the key minted.
+    """Lock the minting key: a concurrent revocation waits, and then sees the new key.
 
-    Raises `Unauthenticated` when it was revoked since it was looked up.
+    Raises `Unauthenticated` when the key was revoked since its lookup.
     """
     query = select(ApiKey).where(ApiKey.tenant_id == caller.tenant_id, ApiKey.id == caller.key_id)
     row = session.scalar(query.with_for_update(read=True))
@@ -202,9 +202,9 @@ def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> date
 
 
 def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
-    """Lock what a locked key minted, a generation at a time.
+    """Lock the keys that a locked key minted, and theirs, a generation at a time.
 
-    A locked key mints nothing more, so the next statement finds all that it minted.
+    A locked key cannot mint, so the next statement finds every key that it minted.
     """
     found: list[ApiKey] = []
     generation = [root.id]
@@ -224,7 +224,7 @@ def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
 
 
 def _end(session: Session, wanted: NewKey) -> datetime | None:
-    """Return when a key is to expire; raises `Invalid` for a time that has passed."""
+    """Return the wanted expiry of a key; raises `Invalid` for a time in the past."""
     now = database_now(session)
     if wanted.expires_in is not None:
         return now + wanted.expires_in
@@ -234,7 +234,7 @@ def _end(session: Session, wanted: NewKey) -> datetime | None:
 
 
 def _minted(caller: Caller) -> Select[ApiKey, str | None]:
-    """Select the keys that the caller may see, with the names of their minters that it may see."""
+    """Select the keys that the caller may see, with the names of visible minters."""
     minter = aliased(ApiKey)
     same = (minter.tenant_id == ApiKey.tenant_id) & (minter.id == ApiKey.created_by)
     if caller.pin is not None:
@@ -245,7 +245,7 @@ def _minted(caller: Caller) -> Select[ApiKey, str | None]:
 
 
 def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
-    """A pinned key sees itself and the keys with its pin, which are the same condition."""
+    """Return the conditions of visibility; a pinned caller sees keys with its pin, also its own."""
     tenant = ApiKey.tenant_id == caller.tenant_id
     if caller.pin is None:
         return [tenant]

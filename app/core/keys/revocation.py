@@ -10,9 +10,9 @@ from app.core.keys.console_sessions import IDLE, LONGEST
 from app.database import cursor
 
 MOST = 1000
-"""So many descendants are counted."""
+"""The count of descendants stops after this many."""
 
-# The walk goes through keys that ended, whose own may work, and stops with the rows that count.
+# Also follows ended keys, as keys that they minted may be valid; stops at the LIMIT of rows.
 _DESCENDANTS = """
 WITH RECURSIVE minted AS (
     SELECT id, revoked_at, expires_at FROM api_keys
@@ -44,9 +44,9 @@ SELECT count(*) FROM console_sessions
 
 @dataclass(frozen=True)
 class Effects:
-    """How many keys that are still good descend from a key, and how many sessions it has.
+    """The numbers of valid keys that descend from a key, and of its console sessions.
 
-    `own` says that the key in use is among the descendants, so that it cannot revoke them all.
+    `own` says that the caller's key is among the descendants, so that it cannot revoke them all.
     """
 
     descendants: int
@@ -55,7 +55,7 @@ class Effects:
 
 
 def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
-    """Return what ends with a key; of more than `MOST` descendants, some."""
+    """Return the effects of revoking a key; counts at most `MOST` + 1 descendants."""
     wanted = {
         "tenant": caller.tenant_id,
         "key": key_id,

@@ -1,7 +1,7 @@
-"""When each key was used last, to the minute.
+"""The last use of each key, to the minute.
 
-Requests note it in memory; a thread writes what is new every 20 seconds, in one statement. A
-process that is killed loses the last of it.
+Requests note it in memory; a thread writes new uses every 20 seconds, in one statement. A killed
+process loses the notes not yet written.
 """
 
 import threading
@@ -15,8 +15,8 @@ from app.lib.repeater import Repeater
 EVERY_SECONDS = 20.0
 _LAST_WRITE_SECONDS = 1.0
 
-# In one order everywhere: two processes wait for each other and do not deadlock. A key that was
-# presented after its end was refused, and not used.
+# Rows are locked in one order everywhere, so two processes do not deadlock. A use after a key's end
+# was refused, and does not count.
 _WRITE = """
 WITH used AS (
     SELECT tenant_id, id, clock_timestamp() - seconds * interval '1 second' AS at
@@ -35,7 +35,7 @@ UPDATE api_keys AS k SET last_used_at = stale.minute
 
 
 class KeyUsage:
-    """Knows which keys one process has seen, until it is written down."""
+    """Buffers the last uses of keys of one process until they are written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,21 +50,21 @@ class KeyUsage:
         )
 
     def note(self, caller: Caller) -> None:
-        """Remember that a key was used now; costs a request no statement."""
+        """Note in memory that a key was used now; executes no statement."""
         self._used[caller.tenant_id, caller.key_id] = time.monotonic()
         self._thread.begin()
 
     def write(self) -> None:
-        """Write down what was noted since the last time; what fails waits for the next."""
+        """Write the uses noted since the last time; after an error the next call writes them."""
         self._thread.work()
 
     def close(self) -> None:
-        """Write what is left, for at most a second, and end."""
+        """Write the remaining notes, for at most a second, and stop."""
         self._thread.close(_LAST_WRITE_SECONDS)
 
     def _write(self) -> None:
         with self._writing:
-            # Copied in one step: requests go on noting.
+            # Copied atomically, as requests keep adding notes.
             used = self._used.copy()
             if not used:
                 return
@@ -74,6 +74,6 @@ class KeyUsage:
             with self._database.across_tenants() as session:
                 cursor(session).execute(_WRITE, columns)
             for key, at in used.items():
-                # Used again meanwhile: kept for the next time.
+                # A key used again meanwhile is kept for the next write.
                 if self._used.get(key) == at:
                     del self._used[key]

@@ -1,1 +1,1 @@
-"""Words as a tenant's search index keeps them: `tokenizer`, `search_keys`, `facets`."""
+"""Words in a tenant's search index: `tokenizer`, `search_keys`, `facets`."""

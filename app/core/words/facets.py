@@ -11,14 +11,14 @@ from app.core.callers import Caller
 
 
 def of(values: Mapping[str, UUID | str | None]) -> dict[str, str]:
-    """Return the facets of a row, of its columns by name, as pairs; a null has none."""
+    """Return the facets of a row from its columns, as name and value; a null has none."""
     return {f":{name}": _text(value) for name, value in values.items() if value is not None}
 
 
 def asked(
     caller: Caller, filters: Mapping[str, object], names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facets, of those in `names`, that filters and the caller's pin ask for."""
+    """Yield the facets that the filters (only of `names`) and the caller's pin require."""
     for name in names:
         value = filters.get(name)
         if value is not None:

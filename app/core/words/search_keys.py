@@ -13,11 +13,11 @@ _MAKE = "UPDATE tenants SET sealed_search_key = %s WHERE id = %s AND sealed_sear
 
 
 def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
-    """Return what turns the tenant's words into lexemes."""
+    """Return the tenant's keyed `Lexemes`; the first call creates the key."""
     cur = cursor(tx)
     sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
     if sealed is None:
-        # Of two at once the second waits for the first's row, and then finds its key there.
+        # Of two concurrent calls the second waits for the row, and then finds the first one's key.
         fresh = master_keys.seal(secrets.token_bytes(32), identity(tenant_id))
         cur.execute(_MAKE, (fresh, tenant_id))
         sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
@@ -36,5 +36,5 @@ def _read(row: tuple[bytes | None] | None) -> bytes | None:
 
 
 def identity(tenant_id: UUID) -> str:
-    """Name the place of a search key, for which it is sealed."""
+    """Return the identity (associated data) under which a search key is sealed."""
     return f"tenants/{tenant_id}/search_key"

@@ -1,4 +1,4 @@
-"""The tokenizer: words, kept as keyed hashes (a blind index).
+"""The tokenizer: splits text into words, stored as keyed hashes (a blind index).
 
 The key is the tenant's, so expired content leaves no readable word in dead rows or index keys. A
 word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-# A longer run is no word that a person types.
+# Longer runs are not indexed: people do not type them.
 _MOST_CHARACTERS = 64
-# Of one record; what comes later in its content is not found by search.
+# Words indexed per record; search does not find later ones.
 MOST_WORDS = 5_000
 _MOST_TEXT = 256 * 1024
 _MOST_TOGETHER = 16
 _BYTES = 9
 
-# Normalising sorts marks, in a time that grows with the square of a run of them: so in pieces.
+# Normalisation sorts marks in quadratic time of the run's length, so texts are cut into pieces.
 _PIECE = 256
-# Marks belong to the letter before them; Python's `\w` has none. Those of the living scripts:
+# Combining marks belong to the letter before them, but `\w` lacks them. Those of living scripts:
 _MARKS = "".join(
     re.escape(chr(point))
     for point in (*range(0x300, 0x3000), *range(0xA66F, 0xAC00), *range(0xFE20, 0xFE30))
@@ -40,14 +40,14 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def in_text(text: str) -> list[str]:
-    """Return the words of a text, in order, as they are compared."""
+    """Return the normalised words of a text, in order."""
     pieces = (text[at : at + _PIECE] for at in range(0, min(len(text), _MOST_TEXT), _PIECE))
     normal = "".join(unicodedata.normalize("NFKC", piece) for piece in pieces).casefold()
     return [part for word in _WORD.findall(normal) for part in _parts(word)]
 
 
 def _parts(word: str) -> Iterator[str]:
-    """Yield a word as it is, or each two characters in a row of a script without spaces."""
+    """Yield a word as it is, or the bigrams of runs in scripts without spaces."""
     if _IS_UNSPACED.search(word) is None:
         if len(word) <= _MOST_CHARACTERS:
             yield word
@@ -61,21 +61,21 @@ def _parts(word: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Text:
-    """A text taken apart: its words in order, and what stands together in it, as words each."""
+    """A tokenized text: its words in order, and the words of each unspaced token of several."""
 
     words: Sequence[str]
     together: frozenset[tuple[str, ...]]
 
     @classmethod
     def of(cls, text: str) -> "Text":
-        """Take a text apart."""
+        """Tokenize a text."""
         tokens = [tuple(in_text(token)) for token in text[:_MOST_TEXT].split()]
         words = [word for token in tokens for word in token]
         return cls(words, frozenset(token for token in tokens if 1 < len(token) <= _MOST_TOGETHER))
 
 
 def taken_apart(texts: Iterable[str]) -> list[Text]:
-    """Take texts apart until they come to `MOST_WORDS`; no word after that is searched for."""
+    """Tokenize texts up to `MOST_WORDS`; search does not find later words."""
     found, count = [], 0
     for text in texts:
         found.append(Text.of(text))
@@ -86,7 +86,7 @@ def taken_apart(texts: Iterable[str]) -> list[Text]:
 
 
 def in_json(value: Any) -> Iterator[str]:
-    """Walk a JSON value and yield its strings and numbers as texts, names of members aside."""
+    """Yield the strings and numbers in a JSON value as texts, without the names of members."""
     stack = [value]
     while stack:
         item = stack.pop()
@@ -101,16 +101,16 @@ def in_json(value: Any) -> Iterator[str]:
 
 
 class Lexemes:
-    """Turns one tenant's words into lexemes, and those into what PostgreSQL takes."""
+    """Turns one tenant's words into lexemes, and these into a `tsvector` or `tsquery`."""
 
     def __init__(self, key: bytes) -> None:
-        """Take the tenant's search key, 32 bytes."""
+        """Use the tenant's search key, 32 bytes."""
         self._key = key
 
     def vector(self, texts: Iterable[Text], pairs: Mapping[str, str]) -> str:
-        """Write a `tsvector` of the words of texts, and of pairs of name and value as wholes.
+        """Return a `tsvector` of the words of texts, and of pairs of name and value.
 
-        Words of one text follow each other, words of two do not: a phrase never spans both.
+        A gap between the positions of two texts keeps a phrase from spanning both.
         """
         positions: dict[str, list[int]] = {}
         wholes = {self._pair(name, value) for name, value in pairs.items()}
@@ -125,9 +125,9 @@ class Lexemes:
         return " ".join([*words, *(f"'{whole}'" for whole in wholes)])
 
     def query(self, typed: str) -> str | None:
-        """Write a search text as a `tsquery`: all words, those in "quotes" as a phrase.
+        """Return a search text as a `tsquery`: all words, those in "quotes" as a phrase.
 
-        None when it holds no word at all.
+        None when it has no word.
         """
         terms = [
             self._term(found, quoted=bool(quoted))
@@ -140,23 +140,23 @@ class Lexemes:
         phrase = " <-> ".join(f"'{self._word(word)}'" for word in words)
         if quoted or len(words) == 1:
             return f"({phrase})"
-        # PostgreSQL knows 256 places of a lexeme: in a long list of orders the number of only so
-        # many follows the word. As wholes all are known.
+        # PostgreSQL stores 256 positions of a lexeme, so in a long list of "order-1", "order-2" …
+        # later phrases do not match. Tokens indexed whole all match.
         return f"('{self._together(words)}' | ({phrase}))"
 
     def pairs_query(self, pairs: Iterable[tuple[str, str]]) -> str | None:
-        """Write pairs that must all be there as a `tsquery`; None when there are none."""
+        """Return a `tsquery` that requires all pairs; None when there are none."""
         return " & ".join(f"'{self._pair(name, value)}'" for name, value in pairs) or None
 
     def _word(self, word: str) -> str:
         return self._hash(word.encode())
 
     def _together(self, words: Sequence[str]) -> str:
-        # Words hold no zero byte, and pairs begin with a number.
+        # Words contain no zero byte, and pairs begin with a number.
         return self._hash(b"\0" + "\0".join(words).encode())
 
     def _pair(self, name: str, value: str) -> str:
-        # No word holds a zero byte, so a pair is never taken for one.
+        # Words contain no zero byte, so a pair never equals a word.
         return self._hash(f"{len(name)}\0{name}{value}".encode())
 
     def _hash(self, what: bytes) -> str:
