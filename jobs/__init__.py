@@ -1,5 +1,5 @@
-"""The work: Dramatiq actors, and what each worker process holds while it runs them.
+"""The worker: Dramatiq actors, and the shared services of each worker process.
 
-`python -m jobs` is what the Procfile starts, and `worker` what it runs: `process/` opens what a
-process needs, `actors/` take messages, `delivery/` sends to webhooks, `durable/` works on jobs.
+The Procfile starts `python -m jobs`, which runs `worker`: `process/` opens a process's services,
+`actors/` take messages, `delivery/` sends to webhooks, `durable/` runs durable jobs.
 """

@@ -24,10 +24,10 @@ try:
 except SettingError as error:
     sys.exit(f"worker: {error}")
 if _settings.redis_url is None:
-    sys.exit("worker: REDIS_URL is not set: the worker is rung through Redis.")
+    sys.exit("worker: REDIS_URL is not set: the worker gets its messages through Redis.")
 
-# Dramatiq passes what its workers print through its master, which costs a good part of a delivery.
-# A line of ours is one write, so it stays whole without that.
+# Dramatiq pipes the output of its workers through the main process, which slows each delivery.
+# Our log line is one write, so lines do not mix without that.
 if isinstance(sys.__stdout__, io.TextIOWrapper):
     sys.__stdout__.reconfigure(line_buffering=True)
     sys.stdout = sys.__stdout__

@@ -1,1 +1,1 @@
-"""The clock, and the only code that imports rq-scheduler: `timetable` is data, `clock` rings it."""
+"""The scheduler, the only code that imports rq-scheduler: `timetable` is data, `clock` rings it."""

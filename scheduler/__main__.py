@@ -15,7 +15,7 @@ _DONE, _FAILED, _MISUSED = 0, 1, 2
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command and return its exit code; 1 when it failed, 2 when it was called wrongly."""
+    """Run a command and return its exit code: 1 for a failure, 2 for wrong usage."""
     match arguments:
         case []:
             return _with_redis(_run)
@@ -33,7 +33,7 @@ def _run(client: redis.Redis) -> int:
 
 
 def _ring_now(client: redis.Redis, name: str) -> int:
-    """Ring an entry whatever its time, and leave its next time as it is."""
+    """Ring an entry now, and leave its next time as it is."""
     actor = TIMETABLE[name].actor
     with client.pipeline(transaction=True) as pipe:
         queue.push(pipe, actor, [()])
@@ -51,7 +51,7 @@ def _with_redis(command: Callable[[redis.Redis], int]) -> int:
     except SettingError as error:
         return _say(str(error), _FAILED)
     if settings.redis_url is None:
-        return _say("REDIS_URL is not set: the clock has nowhere to ring.", _FAILED)
+        return _say("REDIS_URL is not set: the clock rings actors through Redis.", _FAILED)
     logs.configure(settings)
     try:
         return command(connect(settings.redis_url))

@@ -1,8 +1,8 @@
 """The clock: rq-scheduler keeps the timetable in Redis; due entries become Dramatiq messages.
 
-Redis may lose or garble anything, so each poll reconciles it with `scheduler/timetable.py`: missing
-entries are added and rung, strange ones dropped, wrong times corrected. Of several schedulers the
-holder of the lock rings; another takes over within 11 seconds.
+Redis may lose or corrupt data, so each poll reconciles it with `scheduler/timetable.py`: missing
+entries are added and rung, unknown ones dropped, wrong times corrected. Of several schedulers the
+holder of the lock (the leader) rings; another takes over within 11 seconds.
 """
 
 import signal
@@ -24,10 +24,10 @@ from scheduler.timetable import Entry
 _log = structlog.get_logger(__name__)
 
 _TIMEOUT_SECONDS = 0.5
-# Also what rq-scheduler's lock outlives its holder by, plus ten seconds.
+# rq-scheduler's lock expires after this and ten seconds more.
 _POLL_SECONDS: Final = 1
 _STOP_SECONDS = 0.1
-# With no worker, rings whose work the next one does as well are not worth keeping.
+# Without a worker, no more than this many expiring rings are queued: a later one does their work.
 _MOST_WAITING = 100
 
 
@@ -35,7 +35,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     """rq-scheduler with a declared timetable, ringing Dramatiq's actors; no RQ worker exists."""
 
     def __init__(self, connection: redis.Redis, timetable: Mapping[str, Entry]) -> None:
-        """Its name is random: a fixed one could not start again for 11 s after a kill -9."""
+        """Set up; the name is random, as a fixed one could not restart for 11 s after a kill -9."""
         super().__init__(connection=connection, interval=_POLL_SECONDS)
         self._timetable = timetable
         self._stopping = False
@@ -45,7 +45,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self._waiting: Counter[str] = Counter()
 
     def run(self, burst: bool = False) -> None:
-        """Ring what is due, at each full second, until told to stop; with `burst` only once."""
+        """Ring due entries at each full second until told to stop; with `burst` only once."""
         self._install_signal_handlers()
         _log.info("clock_started", entries=sorted(self._timetable))
         while not self._stopping:
@@ -57,7 +57,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         _log.info("clock_stopped")
 
     def poll(self) -> None:
-        """Ring what is due if the lock is ours; a Redis that fails is waited out."""
+        """Ring due entries if this scheduler has the lock; a Redis error is logged, not raised."""
         try:
             self._poll()
         except redis.RedisError as error:
@@ -68,24 +68,24 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             _log.info("redis_recovered")
 
     def acquire_lock(self) -> bool:
-        """Take the lock, or keep it: the holder's is never free in between."""
+        """Take the lock, or renew it atomically, so it is never free in between."""
         holder = self.connection.set(
             self.scheduler_lock_key, self.name, nx=True, get=True, ex=self._lock_seconds
         )
         self._lock_acquired = holder in (None, self.name.encode())
         if not self._lock_acquired:
-            # A lock without an end would never be ours.
+            # A lock without an expiry would block every scheduler for ever.
             self.connection.expire(self.scheduler_lock_key, self._lock_seconds, nx=True)
         return self._lock_acquired
 
     def remove_lock(self) -> None:
-        """Give the lock back, if it is still ours."""
+        """Release the lock, if this scheduler still holds it."""
         if self.connection.get(self.scheduler_lock_key) == self.name.encode():
             self.connection.delete(self.scheduler_lock_key)
         self._lock_acquired = False
 
     def enqueue_jobs(self) -> None:
-        """Hold Redis against the timetable, and ring what is due."""
+        """Reconcile Redis with the timetable, and ring due entries."""
         now = time.time()
         found = dict(self.connection.zrange(self.scheduled_jobs_key, 0, -1, withscores=True))
         for entry in self._timetable.values():
@@ -128,7 +128,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             _log.warning("redis_unavailable", error=type(error).__name__, reason=reason(error))
 
     def _show_life(self, *, leads: bool) -> None:
-        """Report this process, and give the role's sign of life if this one leads."""
+        """Report this process, and send the scheduler's heartbeat if it is the leader."""
         if time.monotonic() < self._beat_at and leads == self._led:
             return
         if leads:
@@ -155,7 +155,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def _ring(self, entry: Entry, now: float) -> None:
         """Send the message and set the next time, both or neither.
 
-        rq-scheduler takes an entry out before it puts it back: dying in between, it loses it.
+        rq-scheduler itself removes an entry before it adds it again: a crash in between loses it.
         """
         with self.connection.pipeline(transaction=True) as pipe:
             pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
@@ -167,7 +167,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             _, self._waiting[entry.actor], _ = pushed
 
     def _is_pointless(self, entry: Entry) -> bool:
-        """Say whether so many rings wait that one more, which ages, would change nothing."""
+        """Say whether an expiring ring is useless because enough of them are queued."""
         if entry.max_age is None or self._waiting[entry.actor] < _MOST_WAITING:
             return False
         waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.actor]))
@@ -179,7 +179,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + stranger)
 
     def _throw_away(self) -> None:
-        """Make room for a timetable and a lock where something else stands."""
+        """Delete keys of the wrong Redis type in place of the timetable and the lock."""
         _log.warning("timetable_unreadable")
         self.connection.delete(self.scheduled_jobs_key, self.scheduler_lock_key)
 
@@ -198,5 +198,5 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
 
 
 def connect(redis_url: str) -> redis.Redis:
-    """Return the clock's client; a frozen Redis holds it half a second a poll."""
+    """Return the clock's client; a frozen Redis blocks it half a second per poll."""
     return queue.connect(redis_url, _TIMEOUT_SECONDS)

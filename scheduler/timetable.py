@@ -1,7 +1,7 @@
-"""The timetable: which actor the clock rings, and when.
+"""The timetable: the actors that the clock rings, with their periods.
 
 An entry's times are multiples of its period since the epoch, plus an offset: UTC, without drift. A
-ring has no arguments; the actor asks the database what is due, so ringing twice or late does no
+ring has no arguments; the actor queries the database for due work, so ringing twice or late does no
 harm.
 """
 
@@ -16,15 +16,15 @@ _DAY = 24 * _HOUR
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the timetable."""
+    """An entry of the timetable."""
 
     # Wire format: the entry's id in Redis and the NAME of `make now`. Letters, digits, - and _.
     name: str
     actor: str
-    # Seconds from one ring to the next, and how long after a multiple of them it rings.
+    # Period in seconds, and the offset in seconds from its multiples.
     every: int
     offset: int = 0
-    # Seconds after which a ring that no worker took is dropped; the next one does its work.
+    # Seconds after which a queued ring expires; the next one does its work.
     max_age: int | None = None
 
     def next_after(self, moment: float) -> int:
@@ -40,7 +40,7 @@ def by_name(entries: Iterable[Entry]) -> Mapping[str, Entry]:
 TIMETABLE: Final = by_name(
     [
         Entry("sweep", actor="sweep", every=1, max_age=5),
-        # The sweep rings it each second while leaves wait; this holds the log against its head.
+        # The sweep rings it each second while leaves wait; this compares the log with its head.
         Entry("integrate", actor="integrate", every=10, max_age=10),
         Entry("index_findings", actor="index_findings", every=10, max_age=10),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
@@ -48,7 +48,7 @@ TIMETABLE: Final = by_name(
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
-        # A minute later: by then the heads that were just anchored are in a checkpoint.
+        # A minute after anchor_audit, when the anchored heads are in a checkpoint.
         Entry(
             "stamp_checkpoint",
             actor="stamp_checkpoint",

@@ -1,4 +1,4 @@
-"""Each minute: raise an alarm if this worker lacks a master key that is in use."""
+"""Each minute: log an alarm if this worker lacks a master key that is in use."""
 
 import structlog
 

@@ -1,4 +1,4 @@
-"""The actor that delivers: one turn at one lane."""
+"""The delivery actor: one turn at one lane."""
 
 from uuid import UUID
 
@@ -7,5 +7,5 @@ from jobs.process.runtime import runtime
 
 
 def deliver(tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:
-    """Send what is due on a webhook's lane; `passed_on` counts workers that had no room for it."""
+    """Send the due rows of a webhook's lane; `passed_on` counts workers that had no permit."""
     LaneRun(runtime(), UUID(tenant_id), UUID(webhook_id), passed_on=int(passed_on)).run()

@@ -5,7 +5,7 @@ from jobs.process.runtime import runtime
 
 
 def expire_bundles() -> None:
-    """Enqueue a job for each tenant with bundles that have expired."""
+    """Enqueue a job for each tenant with expired bundles."""
     here = runtime()
     with here.database.across_tenants() as session:
         tenants = expiry.tenants_with_retention(session)

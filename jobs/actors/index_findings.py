@@ -3,7 +3,7 @@
 from app.core.finding_search import indexing
 from jobs.process.runtime import Runtime
 
-# Of a flood, the rest waits for the next tick; a search reads it meanwhile.
+# Most pieces per tick; the rest waits for the next, and a search reads it unindexed meanwhile.
 MOST_PIECES = 80
 
 

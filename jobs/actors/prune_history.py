@@ -1,6 +1,6 @@
 """Daily retention: create the next partitions, drop those older than the history kept.
 
-Hours that are over are summed over webhooks.
+Also sums final hourly counts over webhooks.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prune_history() -> None:
-    """Make the partitions ahead, drop the old ones, delete what is kept for a day or a week."""
+    """Create the partitions ahead, drop old ones, and delete other expired rows in batches."""
     here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:
@@ -58,12 +58,12 @@ def prune_history() -> None:
 
 
 def _forget_packs(database: Database) -> int:
-    """Delete what is left of builds that died and of packs that were replaced; return how many."""
+    """Delete the remains of dead builds and replaced packs; return how many."""
     return _in_batches(database, store.MOST_AT_ONCE, store.forget_left_over)
 
 
 def _close_hours(database: Database, begins_at: datetime | None) -> int:
-    """Sum the hours that are over, delete those before history begins; return how many went."""
+    """Sum final hours, delete those from before the history kept; return how many were deleted."""
     with database.across_tenants() as session:
         every = [tenant.id for tenant in tenants.rows(session)]
     gone = 0
@@ -77,7 +77,7 @@ def _close_hours(database: Database, begins_at: datetime | None) -> int:
 
 
 def _forget_jobs(database: Database, begins_at: datetime | None) -> int:
-    """Delete the jobs that ended before what is left of history begins; return how many."""
+    """Delete the jobs that ended before the history kept begins; return how many."""
     if begins_at is None:
         return 0
     forget = partial(job_retention.forget_old, before=begins_at)
@@ -85,7 +85,7 @@ def _forget_jobs(database: Database, begins_at: datetime | None) -> int:
 
 
 def _in_batches(database: Database, at_once: int, forget: Callable[[Session], int]) -> int:
-    """Delete in a transaction for each batch, until one is not full; return how many went."""
+    """Delete batches, a transaction each, until one is not full; return how many were deleted."""
     total = 0
     while True:
         with database.across_tenants() as session:

@@ -1,4 +1,4 @@
-"""The actors by name: what each name in `app.queue.ACTORS` does."""
+"""The actors by name: the function of each name in `app.queue.ACTORS`."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,12 +39,12 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "index_findings": lambda: index_findings.run(runtime()),
 }
 
-# Milliseconds, of those that may take longer than any other. A job's errand reads a whole log.
+# Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.
 TIME_LIMITS_MS = {"prune_history": 3_600_000, "run_job": 3_600_000}
 
 
 def declare(broker: BellBroker) -> None:
-    """Declare every actor on the broker; the row is the retry, so Dramatiq retries nothing."""
+    """Declare every actor on the broker, without Dramatiq's retries: the row is the retry."""
     for name, function in FUNCTIONS.items():
         limit = TIME_LIMITS_MS.get(name, TIME_LIMIT_MS)
         actor = dramatiq.actor(

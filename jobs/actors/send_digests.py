@@ -1,4 +1,4 @@
-"""Each minute: enqueue a digest job for each tenant that is due one."""
+"""Each minute: enqueue a digest job for each tenant that is due a digest."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from app.core.digests import schedule
 from app.errors import Unavailable
 from jobs.process.runtime import Runtime
 
-# The next minute's tick goes on; ticks share two threads with the sweep and the jobs.
+# Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 SECONDS = 10.0
 
 _log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from jobs.process.runtime import Runtime
 
 
 def run(here: Runtime) -> None:
-    """Choose the newest checkpoint, and enqueue what authority and witnesses have not seen.
+    """Enqueue timestamping and cosigning of the newest checkpoint, where still missing.
 
     With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
     """

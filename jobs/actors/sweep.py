@@ -1,7 +1,7 @@
 """The sweeper, each second: rings due lanes and jobs, and the log while leaves wait.
 
-Then it numbers rows that have waited long for a claim, which would number them: the books of a
-numbered backlog are cheap to read.
+Then it numbers rows that have waited long. A claim numbers rows too, but the books of a numbered
+backlog are cheaper to read.
 """
 
 import random
@@ -18,14 +18,14 @@ from app.database import Database
 from app.queue import Bell
 from jobs.process.runtime import runtime
 
-# The next sweep rings it again.
+# Age limit of the message; the next sweep rings again.
 _INTEGRATE_MS = 5_000
-# Of each second: the next tick must not wait, and PostgreSQL has other work.
+# Time budget per sweep: the next tick must not wait, and PostgreSQL has other work.
 NUMBERING_SECONDS = 0.3
 
 
 def sweep() -> None:
-    """Ring what is due, debounced or not: the messages of earlier rings may be lost."""
+    """Ring due lanes and jobs, ignoring the debounce: messages of earlier rings may be lost."""
     here = runtime()
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
@@ -40,15 +40,15 @@ def sweep() -> None:
 
 
 def ring_log(database: Database, bell: Bell) -> None:
-    """Ring the log's integration if anything waits for it."""
+    """Ring the log's integration if leaves wait."""
     if generations.load_state(database).waits:
         bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
 
 
 def number(database: Database, unnumbered: Sequence[tuple[UUID, UUID]]) -> int:
-    """Number what waits on these lanes, 500 rows of each in turn, for 0.3 s; return how many.
+    """Number the waiting rows of these lanes, 500 of each in turn, for 0.3 s; return how many.
 
-    Each piece is a transaction, which bounds how long a lane is locked; a locked lane is skipped.
+    Each batch is a transaction, which bounds how long a lane is locked; a locked lane is skipped.
     The order is random, so no lane is always last.
     """
     ends = time.monotonic() + NUMBERING_SECONDS

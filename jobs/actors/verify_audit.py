@@ -5,7 +5,7 @@ from jobs.process.runtime import runtime
 
 
 def verify_audit() -> None:
-    """Enqueue a run, unless one is open."""
+    """Enqueue a verification, unless one is open."""
     here = runtime()
     with here.database.across_tenants() as session:
         verification_jobs.enqueue_daily(session)

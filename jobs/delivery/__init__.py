@@ -1,4 +1,4 @@
 """One turn at a lane: `lane_run` claims a `batch`, `attempt` sends rows, `attempt_log` logs them.
 
-`turn` is what each attempt knows of the lane.
+`turn` holds the lane's state for the attempts.
 """

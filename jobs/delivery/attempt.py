@@ -1,4 +1,4 @@
-"""One attempt at a delivery: what is sent, and what the answer means."""
+"""An attempt at a delivery: send the request, and judge the answer."""
 
 import time
 from collections.abc import Callable
@@ -23,16 +23,16 @@ _LOST = {
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends what was claimed together: to the lane as it was then, signed with its secrets."""
+    """Sends the rows of one claim, with the lane's URL and secrets as of the claim."""
 
     runtime: Runtime
     turn: Turn
     signer: Signer
 
     def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> Outcome:
-        """Make one attempt and return what became of it; `on_slow` is called once, after a second.
+        """Make one attempt and return its outcome; calls `on_slow` once if it takes over a second.
 
-        A delivery that five workers died at is not sent again: it fails as `worker_lost`.
+        A delivery with five claims lost in a row is not sent: it fails as `worker_lost`.
         """
         started = time.monotonic()
         answer = None
@@ -84,7 +84,7 @@ class Sender:
 
 
 def _seen(answer: Answer) -> dict[str, Any]:
-    """Return what an outcome says of the answer."""
+    """Return the fields of an outcome that come from the answer."""
     seen = {
         "outcome": _name(answer),
         "dns_ms": answer.timings.dns,

@@ -1,4 +1,4 @@
-"""An attempt's log line, with every decision in it, and its metrics."""
+"""The log line of an attempt, with every decision about it, and its metrics."""
 
 from datetime import datetime
 
@@ -16,9 +16,9 @@ _log = structlog.get_logger("attempt")
 
 
 def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
-    """Write the one line of an attempt: what was tried, as what, how it ended and what comes next.
+    """Write the log line of an attempt: delivery, lane, outcome and next attempt.
 
-    No address, header or body: a URL may hold a secret, and a receiver may answer with one.
+    It has no URL, header or body: a URL may hold a secret, and a receiver may answer with one.
     """
     lane, verdict = turn.lane, outcome.verdict
     wait = verdict.row_wait
@@ -54,7 +54,7 @@ def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome)
 
 
 def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
-    """Count an attempt, how long it took, and whether its receiver may have seen it before."""
+    """Count an attempt, its duration, and whether it may be a duplicate for the receiver."""
     code = f"{outcome.status_code // 100}xx" if outcome.status_code else "none"
     tally.add(metrics.ATTEMPTS, outcome.kind, outcome.outcome, code)
     if answer is None:
@@ -83,7 +83,7 @@ def _count_phases(tally: Tally, answer: Answer) -> None:
 
 
 def _until_sent(answer: Answer) -> float:
-    """Return the seconds that passed before the first byte of the request could leave."""
+    """Return the seconds before the first byte of the request could be sent."""
     timings = answer.timings
     return ((timings.dns or 0) + (timings.connect or 0) + (timings.tls or 0)) / 1000
 

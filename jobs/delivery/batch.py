@@ -1,4 +1,4 @@
-"""Rows that were claimed together, on their way to one receiver."""
+"""A batch: the rows of one claim, to be sent to one receiver."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
 from jobs.delivery.attempt import Sender
 
-# A POST that is out for so long, and for twice as long as usual, keeps nothing waiting behind it.
+# A POST in flight for this long and for twice the mean latency is stalled; others get the rest.
 STALLED_SECONDS = 0.1
 
 
 class Batch:
-    """The deliveries of one claim, and the threads that send them.
+    """The unsent deliveries of one claim, shared by two threads.
 
-    The turn that sends and the watchdog that finds it stalled both take rows: each goes one way.
+    The sending turn and the watchdog that finds it stalled both take rows; each row is taken once.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class Batch:
         sender: Sender,
         leased_at: float,
     ) -> None:
-        """`full` says that more rows may wait, `ring` that another turn may send them.
+        """Hold `claimed`; `full`: more rows may wait, `ring`: another turn may send them.
 
-        `leased_at` is when the lease began, at the latest: a reading of the steady clock from
+        `leased_at` is the lease's start at the earliest: a reading of the monotonic clock from
         before the claim.
         """
         self.lane = lane
@@ -41,12 +41,12 @@ class Batch:
 
     @property
     def waits(self) -> bool:
-        """Whether something is not sent yet."""
+        """Whether unsent rows are left."""
         return bool(self._unsent)
 
     @property
     def stalled_seconds(self) -> float:
-        """How long a POST may be out before the rows behind it are given to others."""
+        """How long a POST may be in flight before other workers get the rows behind it."""
         return max(STALLED_SECONDS, 2 * (self.lane.latency_ms or 0) / 1000)
 
     def take(self) -> Claimed | None:
@@ -57,7 +57,7 @@ class Batch:
             return None
 
     def take_rest(self) -> list[Claimed]:
-        """Take all that is not sent yet."""
+        """Take all unsent rows."""
         taken = []
         while (row := self.take()) is not None:
             taken.append(row)

@@ -1,7 +1,7 @@
-"""One worker's turn at one lane: claim, send, record, and leave so that others get theirs.
+"""One worker's turn at one lane: claim, send, record, and leave so that other lanes get a turn.
 
-No database transaction is open while a POST is out. What was claimed and not sent is given back,
-also while a POST is out for long: then others take it.
+No database transaction is open while a POST is in flight. Claimed but unsent rows are handed back,
+also while a POST is stalled: then other workers take them.
 """
 
 import time
@@ -35,11 +35,11 @@ _T = TypeVar("_T")
 TURN_SECONDS = 5.0
 # A change to a webhook applies within a second and the attempt in flight.
 RELOAD_SECONDS = 0.8
-# An attempt, and time to write what became of it, must fit into what is left of the lease.
+# An attempt, and the write of its outcome, must fit into the rest of the lease.
 LEASE_NEEDED_SECONDS = DEADLINE_SECONDS + 2.0
 SETTLE_SECONDS = 5.0
 PASSED_ON_AT_MOST = 6
-# Seconds between tries to give the slot back; each try may wait two seconds for a lock.
+# Seconds between tries to free the slot (backoff); each try may wait two seconds for a lock.
 WAITS_FOR_THE_DATABASE = (0.1, 0.2, 0.4, 0.8)
 
 
@@ -49,7 +49,7 @@ class LaneRun:
     def __init__(
         self, runtime: Runtime, tenant_id: UUID, webhook_id: UUID, *, passed_on: int = 0
     ) -> None:
-        """`passed_on` counts the workers that had no room and rang for another one."""
+        """Prepare a turn; `passed_on` counts workers that had no permit and rang for another."""
         self._runtime = runtime
         self._passed_on = passed_on
         self._key = (tenant_id, webhook_id)
@@ -66,9 +66,9 @@ class LaneRun:
         self._stop = False
 
     def run(self) -> None:
-        """Send what is due until the turn is over, the lane is empty, or it must not go on."""
+        """Send due rows until the turn is over, the lane is empty, or the lane must rest."""
         if self._runtime.bulkhead.turns_away(*self._key):
-            # Many slow lanes wait for few permits: turning one away costs no query.
+            # Many slow lanes wait for few permits: turning a lane away costs no query.
             self._runtime.tally.add(metrics.TURNS, "no_room")
             self._runtime.bell.debounce(self._key[1])
             return
@@ -80,7 +80,7 @@ class LaneRun:
                 if batch.ring:
                     self._runtime.bell.ring_lanes([self._key], ignore_debounce=True)
                 self._send(batch)
-                # Less than asked for was all there was; what came since is seen on leaving.
+                # A short batch had all due rows; `_leave` finds rows that came since.
                 if self._stop or not batch.full or self._turn_is_over():
                     break
                 batch = self._claim(first=False)
@@ -89,7 +89,7 @@ class LaneRun:
             self._leave()
 
     def _claim(self, *, first: bool) -> Batch | None:
-        """Take rows, and with the first of them a slot; None when this lane is not for us now."""
+        """Claim rows, on the `first` call with a slot; None if this turn may not send."""
         began = time.monotonic()
         with self._runtime.database.raw_transaction(self._key[0]) as session:
             lane = lanes.load(session, *self._key)
@@ -106,7 +106,7 @@ class LaneRun:
             slot = self._enter(session, lane) if first else self._stay(session, lane)
             if slot is None:
                 return None
-            # Under a key that is not here nothing can be signed: raising takes the slot back.
+            # Raises if the master key is missing here: the rollback then frees the slot.
             secrets = webhook_secrets.open_secrets(
                 self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
             )
@@ -133,7 +133,7 @@ class LaneRun:
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
 
     def _enter(self, session: Tx, lane: Lane) -> SlotReader | None:
-        """Begin to take a slot, if there is room; the answer comes with the claim's."""
+        """Take a permit and start to take a slot; its result arrives with the claim's."""
         self._permit = self._runtime.bulkhead.acquire(*self._key, quick=lane.quick)
         if self._permit is None:
             self._result = "no_room"
@@ -144,7 +144,7 @@ class LaneRun:
         return lane_slots.take(session, lane, self._holder)
 
     def _stay(self, session: Tx, lane: Lane) -> SlotReader | None:
-        """Keep the slot; awaited, for one that may not be kept any more is held all the same."""
+        """Renew the slot and await the result: the claim would accept a slot beyond the limit."""
         if lane.paused:
             return None
         slot = lane_slots.keep(session, lane, self._holder)()
@@ -153,7 +153,7 @@ class LaneRun:
     def _send(self, batch: Batch) -> None:
         loaded_at = batch.leased_at
         while batch.waits:
-            # In this order: the reload may take long, and the claim grows old meanwhile.
+            # Checked in this order: the reload may take long, while the lease runs down.
             if why := self._why_not_start(batch, loaded_at):
                 self._stop = True
                 self._give_back(batch, why)
@@ -164,7 +164,7 @@ class LaneRun:
                 self._attempt(batch, claimed)
 
     def _why_not_start(self, batch: Batch, loaded_at: float) -> str | None:
-        """Name what keeps the next attempt from beginning, if something does."""
+        """Return the reason not to start the next attempt, or None."""
         if not self._unchanged_since(loaded_at, batch.lane):
             return "lane_changed"
         if self._stop:
@@ -189,7 +189,7 @@ class LaneRun:
                     now is not None
                     and now.sends
                     and not now.suspended
-                    # Of a probe, the claim itself has paused the lane for all others.
+                    # While this turn probes, its own claim has paused the lane for others.
                     and (lane.probes or not now.paused)
                     and (lane.held or not now.held)
                     and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
@@ -206,13 +206,13 @@ class LaneRun:
         self._note(outcome)
 
     def _watched(self, batch: Batch) -> AbstractContextManager[None]:
-        """Give what waits behind a POST to others if it is out for long."""
+        """Hand back the rows behind a POST if it stalls."""
         if not batch.waits:
             return nullcontext()
         return self._runtime.watchdog.watch(batch.stalled_seconds, partial(self._let_others, batch))
 
     def _note(self, outcome: Outcome) -> None:
-        """Leave a lane whose endpoint fails or asks for patience."""
+        """End the turn at a lane whose endpoint fails or asks to slow down."""
         if outcome.verdict.blame is retries.Blame.ENDPOINT:
             self._failures_in_a_row += 1
         else:
@@ -235,7 +235,7 @@ class LaneRun:
             self._ticket = self._runtime.flusher.give_back(self._key, rest, why)
 
     def _let_others(self, batch: Batch) -> None:
-        """Give back what waits behind a POST that is out for long, and ring for it."""
+        """Hand back the rows behind a stalled POST, and ring for them."""
         if rest := batch.take_rest():
             self._runtime.flusher.give_back(self._key, rest, "stalled", stalled=True)
 
@@ -254,12 +254,12 @@ class LaneRun:
         self._ring_again(due=due)
 
     def _ring_again(self, *, due: bool) -> None:
-        """Ring for what is left; a turn that sent nothing leaves that to the sweep, each second.
+        """Ring for the rows left; a turn that sent nothing leaves that to the sweep, each second.
 
-        So does a slow lane that yields, or that no thread could serve now: the sweep goes by who
-        waits longest, and what is new on the lane meanwhile is debounced.
-        A ring that met a full process is passed on, for another may have room: with the sweep alone
-        it could meet the same one again and again. After a few times all are full.
+        So does a slow lane that yields or got no permit: the sweep rings the longest waiting lanes
+        first, and rings for new rows on the lane are debounced meanwhile.
+        A ring that met a full process is passed on, as another may have room: by the sweep alone
+        it could meet the same process again and again. After a few times all are full.
         """
         bell = self._runtime.bell
         if self._yields:
@@ -278,7 +278,7 @@ class LaneRun:
         return self._insist(free)
 
     def _insist(self, work: Callable[[Tx], _T]) -> _T:
-        """Do some work under the lane's lock, and again if the database was away for a moment.
+        """Run `work` under the lane's lock; retry with backoff while the database is unavailable.
 
         Raises `Unavailable` in the end; the deliveries come back when their leases end.
         """

@@ -1,4 +1,4 @@
-"""A turn at a lane, as each of its attempts must know it."""
+"""The state of a turn at a lane that its attempts share."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from app.core.delivery.lanes.lanes import Lane
 class Turn:
     """The lane as it was at the claim, and how the worker came to it.
 
-    `loaded_at` is the steady clock's reading at the lane's `now`; `slot` and `passed_on` are for
+    `loaded_at` is the monotonic clock's reading at the lane's `now`; `slot` and `passed_on` are for
     the log alone.
     """
 

@@ -1,4 +1,4 @@
-"""Handlers of durable jobs: the function of each kind's step."""
+"""Handlers of durable jobs: the step function of each kind."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -47,7 +47,7 @@ def _digest(here: Runtime) -> Work:
 
 
 def _send(here: Runtime, lane: Lane, body: bytes, headers: dict[str, str]) -> Answer | None:
-    """Send one request to a lane's receiver, in the place of a slow one's turn; None without."""
+    """Send one request to a lane's receiver, under a permit of a slow turn; None without one."""
     permit = here.bulkhead.acquire(lane.tenant_id, lane.webhook_id, quick=False)
     if permit is None:
         return None
@@ -57,7 +57,7 @@ def _send(here: Runtime, lane: Lane, body: bytes, headers: dict[str, str]) -> An
         here.bulkhead.release(permit)
 
 
-# Each is bound to what it needs of the process that runs it.
+# Each binds the step function to the services of the process that it needs.
 KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,

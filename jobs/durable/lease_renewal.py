@@ -1,4 +1,4 @@
-"""Lease renewal while a job's errand runs: when the process dies, the lease ends by itself."""
+"""Lease renewal (heartbeat) while a job's errand runs: if the process dies, the lease expires."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ RENEW_SECONDS = leases.LEASE.total_seconds() / 3
 
 @contextmanager
 def renewed(database: Database, job: Job, every: float = RENEW_SECONDS) -> Iterator[None]:
-    """Renew the lease each `every` seconds until the block is left, or the job is not ours."""
+    """Renew the lease each `every` seconds until the block ends or the claim is taken over."""
     done = threading.Event()
     keeper = threading.Thread(
         target=_renew, args=(database, job, every, done), name="lease", daemon=True

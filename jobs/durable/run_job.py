@@ -1,4 +1,4 @@
-"""The actor that works on a durable job: step by step, each in its own transaction."""
+"""The actor that runs durable jobs, step by step, each step in its own transaction."""
 
 import time
 from contextlib import AbstractContextManager
@@ -25,16 +25,16 @@ TURN_SECONDS = 5.0
 
 
 class _NotOurs(Exception):
-    """The job was cancelled or taken over while the step ran: its effect must not stay."""
+    """The job was cancelled or taken over while the step ran: roll back the step's effect."""
 
 
 def run_job(tenant_id: str, job_id: str) -> None:
-    """Work on one job, and what it makes way for, until nothing is due or others have a turn."""
+    """Run a job's steps, and those of jobs that it makes due, until none is due or the turn ends."""
     work_on(runtime(), UUID(tenant_id), UUID(job_id))
 
 
 def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
-    """Do the same with a given runtime."""
+    """Do what `run_job` does, with a given runtime."""
     until = time.monotonic() + TURN_SECONDS
     following = _one_step(here, tenant_id, job_id)
     while following is not None and not shutting_down():
@@ -45,7 +45,7 @@ def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
 
 
 def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
-    """Do one step if one is due; return the job to work on next."""
+    """Run one step if the job is due; return the job to go on with."""
     with here.database.across_tenants() as session:
         job = leases.claim(session, tenant_id, job_id)
     if job is None:
@@ -55,7 +55,7 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
         with here.active_leases.tracking(job):
             step = _step(here, tenant_id, job)
     except Unavailable:
-        # No crash: the row stays leased, and the job goes on when its lease has ended.
+        # Not counted as a crash: the row stays leased, and the job goes on when its lease ends.
         raise
     except _NotOurs:
         result = "not_ours"
@@ -93,7 +93,7 @@ def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -
 
 
 def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
-    """Open what a step works in: the service's own jobs work for all tenants."""
+    """Open a step's transaction: the service's own jobs see all tenants."""
     if tenant_id == NO_TENANT:
         return here.database.across_tenants()
     return here.database.transaction(tenant_id)

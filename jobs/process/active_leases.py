@@ -1,7 +1,7 @@
 """The job leases that this process holds: a shutdown must not count as a worker crash.
 
-A lease that ends without an outcome counts against its job, which may be what crashes workers. So a
-process that is told to stop releases its leases from that count first: it may be killed before its
+A lease that ends without an outcome counts against its job, which may have crashed the worker. So a
+process that is told to stop first exempts its leases from that count: it may be killed before its
 steps end.
 """
 
@@ -24,21 +24,21 @@ class ActiveLeases:
     """The leases of one process; shared by its threads."""
 
     def __init__(self, database: Database) -> None:
-        """Track no lease yet."""
+        """Start without leases."""
         self._database = database
         self._lock = threading.Lock()
         self._jobs: dict[int, Job] = {}
 
     @contextmanager
     def tracking(self, job: Job) -> Iterator[None]:
-        """Track a claimed job's lease until its step has ended, however it ends.
+        """Track a claimed job's lease until its step has ended, with or without an error.
 
-        While the database is away no outcome can be written: that is no crash either.
+        A database outage prevents writing the outcome, and must not count as a crash either.
         """
         with self._lock:
             self._jobs[id(job)] = job
         try:
-            # Claimed during `release`, this one was not among the released.
+            # A lease claimed during `release` was not released by it.
             if shutting_down():
                 self._release([job])
             yield

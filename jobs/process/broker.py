@@ -1,8 +1,8 @@
 """The worker's Dramatiq broker: its middleware and its queues' priorities.
 
 Redis carries wake-ups only: no delay queue, no retries, no results. Later work is a row with a
-time, which the sweep rings. Ticks go before jobs and jobs before deliveries; priority interrupts
-nothing, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
+time, which the sweep rings. Ticks go before jobs and jobs before deliveries. Priority preempts no
+running message, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from jobs.process.middleware import MessageLog, SignOfLife
 from jobs.process.shutdown import GracefulStop
 from jobs.process.wakeup_listener import WakeListener
 
-# Smaller goes first.
+# Smaller numbers go first.
 PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
 
-# A frozen Redis holds a thread this long, once.
+# A frozen Redis blocks a thread for this long, once.
 _TIMEOUT_SECONDS = 2.0
-# A turn at a lane is seconds, and each socket has its own timeout.
+# A turn at a lane takes seconds, and each socket has its own timeout.
 TIME_LIMIT_MS = 300_000
 # Each of Dramatiq's own fetches, rare here, also takes back the messages of dead workers.
 _MAINTENANCE_CHANCE = 1_000_000
@@ -35,7 +35,7 @@ class BellBroker(RedisBroker):
     """Dramatiq's Redis broker, woken by the bell instead of polling."""
 
     def __init__(self, redis_url: str, middleware: Sequence[Middleware] = ()) -> None:
-        """Connect nothing yet; `middleware` is added to that of every worker."""
+        """Create the broker without connecting; `middleware` is added to that of every worker."""
         super().__init__(  # type: ignore[no-untyped-call]
             client=connect(redis_url, _TIMEOUT_SECONDS),
             middleware=[
@@ -53,11 +53,11 @@ class BellBroker(RedisBroker):
 
     @property
     def consumer_class(self) -> Callable[..., BellConsumer]:
-        """Return the class of the queue consumers of the worker's threads."""
+        """Return the factory of queue consumers, which share the listener."""
         return partial(BellConsumer, self.listener)
 
     def declare_actor(self, actor: "Actor[..., Any]") -> None:
-        """Take an actor, with its queue's priority.
+        """Declare an actor with its queue's priority.
 
         Raises `ValueError` for an actor that `app.queue` does not ring, or rings on another queue.
         """
@@ -71,14 +71,14 @@ class BellBroker(RedisBroker):
         super().declare_actor(actor)
 
     def declare_queue(self, queue_name: str) -> None:
-        """Take a queue, without the delay queue that Dramatiq would add."""
+        """Declare a queue, without the delay queue that Dramatiq would add."""
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
     def enqueue(self, message: "Message[Any]", *, delay: int | None = None) -> "Message[Any]":
-        """Refuse: a message sent from here would bypass the bell."""
+        """Raise `TypeError`: a message sent from here would bypass the bell."""
         raise TypeError(f"ring {message.actor_name!r} through app.queue.Bell, not by sending it")
 
     def close(self) -> None:

@@ -21,18 +21,18 @@ from jobs.process.wakeup_listener import WakeListener
 
 _log = structlog.get_logger(__name__)
 
-# Dramatiq's threads check their stop flag this often.
+# Dramatiq's threads check their stop flag at this interval.
 _LONGEST_WAIT_SECONDS = 0.5
-# How often Dramatiq's own fetch runs: a process silent for 60 s has its messages given to others.
+# Interval of Dramatiq's own fetch (heartbeat): a process silent for 60 s loses its messages.
 _UNBIDDEN_SECONDS = 20.0
 _DEAF_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 
 _OPTIONS = {"redis_message_id", "max_age"}
 
-# Lua cannot unpack more than some thousands.
+# Lua's unpack fails for more than some thousand values.
 _MOST_A_FETCH = 1_000
-# Moves ids from the queue (1) to this worker's unacknowledged ones (2); returns their messages (3).
+# Moves ids from the queue (1) to this worker's unacknowledged set (2); returns their messages (3).
 _TAKE = """
 local ids = redis.call("lpop", KEYS[1], ARGV[1])
 if not ids then return {} end
@@ -59,7 +59,7 @@ class BellConsumer(_RedisConsumer):
         self._messages_key = messages_key(queue_name)
         self._taken_key = f"{broker.namespace}:__acks__.{broker.broker_id}.{queue_name}"
         self._take = broker.client.register_script(_TAKE)
-        # One message at a time would cost a round trip each.
+        # Single messages would cost a round trip each.
         self._batch = max(1, prefetch // 4)
         self._fetch_at = 0.0
         self._unbidden_at = 0.0
@@ -79,7 +79,7 @@ class BellConsumer(_RedisConsumer):
         return None
 
     def ack(self, message: MessageProxy) -> None:
-        """Forget a message, now or when Redis is back; the thread that worked goes on at once."""
+        """Delete a message, now or when Redis is back; never blocks the worker thread."""
         self._settle(message.options["redis_message_id"])
         self.queued_message_ids.discard(message.message_id)
         if self._full and self._room() >= self._batch:
@@ -88,9 +88,9 @@ class BellConsumer(_RedisConsumer):
     nack = ack
 
     def requeue(self, messages: Iterable[MessageProxy | Message[None]]) -> None:
-        """Give messages back for another worker to take, and wake it.
+        """Requeue messages for other workers, and wake them.
 
-        Raises `BrokerConnectionError` when Redis is away: its messages come back a minute later.
+        Raises `BrokerConnectionError` when Redis is away: the messages come back a minute later.
         """
         try:
             super().requeue(messages)  # type: ignore[no-untyped-call]
@@ -100,18 +100,18 @@ class BellConsumer(_RedisConsumer):
             raise BrokerConnectionError(kind) from None  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Give back what was fetched and not yet handed on."""
+        """Requeue the messages that were fetched but not handed to a thread."""
         read = [_read(data, self.queue_name) for data in self.message_cache]
         self.message_cache = []
         self.requeue([message for message in read if message is not None])
 
     def _refill(self) -> None:
-        """Fetch once the bell rang, room was made, or it is time to ask unbidden."""
+        """Fetch once the bell rang, prefetch room became free, or a poll is due."""
         until_unbidden = max(self._fetch_at - time.monotonic(), 0.0)
         woken = self._wake.wait(min(until_unbidden, _LONGEST_WAIT_SECONDS))
         if not woken and time.monotonic() < self._fetch_at:
             return
-        # In this order no ring and no room is missed: both set the event after what they tell of.
+        # Clear before reading: a ring and a free place set the event after the fact they report.
         self._wake.clear()
         self._full = True
         room = self._room()
@@ -164,7 +164,7 @@ class BellConsumer(_RedisConsumer):
             self._unsettled.popleft()
 
     def _forget(self, redis_message_id: str) -> None:
-        # In this order a half-done one leaves an id without a message, which Dramatiq drops.
+        # In this order an interruption leaves an id without a message, which Dramatiq drops.
         with self.broker.client.pipeline(transaction=False) as pipe:
             pipe.hdel(self._messages_key, redis_message_id)
             pipe.srem(self._taken_key, redis_message_id)
@@ -182,7 +182,7 @@ class BellConsumer(_RedisConsumer):
 
 
 def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
-    """Decode a message; None for one that was dropped meanwhile or that is not one of ours."""
+    """Decode a message; None if it was dropped meanwhile or is not from this service."""
     if data is None:
         return None
     try:
@@ -196,7 +196,7 @@ def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
 
 
 def _is_ours(message: Message[None], queue_name: str) -> bool:
-    """Say whether Dramatiq's threads survive the message: they trust what they take."""
+    """Say whether the message is well-formed: a malformed one would kill Dramatiq's threads."""
     options: object = message.options
     return (
         message.queue_name == queue_name

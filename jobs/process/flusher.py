@@ -1,8 +1,8 @@
-"""The flusher: one thread a process that writes delivery outcomes in batches.
+"""The flusher: one thread per process that writes delivery outcomes in batches.
 
 Senders hand outcomes over and go on. A batch is written after a short window, or at once when a
-sender waits. Claimed rows that were not sent are handed back likewise. While the database is away
-batches wait; leases fence late writes.
+sender waits. Claimed but unsent rows are handed back the same way. While the database is
+unavailable batches wait; leases fence late writes.
 """
 
 import threading
@@ -50,20 +50,20 @@ class _Waiting:
 
     @property
     def tickets(self) -> int:
-        """How many of these a sender may wait for."""
+        """The number of entries with a ticket that a sender may wait for."""
         return len(self.outcomes) + len(self.unsent)
 
 
 class Flusher:
-    """The one writer of outcomes in a process; start it once, stop it after the last sender."""
+    """The only writer of outcomes in a process; start it once, stop it after the last sender."""
 
     def __init__(self, database: Database, bell: Bell, settings: Settings, tally: Tally) -> None:
         self._tally = tally
         self._database = database
         self._bell = bell
         self._settings = settings
-        # Two conditions of one lock: an outcome that arrives wakes this thread only if it must act,
-        # and no sender that waits for a write.
+        # Two conditions of one lock: a new outcome wakes this thread only if it must act, and wakes
+        # no sender that waits for a write.
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
         self._written = threading.Condition(lock)
@@ -76,11 +76,11 @@ class Flusher:
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Write what is left, for at most `timeout` seconds, and end."""
+        """Write the remaining outcomes, for at most `timeout` seconds, and stop."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -95,9 +95,9 @@ class Flusher:
     def give_back(
         self, lane: LaneKey, rows: Sequence[Claimed], why: str, *, stalled: bool = False
     ) -> int:
-        """Have rows given back that were claimed and not sent; return the ticket for `wait`.
+        """Queue unsent claimed rows to be handed back; return the ticket for `wait`.
 
-        `stalled` says that the POST before them is out for long: others are rung to take them.
+        `stalled` says that the POST before them has stalled: rings other workers to take them.
         """
         with self._changed:
             self._waiting.unsent.append(_Unsent(lane, rows, why, stalled))
@@ -105,13 +105,13 @@ class Flusher:
             return self._ticket()
 
     def mark_slow(self, tenant_id: UUID, webhook_id: UUID) -> None:
-        """Note that a POST of this lane has been out for over a second."""
+        """Note that a POST of this lane has been in flight for over a second."""
         with self._changed:
             self._waiting.slow.add((tenant_id, webhook_id))
             self._changed.notify()
 
     def wait(self, ticket: int, timeout: float) -> bool:
-        """Wait until everything up to `ticket` is written; False if that took over `timeout` s."""
+        """Wait until all entries up to `ticket` are written; False after `timeout` seconds."""
         with self._changed:
             self._awaited = max(self._awaited, ticket)
             self._changed.notify()
@@ -126,13 +126,13 @@ class Flusher:
             with self._changed:
                 self._settled += batch.tickets
                 self._written.notify_all()
-            # After the tickets, so that no sender waits for Redis. A lane without a free slot may
-            # be debounced.
+            # After the tickets, so that no sender waits for Redis. Ignores the debounce, as lanes
+            # without a free slot may be debounced.
             self._bell.ring_lanes(self._to_ring, ignore_debounce=True)
             self._to_ring.clear()
 
     def _next(self) -> _Waiting | None:
-        """Wait for outcomes and let more gather; None once there are none and we are stopping."""
+        """Wait for entries and let more gather; None when stopping and none are left."""
         with self._changed:
             self._changed.wait_for(lambda: self._any() or self._stopping)
             if not self._any():
@@ -142,7 +142,7 @@ class Flusher:
             return batch
 
     def _hurries(self) -> bool:
-        """Say whether what is here should be written before the window ends."""
+        """Say whether the waiting entries should be written before the window ends."""
         waiting = self._waiting
         enough = waiting.tickets >= AT_ONCE or bool(waiting.unsent)
         return enough or self._awaited > self._settled or self._stopping
@@ -238,7 +238,7 @@ class Flusher:
             disabling.warn(session, tenant_id, webhook_id, reason, self._settings.disable_after)
 
     def _insist(self, work: Callable[[], None]) -> None:
-        """Do some work, again and again while the database is away."""
+        """Run `work`; retry with backoff while the database is unavailable, until stopped."""
         wait = 0.1
         while True:
             try:
@@ -247,6 +247,6 @@ class Flusher:
                 _log.warning("outcomes_not_written", error=kind(error), again_in=wait)
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopping, wait):
-                    # Told to stop and nothing can be written: the leases bring the rows back.
+                    # Stopping without a database: the rows come back when their leases end.
                     return None
             wait = min(wait * 2, _LONGEST_WAIT)

@@ -21,12 +21,12 @@ _FRAMES = 8
 
 
 class MessageLog(Middleware):
-    """Every log line of a message names it; a failure is one line, without data of a tenant."""
+    """Binds the message to its log lines; logs a failure as one line, without tenant data."""
 
     def after_process_boot(self, broker: Broker) -> None:
-        """Silence what Dramatiq says of the same.
+        """Silence Dramatiq's own log lines of failed and skipped messages.
 
-        It prints an exception's text, which may quote a row, and a warning for each stale tick.
+        They print an exception's text, which may quote a row, and a warning for each stale tick.
         """
         for name in ("worker.WorkerThread", "middleware.age_limit.AgeLimit"):
             logging.getLogger(f"dramatiq.{name}").setLevel(logging.CRITICAL)
@@ -45,7 +45,7 @@ class MessageLog(Middleware):
         result: object = None,
         exception: BaseException | None = None,
     ) -> None:
-        """Say what failed and where; that the database is away, or a row locked, is no failure."""
+        """Log the failure and its frames; only warn of an unavailable database or a locked row."""
         if isinstance(exception, Unavailable):
             _log.warning("database_unavailable", error=kind(exception), at=where(exception))
         elif exception is not None:
@@ -59,7 +59,7 @@ class MessageLog(Middleware):
 
 
 class MessageCount(Middleware):
-    """Counts messages by what became of them."""
+    """Counts messages by their outcome."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -72,12 +72,12 @@ class MessageCount(Middleware):
         result: object = None,
         exception: BaseException | None = None,
     ) -> None:
-        """Count one that was worked on."""
+        """Count a processed message."""
         became = "done" if exception is None else "failed"
         self._tally.add(metrics.MESSAGES, message.actor_name, became)
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Count one past its age."""
+        """Count a message past its age."""
         self._tally.add(metrics.MESSAGES, message.actor_name, "too_old")
 
 
@@ -97,13 +97,13 @@ class SignOfLife(Middleware):
         self._thread.begin()
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """End the heartbeat: the process takes no more work."""
+        """Stop the heartbeat: the process takes no more work."""
         if self._thread is not None:
             self._thread.close(0)
 
 
 class Lifetime(Middleware):
-    """Opens what a worker process needs before its first message, and closes it after the last."""
+    """Opens a worker process's services before its first message, closes them after the last."""
 
     def __init__(
         self,
@@ -111,16 +111,16 @@ class Lifetime(Middleware):
         stop: Callable[[], None],
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """`start` gets the number of the worker's threads; `stop` runs once all have ended.
+        """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended.
 
-        `told` runs when the process was told to stop, while its threads finish what they do.
+        `told` runs when the process is told to stop, while its threads finish their messages.
         """
         self._start = start
         self._told = told
         self._stop = stop
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
-        """Start, or end the process: Dramatiq would log the error and run without."""
+        """Run `start`; exit the process if it fails, as Dramatiq would only log the error."""
         try:
             self._start(worker.worker_threads)
         except Exception as error:
@@ -128,16 +128,16 @@ class Lifetime(Middleware):
             raise SystemExit(1) from error
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Pass on that the process was told to stop; `shutting_down` says so by now."""
+        """Run `told`; `shutting_down` is true by now."""
         self._told()
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Close everything."""
+        """Run `stop`."""
         self._stop()
 
 
 def kind(error: BaseException) -> str:
-    """Name an exception and what caused it, such as `OperationalError < AdminShutdown`.
+    """Return the names of an exception and its causes: `OperationalError < AdminShutdown`.
 
     Never its text, which may quote a row or a statement's values.
     """

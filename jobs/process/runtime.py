@@ -31,13 +31,13 @@ _FLUSH_AT_STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Runtime:
-    """Everything an actor needs; shared by the process's threads."""
+    """The services that actors use; shared by the process's threads."""
 
     settings: Settings
     database: Database
     bell: Bell
     outbound: Outbound
-    # For the URLs that the operator chose: timestamp authority and witnesses.
+    # For URLs configured by the operator: timestamp authority and witnesses.
     authorities: Outbound
     flusher: Flusher
     bulkhead: Bulkhead
@@ -52,7 +52,7 @@ class Runtime:
 
     @classmethod
     def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
-        """Open everything for a worker with `threads` threads; `tally` may count already."""
+        """Open the services of a worker with `threads` threads; `tally` may have counts already."""
         tally = tally or Tally()
         bell = Bell(settings.redis_url, tally)
         database = Database.of(settings, "worker", bell, tally)
@@ -95,7 +95,7 @@ class Runtime:
         return Verifier(self.database, self.settings.master_keys, self.log.head, trust)
 
     def close(self) -> None:
-        """Write what is left and close everything."""
+        """Write the remaining outcomes and close all services."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
         self.announcer.close()
@@ -107,7 +107,7 @@ class Runtime:
 
 
 def mailer_of(settings: Settings) -> Mailer:
-    """Return what takes digests: the mail server, files in the data folder, or nothing."""
+    """Return the mailer of digests: SMTP, files in the data folder, or none."""
     if settings.smtp_url is not None:
         return Smtp(settings.smtp_url, settings.mail_from.rpartition("@")[2])
     return NoServer() if settings.mail_folder is None else Outbox(settings.mail_folder)
@@ -130,7 +130,7 @@ def runtime() -> Runtime:
 
 
 def release_leases() -> None:
-    """Release the leases of the jobs at work in this process: it was told to stop."""
+    """Release the leases of the running jobs of this process: it was told to stop."""
     if _Process.runtime is not None:
         _Process.runtime.active_leases.release()
 

@@ -1,8 +1,8 @@
-"""Graceful shutdown: a worker finishes its work however many stop signals it gets.
+"""Graceful shutdown: a worker finishes its work even after several stop signals.
 
-A PaaS and systemd send SIGTERM to the whole process group, and Dramatiq's master passes its own on,
-so a worker gets two. To Dramatiq the second means "kill". Here only the first counts; SIGKILL still
-kills.
+A PaaS and systemd send SIGTERM to the whole process group, and Dramatiq's main process forwards its
+own, so a worker gets two. To Dramatiq the second means "kill". Here only the first counts; SIGKILL
+still kills.
 """
 
 import logging
@@ -17,13 +17,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Stop:
-    """A plain flag: an Event's lock could be held by the very thread a signal interrupts."""
+    """A plain flag: an Event's lock could be held by the thread that a signal interrupts."""
 
     begun = False
 
 
 def shutting_down() -> bool:
-    """Say whether this process was told to stop; actors that loop check it between two steps."""
+    """Say whether this process was told to stop; looping actors check it between steps."""
     return _Stop.begun
 
 
@@ -31,18 +31,18 @@ class GracefulStop(Middleware):
     """Keeps the flag, and swallows every stop signal but the first."""
 
     def after_process_boot(self, broker: Broker) -> None:
-        """Stand before the handlers that Dramatiq has just installed."""
+        """Wrap the signal handlers that Dramatiq has just installed."""
         for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
                 signal.signal(number, _once(handler))
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Set the flag also for a signal that came before we stood in its way."""
+        """Set the flag also for a signal that came before the handlers were wrapped."""
         _Stop.begun = True
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Nothing runs any more: a next worker in this process, as in tests, starts afresh."""
+        """Reset the flag for a next worker in this process, as in tests."""
         _Stop.begun = False
 
 
@@ -57,7 +57,7 @@ def _once(
         # refuses a reentrant write with a traceback. `Shutting down...` follows anyway.
         disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
-        # It exits if it was called before, while this process was starting.
+        # The handler exits if it was called before, during the start of this process.
         with suppress(SystemExit):
             handler(number, frame)
         logging.disable(disabled)

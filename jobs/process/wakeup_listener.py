@@ -1,6 +1,6 @@
-"""Wake-ups of a worker: one pub/sub subscription a process sets one event a queue.
+"""Wake-ups of a worker: one pub/sub subscription per process sets one event per queue.
 
-Dramatiq's polling notices a message after 0.4 s or costs a hundred commands a second. Lost messages
+Dramatiq's polling notices a message after 0.4 s or costs a hundred commands a second. Lost wake-ups
 do no harm: after each (re)connection all queues are woken, and while the subscription is down
 `heard` is false and consumers poll.
 """
@@ -30,7 +30,7 @@ class WakeListener:
     """Sets a queue's event when the bell rings for it."""
 
     def __init__(self, client: redis.Redis) -> None:
-        """Listen through `client`, once an event is asked for."""
+        """Use `client`; the first call of `event` starts the thread."""
         self._client = client
         self._events: defaultdict[str, Event] = defaultdict(Event)
         self._lock = Lock()
@@ -39,7 +39,7 @@ class WakeListener:
         self.heard = False
 
     def event(self, queue_name: str) -> Event:
-        """Return the event that is set whenever the queue may hold something new."""
+        """Return the event that is set whenever the queue may have a new message."""
         with self._lock:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="wake-listener", daemon=True)
@@ -70,7 +70,7 @@ class WakeListener:
             backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
 
     def _listen(self, subscription: PubSub) -> None:
-        """Set events until told to stop; a link that has gone silent raises `TimeoutError`."""
+        """Set events until told to stop; raises `redis.TimeoutError` on a silent connection."""
         last_word = time.monotonic()
         while not self._stopping.is_set():
             message = subscription.get_message(timeout=_READ_SECONDS)
