@@ -29,7 +29,7 @@ class _NotOurs(Exception):
 
 
 def run_job(tenant_id: str, job_id: str) -> None:
-    """Run a job's steps, and those of jobs that it makes due, until none is due or the turn ends."""
+    """Run steps of a job, and of jobs that it makes due, until none is due or the turn ends."""
     work_on(runtime(), UUID(tenant_id), UUID(job_id))
 
 
