@@ -79,7 +79,7 @@ class BellConsumer(_RedisConsumer):
         return None
 
     def ack(self, message: MessageProxy) -> None:
-        """Delete a message, now or when Redis is back; never blocks the worker thread."""
+        """Delete a message, now or, without waiting, when Redis is back."""
         self._settle(message.options["redis_message_id"])
         self.queued_message_ids.discard(message.message_id)
         if self._full and self._room() >= self._batch:

@@ -1,4 +1,4 @@
-"""Steps of durable jobs: the results that handlers return, and how they are recorded.
+"""Steps of durable jobs: the results of handlers, and how they are recorded.
 
 A step's effect and the job's `cursor` commit together, so a killed job resumes. An errand is slow
 or external work between two transactions, under a renewed lease. A failed job is retried with

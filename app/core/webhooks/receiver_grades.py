@@ -127,6 +127,6 @@ def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
     return Grade(
         ok=False,
         detail=f"It takes a delivery, and answers {second.status} when the same comes again. "
-        "Answer 2xx to a known webhook-id: deliveries come at least once, and refused ones are "
-        "sent again.",
+        "Answer 2xx to a webhook-id that is known: deliveries come at least once, and refused ones "
+        "are sent again.",
     )

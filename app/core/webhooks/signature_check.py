@@ -186,7 +186,7 @@ def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> 
         if not any(each.digest for each in forms.signatures(headers)) or ID not in headers:
             return _undecided("secret", "There is no signature that could be compared.")
         if as_sent:
-            return _failed("secret", "The body is as it was sent, but no known secret matches.")
+            return _failed("secret", "The body is as it was sent, but no secret known matches.")
         return _failed("secret", "No secret of this tenant gives this signature.")
     if found.known.fault or found.key:
         wrong = [found.key] if found.key else []

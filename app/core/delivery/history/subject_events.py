@@ -1,4 +1,4 @@
-"""Events of a session or a record: those of its findings, and of its completion.
+"""Events of a session or record: those of its findings and its completion.
 
 An event names its subject only in its payload, to spare each POST an index. Its id is generated
 shortly before the finding's time, so the search covers ids around that time: first within a few

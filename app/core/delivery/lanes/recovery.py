@@ -2,7 +2,7 @@
 
 It begins when a probe succeeds or the URL changes. When the lane has nothing else to send, waiting
 rows become due: one at first, one more for each success (slow start, RFC 5681 section 3.1), half
-after a failure. Such attempts do not use up the retry schedule.
+after a failure. They do not use up the retry schedule.
 """
 
 from uuid import UUID
