@@ -1,4 +1,4 @@
-"""A bulkhead: few at work in a process, few that wait, and a share of both for each tenant."""
+"""A bulkhead: bounds running and queued large work in a process, with a share for each tenant."""
 
 import gc
 import sys
@@ -8,16 +8,16 @@ from threading import Condition
 from app.errors import Busy
 
 _WAIT_SECONDS = 10.0
-# Waiting places that are kept for tenants with no request waiting.
+# Queue places that are reserved for tenants with no request in the queue.
 _KEPT = 2
 
-# How long a busy thread keeps Python's lock from others that want it, in seconds: the usual time
-# adds up over the many turns that a small request takes.
+# How long a busy thread keeps the GIL from others, in seconds: the default adds up over the many
+# turns that a small request takes.
 _USUAL_TURN = sys.getswitchinterval()
 _SHORT_TURN = 0.001
 
-# A full garbage collection among the objects of large bodies stops all threads for 200 ms, and
-# finds nothing there: while large work is done it comes a hundred times as seldom.
+# A full garbage collection among the objects of large bodies stops all threads for 200 ms and
+# frees nothing: during large work it runs a hundred times less often.
 _USUAL_GARBAGE = gc.get_threshold()
 _SELDOM_GARBAGE = (*_USUAL_GARBAGE[:2], 100 * _USUAL_GARBAGE[2])
 
@@ -25,9 +25,9 @@ _FULL = "Too many large records are being read or written; try again in a moment
 
 
 class Room:
-    """`at_once` work and `waiting` wait; safe for threads.
+    """A bulkhead: `at_once` requests run and `waiting` are queued; safe for threads.
 
-    One tenant never has every place of either, as long as there are two.
+    One tenant never takes all places of either, if there are at least two.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
@@ -38,7 +38,7 @@ class Room:
         self._in_line: Counter[object] = Counter()
 
     def enter(self, whose: object) -> None:
-        """Wait for a place and take it; raises `Busy` where too many wait, or after ten seconds."""
+        """Wait for a place and take it; raises `Busy` if the queue is full or after 10 s."""
         with self._changed:
             if not self._has_place(whose):
                 self._wait(whose)

@@ -1,6 +1,6 @@
 """Completes flask-smorest's OpenAPI document: fields, error responses, ids, idempotency.
 
-Every error that a route can answer is listed with it, so a client can be generated from the
+Every operation lists all errors that it can answer. So a client can be generated from the
 document, and a test can validate real responses against it.
 """
 
@@ -28,22 +28,22 @@ _INTRODUCTION = """\
 A signed, provable record of what AI agents did for people.
 
 **Callers.** Send an API key as `Authorization: Bearer <key>` (or `x-api-key`). A key has one role,
-`read` < `write` < `admin`, and may be pinned to one agent and principal; what lies outside its pin,
-or belongs to another tenant, is answered like what does not exist.
+`read` < `write` < `admin`, and may be pinned to one agent and principal. Resources outside its pin,
+or of another tenant, are treated as if they did not exist.
 
-**Share links.** A link opens one record without a key: its page, and what is in its bundle with
-`share_token` in the query or `x-share-token`.
+**Share links.** A share link opens one record without a key: its page, and its bundle, exports and
+proofs with `share_token` in the query or the header `x-share-token`.
 
-**Evidence packs.** `evidence.zip` holds all that proves a record. `/verify.py` checks it offline,
-with Python alone; the SHA-256 of this release's is `{verifier}`.
+**Evidence packs.** `evidence.zip` holds all evidence of a record. `/verify.py` verifies it offline,
+with Python alone; the SHA-256 of this release's `verify.py` is `{verifier}`.
 
-**Errors** are problem details (RFC 9457); `type` leads to a page that explains it. Bodies are JSON
-in UTF-8, read strictly: unknown fields, duplicate names and wrong types are refused.
+**Errors** are problem details (RFC 9457); `type` is the URL of a page that explains the error.
+Bodies are strict JSON in UTF-8: unknown fields, duplicate names and wrong types are refused.
 
-**Lists** are newest first, in pages: follow `next_cursor`, or the `Link` header.
+**Lists** are newest first and paginated: follow `next_cursor`, or the `Link` header.
 
-**Repeats.** A POST that creates accepts `Idempotency-Key`: the same key and body get the first
-answer again, for 24 hours.
+**Idempotency.** A POST that creates a resource accepts `Idempotency-Key`: a repeat with the same
+key and body gets the first response again, for 24 hours.
 """
 
 _SECURITY_SCHEMES: dict[str, dict[str, str]] = {
@@ -67,7 +67,7 @@ _ID_PREFIXES = {
 
 _TOKEN = f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"
 
-# Of other path parameters that have a form.
+# JSON Schemas of other path parameters.
 _FORMS: dict[str, dict[str, str]] = {
     "tile": {
         "type": "string",
@@ -79,19 +79,19 @@ _IDEMPOTENCY_KEY = {
     "in": "header",
     "name": "Idempotency-Key",
     "required": False,
-    "description": "Makes a repeat of this request safe for 24 hours.",
+    "description": "Makes it safe to repeat this request within 24 hours.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     "example": "5d3a1c9e-finding-1",
 }
 
-_PROBLEM_PAGES = "Explained at its `type`."
+_PROBLEM_PAGES = "URL of the page that explains this kind of error."
 
 
 class ProblemSchema(marshmallow.Schema):
     """Problem details (RFC 9457)."""
 
     class Meta:
-        """Some kinds of problem say more than this."""
+        """Allow extension members (RFC 9457 section 3.2)."""
 
         unknown = marshmallow.INCLUDE
 
@@ -112,17 +112,17 @@ class ProblemSchema(marshmallow.Schema):
 
 
 class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
-    """flask-smorest's Api, with problem details as its errors and no default answer."""
+    """flask-smorest's Api, with problem details as its errors and no default response."""
 
     ERROR_SCHEMA = ProblemSchema
-    # A catch-all would hide an undocumented answer.
+    # A catch-all would hide an undocumented response.
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def _register_error_handlers(self) -> None:
         """Leave errors to app/api/http/problems.py."""
 
     def _register_responses(self) -> None:
-        """Offer one response a status, by the name of its HTTPStatus."""
+        """Register one response component a status, named after its HTTPStatus."""
         for status, words in _REFUSALS.items():
             response: dict[str, Any] = {"description": words, "schema": self.ERROR_SCHEMA}
             prepare_response(response, self.spec, MEDIA_TYPE)
@@ -137,11 +137,11 @@ _REFUSALS = {
     409: "The current state does not allow it.",
     410: "Older than the retention period.",
     412: "If-Match names another version.",
-    413: "The body is over 1 MiB, or that of a record over 8 MiB.",
+    413: "The body is larger than 1 MiB (for a record, 8 MiB).",
     415: "The body is not declared as JSON.",
-    416: "The range begins after the end.",
-    422: "Fields were refused; `errors` names each.",
-    429: "Too many requests; `Retry-After` says when to come back.",
+    416: "The range begins beyond the end.",
+    422: "Fields were refused; `errors` lists each.",
+    429: "Too many requests; retry after `Retry-After` seconds.",
     503: "The database does not answer; repeat the request.",
 }
 _NAMES = {
@@ -162,12 +162,12 @@ _NAMES = {
 
 
 class Refusals(BasePlugin):
-    """Completes each operation with the refusals that follow from its own description."""
+    """Adds to each operation the error responses that its declaration implies."""
 
     def path_helper(  # type: ignore[override]  # apispec passes keywords it does not name
         self, *, parameters: list[dict[str, Any]], **_: Any
     ) -> None:
-        """Give ids in the path their form."""
+        """Add the JSON Schemas of path parameters."""
         for parameter in parameters:
             prefix = _ID_PREFIXES.get(parameter.get("name", ""))
             if prefix is not None:
@@ -180,7 +180,7 @@ class Refusals(BasePlugin):
     def operation_helper(  # type: ignore[override]  # as above
         self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any
     ) -> None:
-        """Add refusals, and the Idempotency-Key where something is created."""
+        """Add error responses, and `Idempotency-Key` to each POST that creates a resource."""
         for method, operation in operations.items():
             responses = operation.setdefault("responses", {})
             if method == "post" and _is_repeatable(path, responses):
@@ -207,7 +207,7 @@ def _introduction() -> str:
 
 
 def complete(api: DocumentedApi) -> None:
-    """Teach the document our fields and the ways a key is sent; call it before any blueprint."""
+    """Register our fields and the security schemes; call it before any blueprint."""
     api.ma_plugin.converter.add_attribute_function(_strict_field)
     spec: APISpec = api.spec
     for name, scheme in _SECURITY_SCHEMES.items():
@@ -216,7 +216,7 @@ def complete(api: DocumentedApi) -> None:
 
 def write(api: DocumentedApi) -> bytes:
     """Return the finished document as JSON; call it after the last blueprint."""
-    # A default may be a set, whose order is no part of it.
+    # A default may be a set, which has no order of its own.
     return json.dumps(api.spec.to_dict(), ensure_ascii=False, default=sorted).encode()
 
 
@@ -235,7 +235,7 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
 
 
 def _is_repeatable(path: str, responses: Mapping[Any, Any]) -> bool:
-    """Say whether a POST takes an Idempotency-Key: what makes something, or shows a secret once."""
+    """Return whether a POST takes an Idempotency-Key: it creates, or shows a secret once."""
     return bool({"201", "202", 201, 202} & set(responses)) or path.endswith("/rotate-secret")
 
 

@@ -8,7 +8,7 @@ from app.api.http.requests import fields
 
 
 class FeedArgs(PageArgs):
-    """Filters of a feed; all that are given must hold."""
+    """Filters of a feed; all given must match."""
 
     agent_id = fields.QueryId("agt")
     principal = fields.Text(200)
@@ -17,5 +17,5 @@ class FeedArgs(PageArgs):
 
 
 def filters(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a feed is filtered by, without what only says which page is asked for."""
+    """Return the filters among a feed's query parameters: all but `limit` and `cursor`."""
     return {name: value for name, value in args.items() if name not in ("limit", "cursor")}

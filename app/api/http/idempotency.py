@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a POST that is sent twice happens once, and both get the same answer."""
+"""`Idempotency-Key`: a repeated POST is executed once, and gets the first one's response."""
 
 import json
 import re
@@ -26,9 +26,9 @@ def may_be_repeated() -> bool:
 
 
 def sent_key() -> str | None:
-    """Return the request's Idempotency-Key, or None; raises `Invalid` for one that is none.
+    """Return the request's Idempotency-Key, or None; raises `Invalid` for a malformed one.
 
-    For a request that changes nothing, and so keeps no answer, but refuses what others refuse.
+    For a dry run, which stores no response but refuses a malformed key as other requests do.
     """
     key = request.headers.get(HEADER)
     if key is not None and _KEY.fullmatch(key) is None:
@@ -46,10 +46,10 @@ def once(
     make: Callable[[], dict[str, Any]],
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with what `make` does, or with what it did when this request came before.
+    """Answer with the body that `make` returns, or replay the first response of a repeated request.
 
-    Runs in the route's own transaction; `make` returns the JSON-ready body and may raise, and then
-    nothing is kept. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
+    Runs in the route's own transaction; `make` returns the JSON-ready body. If it raises, nothing
+    is stored. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
     """
     key = sent_key()
     if key is None:

@@ -1,7 +1,7 @@
-"""Lists: newest first, in pages that stay right while rows are inserted.
+"""Cursor pagination: lists in pages that stay consistent while rows are inserted.
 
-A cursor is the place of the last row given out, sealed for this tenant, path and filters. So it is
-opaque, cannot be made up, and is refused where it does not belong.
+A cursor is the position of the last returned row, sealed for this tenant, path and filters. So it
+is opaque, cannot be forged, and is refused by any other list.
 """
 
 import base64
@@ -38,10 +38,10 @@ class PageArgs(Schema):
         1,
         MAX_LIMIT,
         load_default=DEFAULT_LIMIT,
-        metadata={"description": "How many at most.", "default": DEFAULT_LIMIT},
+        metadata={"description": "The largest number of items.", "default": DEFAULT_LIMIT},
     )
     cursor = Text(
-        1000, metadata={"description": "`next_cursor` of the page before; absent: the first page."}
+        1000, metadata={"description": "`next_cursor` of the last page; absent: the first page."}
     )
 
 
@@ -99,13 +99,13 @@ def page_of(
 
 
 def seal_position(text: str, identity: str) -> str:
-    """Return a place in a list as an opaque token for `identity` alone: whose list, and which."""
+    """Return a position as an opaque token that opens only with `identity` (tenant and list)."""
     sealed = services().settings.master_keys.seal(text.encode(), identity)
     return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
 
 def open_position(token: str, identity: str) -> str | None:
-    """Return what `seal_position` was given; None for a token that is not of that identity."""
+    """Return the text given to `seal_position`; None for any token not sealed for `identity`."""
     try:
         sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         return services().settings.master_keys.open(sealed, identity).decode()
@@ -129,7 +129,7 @@ def _read_cursor(args: Mapping[str, Any]) -> UUID | int | None:
 
 
 def _identity(args: Mapping[str, Any]) -> str:
-    """Name the list: whose, which, and filtered how (the limit may change from page to page)."""
+    """Name the list by tenant, path and filters (the limit may change from page to page)."""
     filters = {name: str(args[name]) for name in sorted(args.keys() - {"limit", "cursor"})}
     return f"cursor/{caller().tenant_id}{request.path}?{urlencode(filters)}"
 

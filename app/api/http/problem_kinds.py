@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of problem: its status, its title, and what its page tells the reader to do."""
+    """A problem type: its status, its title, and the advice on its page."""
 
     status: int
     title: str
@@ -26,8 +26,8 @@ KINDS: Mapping[str, Kind] = {
     "unauthenticated": Kind(
         401,
         "No valid API key",
-        "Send Authorization: Bearer with a key, or x-api-key. A key that was revoked, has expired "
-        "or never existed is answered alike; ask an administrator of your tenant for a new one.",
+        "Send Authorization: Bearer with a key, or x-api-key. Revoked, expired and unknown keys "
+        "get the same answer; ask an administrator of your tenant for a new one.",
     ),
     "forbidden": Kind(403, "Not allowed", "The key is valid, but may not do this."),
     "insufficient-role": Kind(
@@ -39,8 +39,8 @@ KINDS: Mapping[str, Kind] = {
     "pinned-key": Kind(
         403,
         "A pinned key cannot do this",
-        "The key is pinned to one agent and principal, and what was asked belongs to the whole "
-        "tenant. Use a key without a pin.",
+        "The key is pinned to one agent and principal, and this request concerns the whole tenant. "
+        "Use a key without a pin.",
     ),
     "wider-than-pin": Kind(
         403, "The pin would be wider", "A pinned key mints only keys with exactly its own pin."
@@ -49,7 +49,7 @@ KINDS: Mapping[str, Kind] = {
         403,
         "The tenant is suspended",
         "The operator of this service has suspended the tenant of this key. Nothing is lost: once "
-        "it is resumed, the same keys are good again, and what waits to be delivered goes out.",
+        "the tenant is resumed, its keys work again and its pending deliveries are sent.",
     ),
     "not-found": Kind(
         404,
@@ -63,7 +63,7 @@ KINDS: Mapping[str, Kind] = {
         408,
         "The body came too slowly",
         "A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes "
-        "(16,384). Send it again on a better line. The connection was closed.",
+        "(16,384). Send it again over a faster connection. The connection was closed.",
     ),
     "conflict": Kind(409, "Not in this state", "Read the resource again, then decide."),
     "session-completed": Kind(
@@ -107,34 +107,34 @@ KINDS: Mapping[str, Kind] = {
     "log-pending": Kind(
         409,
         "Not in the log yet",
-        "The transparency log takes what is new every second. Where the service waits for its "
-        "witnesses, it publishes that once they have cosigned it. Repeat the request after the "
-        "seconds that Retry-After names. If it stays so, /readyz says what keeps the log.",
+        "The transparency log integrates new leaves every second. Where the service waits for its "
+        "witnesses, it publishes a checkpoint once they have cosigned it. Repeat the request after "
+        "the seconds that Retry-After names. If the problem persists, /readyz names its cause.",
     ),
     "log-rolled-back": Kind(
         409,
         "The database is older than its log",
-        "More was published than the database holds, or something else: it was restored from a "
-        "backup. Nothing is signed in this state. The operator restores the newest database, or, "
-        "where that is lost, begins a successor with `python -m app.manage log succeed`.",
+        "The published log is larger than the database's, or differs from it: the database was "
+        "restored from a backup. Nothing is signed in this state. The operator restores the newest "
+        "database or, if it is lost, begins a successor with `python -m app.manage log succeed`.",
     ),
     "log-head-lost": Kind(
         409,
         "The log's head is gone",
-        "LOG_HEAD_URL holds no head although one was kept, or no checkpoint. The operator puts it "
-        "back, or has the database's own kept with `python -m app.manage log adopt`.",
+        "LOG_HEAD_URL holds no head although one was stored there, or no valid checkpoint. The "
+        "operator restores it, or stores the database's own with `python -m app.manage log adopt`.",
     ),
     "log-head-unavailable": Kind(
         409,
         "The log's head cannot be reached",
-        "Where LOG_HEAD_URL points does not answer. Nothing is published until it does.",
+        "The store at LOG_HEAD_URL does not answer. Nothing is published until it does.",
     ),
     "log-damaged": Kind(
         409,
         "The log is damaged",
-        "What the database holds of the log does not give what was published, and nothing damaged "
-        "is served. The operator looks with `python -m app.manage log rebuild --check`, and mends "
-        "it with `python -m app.manage log rebuild`.",
+        "The log's data in the database does not match the published log. Damaged data is never "
+        "served. The operator checks it with `python -m app.manage log rebuild --check` and "
+        "repairs it with `python -m app.manage log rebuild`.",
     ),
     "idempotency-key-in-use": Kind(
         409,
@@ -145,18 +145,18 @@ KINDS: Mapping[str, Kind] = {
     "bundle-expired": Kind(
         410,
         "The bundle has expired",
-        "Its tenant keeps bundles for a limited time, and this one's has ended. That it was there "
-        "is still provable: sha256 and log_index name it; metadata, findings and log entry remain.",
+        "The tenant's retention period for this bundle has ended. Its existence remains provable: "
+        "sha256 and log_index identify it. Its metadata, findings and log entry are still there.",
     ),
     "history-pruned": Kind(
         410,
         "Older than the retention period",
-        "History is kept for a limited time. first_available is the first number that is kept.",
+        "History is kept for a limited time. first_available is the first sequence number kept.",
     ),
     "precondition-failed": Kind(
         412,
         "Not the version that was asked for",
-        "If-Match names another ETag than the one there is; a bundle never changes.",
+        "If-Match names another ETag than the current one; a bundle never changes.",
     ),
     "body-too-large": Kind(
         413, "The body is too large", "A body is at most 1 MiB, that of a record 8 MiB."
@@ -175,15 +175,15 @@ KINDS: Mapping[str, Kind] = {
     "validation-failed": Kind(
         422,
         "Some fields were refused",
-        "errors names each: pointer (RFC 6901) is the place in the body, or the name of a query "
+        "errors lists each: pointer (RFC 6901) is the place in the body, or the name of a query "
         'parameter or header, and detail says what to send. Types are strict: "30" is no number. '
-        "Fields that do not exist are refused.",
+        "Unknown fields are refused.",
     ),
     "outlives-parent": Kind(
         422,
         "The key would outlive the one that mints it",
         "A key that expires mints only keys that expire no later. Send an earlier expires_at, or "
-        "none: it is the minting key's own then.",
+        "omit it to get the minting key's own.",
     ),
     "idempotency-key-reused": Kind(
         422,
@@ -191,7 +191,7 @@ KINDS: Mapping[str, Kind] = {
         "An Idempotency-Key belongs to one body for 24 hours. Use a new key for a new request.",
     ),
     "rate-limited": Kind(
-        429, "Too many requests", "Come back after the seconds that Retry-After names."
+        429, "Too many requests", "Retry after the seconds that Retry-After names."
     ),
     "headers-too-large": Kind(
         431, "The headers are too large", "Headers are at most 16 KiB in all."
@@ -204,28 +204,28 @@ KINDS: Mapping[str, Kind] = {
     "evidence-pack-failed": Kind(
         503,
         "The evidence pack could not be built",
-        "job_id is the job that gave up; GET /v1/jobs/:id says why. A key with the role write has "
-        "it tried again by POST /v1/jobs/:id/retry; an hour after its end the next request for the "
-        "pack begins another. The record's bundle and log-proof can be read meanwhile.",
+        "job_id is the dead job; GET /v1/jobs/:id says why it failed. A key with the role write "
+        "retries it with POST /v1/jobs/:id/retry. An hour after its end, the next request for the "
+        "pack starts a new job. The record's bundle and log-proof can be read meanwhile.",
     ),
     "evidence-pack-unreadable": Kind(
         503,
         "The stored evidence pack does not open",
-        "Repeat the request after the seconds that Retry-After names. What was changed has been "
-        "deleted, and another is built. What was sealed under a master key that the service does "
-        "not have now is kept, until its operator has put that key back.",
+        "Repeat the request after the seconds that Retry-After names. A damaged pack has been "
+        "deleted, and a new one is built. A pack sealed under a master key that the service lacks "
+        "is kept until its operator restores that key.",
     ),
     "busy": Kind(
         503,
         "Too many large requests at once",
-        "Large records are read and written a few at a time, and each tenant and each reader has a "
-        "share of the memory for that. Nothing was done. Repeat the request after the seconds that "
-        "Retry-After names.",
+        "Few large records are read and written at a time, and each tenant and each reader has a "
+        "share of the memory for that. Nothing was changed. Repeat the request after the seconds "
+        "that Retry-After names.",
     ),
     "unavailable": Kind(
         503,
         "The database does not answer",
-        "Repeat the request after the seconds that Retry-After names; if it creates something, "
-        "with an Idempotency-Key, for the first one may have been carried out.",
+        "Repeat the request after the seconds that Retry-After names. If it creates something, "
+        "send an Idempotency-Key: the first request may have been executed.",
     ),
 }

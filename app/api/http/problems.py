@@ -38,7 +38,7 @@ _HTTP_SLUGS = {
     431: "headers-too-large",
 }
 
-# Of these errors, and not of those derived from them.
+# Headers by exact error type; errors derived from these have none.
 _HEADERS: Mapping[type[errors.ServiceError], Mapping[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     UnsupportedCoding: {"Accept-Encoding": "identity"},
@@ -93,7 +93,7 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
     if not isinstance(error, errors.KeptHeadContradicted):
         services().tally.add(metrics.CHAINS_BROKEN)
     if "caller" not in g:
-        # Where a tenant's chain is broken is none of a link holder's business.
+        # A holder of a share link must not learn where the tenant's chain is broken.
         return problem(error.slug, "What this would enter into the audit chain cannot be entered.")
     return _service_error(error)
 
@@ -101,7 +101,7 @@ def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
 def _log_damaged(error: errors.LogDamaged) -> Response:
     here = services()
     here.tally.add(metrics.LOG_DAMAGED)
-    # Public requests may meet the damage at any rate: it is recorded now and then.
+    # Public requests may meet the damage at any rate; the breaker bounds how often it is recorded.
     if here.damage.admits():
         here.damage.failed()
         alerts.halted(here.database, error)
@@ -144,7 +144,7 @@ def _unavailable(error: errors.Unavailable) -> Response:
 
 
 def _http(error: HTTPException) -> Response:
-    """Answer werkzeug's own refusals, with what they add to the headers (Allow, for one)."""
+    """Answer werkzeug's own errors, with their headers (such as Allow)."""
     if error.code is not None and 300 <= error.code < 400:
         return error.get_response()  # type: ignore[return-value]  # a redirect is no problem
     slug = _HTTP_SLUGS.get(error.code or 500, "internal-error")
@@ -158,7 +158,7 @@ def _unexpected(error: Exception) -> Response:
 
 
 def _first_line(cause: BaseException | None) -> str:
-    """Return why the driver failed, in its own words, for the log alone."""
+    """Return the first line of the driver's error, for the log alone."""
     return str(getattr(cause, "orig", cause)).partition("\n")[0]
 
 

@@ -33,7 +33,7 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 
 def register(app: Flask, settings: Settings) -> None:
-    """Put the edge around every request of this application."""
+    """Register the hooks around every request of this application."""
     fixed = {**_HEADERS, "Cache-Control": "no-store"}
     if settings.base_url.startswith("https:"):
         fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"

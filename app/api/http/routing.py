@@ -1,4 +1,4 @@
-"""Path parameters: any one segment of a path but the words that are routes of their own."""
+"""Path parameters: one path segment, except the words that are routes of their own."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ _WORDS = ("self", "batch")
 
 
 class SegmentConverter(UnicodeConverter):
-    """One segment of a path that is none of `_WORDS`.
+    """A path segment that is none of `_WORDS`.
 
-    So a method that such a route does not have is 405 there, with that route's own `Allow`, and not
-    the lookup of an id.
+    So an unsupported method on such a route is 405 with that route's own `Allow`, and not the
+    lookup of an id.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

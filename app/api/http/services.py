@@ -24,9 +24,9 @@ EXTENSION = "record-service"
 
 @dataclass(frozen=True)
 class Services:
-    """The parts that `create_app` opened, shared by all requests of the process.
+    """The services that `create_app` opened, shared by all requests of the process.
 
-    `damage` says when damage of the log that requests met is to be written down again.
+    `damage` bounds how often requests record damage of the log.
     """
 
     settings: Settings
@@ -45,7 +45,7 @@ class Services:
     renderings: Renderings
 
     def close(self) -> None:
-        """Write the last counts and uses of keys, and close every connection."""
+        """Write the last counters and key uses, and close every connection."""
         self.keyring.close()
         self.counters.close()
         self.announcer.close()
@@ -56,7 +56,7 @@ class Services:
 
 
 def services() -> Services:
-    """Return the parts of the application that serves this request."""
+    """Return the services of the application that serves this request."""
     found = current_app.extensions[EXTENSION]
     assert isinstance(found, Services)  # noqa: S101  # narrows Flask's untyped dict
     return found

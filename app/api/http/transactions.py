@@ -1,4 +1,4 @@
-"""How a route opens a transaction: for the tenant of its caller."""
+"""Transactions of routes, for the tenant of the caller."""
 
 from contextlib import AbstractContextManager
 
@@ -19,14 +19,14 @@ def transaction(*, snapshot: bool = False) -> AbstractContextManager[Session]:
 
 
 def raw_transaction() -> AbstractContextManager[RawTransaction]:
-    """Open such a transaction without the ORM's session, which costs more than a few statements."""
+    """Open the same without the ORM's session, which costs more than a few statements."""
     return services().database.raw_transaction(caller().tenant_id)
 
 
 def statement() -> AbstractContextManager[RawTransaction]:
-    """Open one for a hot route, whose work is one statement that also confirms the caller.
+    """Open an autocommit statement for a hot route; the statement also confirms the caller.
 
-    With an Idempotency-Key there is more to do, also without the work: so a whole transaction.
+    With an Idempotency-Key a full transaction is opened, since the key takes further statements.
     """
     database = services().database
     if not idempotency.may_be_repeated():

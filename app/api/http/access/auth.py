@@ -1,8 +1,7 @@
 """Access control: each route declares its rule in one decorator, and a test requires one.
 
-The decorator stands directly below the route, above everything that reads the request, so that
-refusals come in one order: 401, then 403 for the role, then 403 for a pin, then what is wrong with
-the request, then 404.
+The decorator stands directly below the route, above everything that reads the request. So errors
+come in one order: 401, 403 for the role, 403 for a pin, then request validation, then 404.
 """
 
 import secrets
@@ -31,8 +30,8 @@ _R = TypeVar("_R")
 class Access:
     """A route's rule: the role it needs (None: public) and whether a pinned key is refused.
 
-    With `or_link` a share link does in place of a key, and with `or_public` the tenant's own word
-    that anyone may read.
+    With `or_link` a share link replaces the key; with `or_public` no credential is needed where
+    the tenant has made its bundles public.
     """
 
     role: Role | None
@@ -49,9 +48,9 @@ def requires(
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Let only keys with this role, or one above it, reach the view.
 
-    With `whole_tenant` a pinned key is refused too: what the route touches has no agent.
-    With `confirmed_by_view` a key that was met before is not looked up again: the view does all of
-    its work in one statement that asks whether the key is still good, or calls `confirmed_caller`.
+    With `whole_tenant` a pinned key is refused too: the route's resources belong to no agent.
+    With `confirmed_by_view` a cached key is not looked up again: the view does all of its work in
+    one statement that also checks that the key is still valid, or calls `confirmed_caller`.
     """
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -90,7 +89,7 @@ def _looked_up(checked: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _recognised(checked: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Accept a key that was met before; look it up only when the request fails."""
+    """Accept a cached key without a lookup; look it up only when the request fails."""
 
     @wraps(checked)
     def recognised(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -99,7 +98,7 @@ def _recognised(checked: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return checked(*args, **kwargs)
         except Exception:
-            # Only a key that is good now is told what is wrong with its request.
+            # Only a key that is valid now gets the details of the error.
             if "caller" in g:
                 confirmed_caller()
             raise
@@ -129,12 +128,12 @@ def access_rule(view: Callable[..., object]) -> Access | None:
 
 
 def caller() -> Caller:
-    """Return whose key this request carries; only views behind `requires` have one."""
+    """Return the caller of this request; only views behind `requires` have one."""
     return cast(Caller, g.caller)
 
 
 def confirmed_caller() -> Caller:
-    """Return the caller once the key is known to be good now; raises `Unauthenticated`."""
+    """Return the caller, after a check that its key is valid now; raises `Unauthenticated`."""
     if caller().confirmed:
         return caller()
     # A refused key belongs to no caller, in the log too.
@@ -144,7 +143,7 @@ def confirmed_caller() -> Caller:
 
 
 def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
-    """Write a route's rule on its view, for the tests and for the documentation."""
+    """Attach a route's access rule to its view, for the tests and the OpenAPI document."""
     view.access = access  # type: ignore[attr-defined]  # read back by access_rule
     documented: dict[str, object] = (
         {"security": []} if access.role is None else {"x-required-role": str(access.role)}
@@ -155,21 +154,21 @@ def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
 
 
 def key_was_sent() -> bool:
-    """Say whether the request carries a key, good or bad. Raises `Unauthenticated` for two."""
+    """Return whether the request carries a key, valid or not; raises `Unauthenticated` for two."""
     return bool(_presented_key())
 
 
 def authenticate() -> Caller:
-    """Return whose key the request carries, and count it; raises `Unauthenticated`."""
+    """Return the caller of the request's key, and count the request; raises `Unauthenticated`."""
     g.caller = _known_by(services().keyring.authenticate)
     rate_limit.count_key(caller())
     return caller()
 
 
 def key_holder() -> Caller | None:
-    """Return whose key the request carries; None for none, or one that is not good.
+    """Return the caller of the request's key; None without a valid key.
 
-    For routes that are open without a key: a bad key is not refused there.
+    For routes that are open without a key: an invalid key is not refused there.
     """
     try:
         return services().keyring.authenticate(_presented_key(), request_id())
@@ -181,7 +180,7 @@ def key_holder() -> Caller | None:
 
 
 def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
-    """Ask whose key the request carries; a key that is not good counts against its sender."""
+    """Return the caller that `ask` finds; an invalid key counts against the client's address."""
     key_text = _presented_key()
     try:
         return ask(key_text, request_id())
@@ -198,9 +197,9 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
 
 
 def log_refusal() -> None:
-    """Log where a key that is not good came from, and never the key.
+    """Log the client's address and the route of a refused key, never the key itself.
 
-    Requests beyond an address's limit (429) have a line in the access log alone.
+    Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
     _log.warning(

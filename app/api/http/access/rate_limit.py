@@ -25,7 +25,7 @@ SIGN_INS = Rate(60, 60)
 
 
 class RateLimited(Exception):
-    """The caller asked too often; `spent` says when to come back."""
+    """A rate limit is exceeded; `spent` says when to retry."""
 
     def __init__(self, spent: Spent) -> None:
         super().__init__("rate limited")
@@ -70,20 +70,20 @@ def count_address() -> None:
 
 
 def count_refusal() -> None:
-    """Count a key that was not good; raises `RateLimited` once an address has had too many.
+    """Count a refused key; raises `RateLimited` when its client address has sent too many.
 
-    A good key from the same address is never held back by it.
+    A valid key from the same address is not affected.
     """
     _spend(_limits().refusals.hit(client_address.network().encode()))
 
 
 def count_sign_in() -> None:
-    """Count an attempt to sign in to the console, good or not; raises `RateLimited`."""
+    """Count an attempt to sign in to the console, successful or not; raises `RateLimited`."""
     _spend(_limits().sign_ins.hit(client_address.network().encode(), _times()))
 
 
 def add_headers(response: Response) -> Response:
-    """Tell the caller what is left of its rate."""
+    """Add the headers of the rate limit that this request was counted against."""
     spent: Spent | None = g.get("spent")
     if spent is not None:
         response.headers.update(spent.headers())
@@ -91,14 +91,14 @@ def add_headers(response: Response) -> Response:
 
 
 def _spend(*spent: Spent) -> None:
-    """Raise where a rate is exceeded; the response's headers tell of the one nearest to its end."""
+    """Raise if a rate limit is exceeded; the headers describe the limit nearest to exhaustion."""
     g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
     if nearest.exceeded:
         raise RateLimited(nearest)
 
 
 def _times() -> int:
-    """Return 0 for a request that passes here again, now with its body (`app/lib/gateway`)."""
+    """Return 0 for a request that the gateway dispatches again, now with its body; else 1."""
     return 0 if AGAIN in request.environ else 1
 
 

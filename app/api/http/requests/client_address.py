@@ -9,7 +9,7 @@ from app.lib import forwarded
 
 
 def address() -> str:
-    """Return the address that the request comes from, past the proxies that are trusted."""
+    """Return the client's address, as trusted proxies forward it."""
     settings = services().settings
     name = settings.proxy_header
     sent = request.headers.get(name, "")
@@ -18,6 +18,6 @@ def address() -> str:
 
 
 def network() -> str:
-    """Return whom a request without a key counts for: an IPv4 address, or an IPv6 /64."""
+    """Return what a request without a key is rate limited by: an IPv4 address, or an IPv6 /64."""
     text = address()
     return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text

@@ -24,7 +24,7 @@ NOWHERE = UUID(int=0)
 
 
 class Described(fields.Field[Any]):
-    """A field with the `description` and the `example` that the documentation has of it."""
+    """A field with a `description` and an `example` for the OpenAPI document."""
 
     default_error_messages = {  # noqa: RUF012  # marshmallow's own spelling
         "required": "This field is required.",
@@ -54,7 +54,7 @@ class Strict(Described):
 class Text(Strict):
     """A string of `min_length` to `max_length` characters, without U+0000.
 
-    PostgreSQL's text has no room for that one.
+    PostgreSQL's text cannot hold U+0000.
     """
 
     def __init__(self, max_length: int, *, min_length: int = 1, **options: Any) -> None:
@@ -80,7 +80,7 @@ class Text(Strict):
 
 
 class AnyText(Strict):
-    """Any string: what it is good for is decided elsewhere."""
+    """Any string; its content is validated elsewhere."""
 
     json_schema: Mapping[str, Any] = MappingProxyType({"type": "string"})
 
@@ -116,7 +116,7 @@ class QueryInteger(Integer):
     _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
     def _read(self, value: Any) -> int | None:
-        # One that is given twice comes as a list.
+        # A repeated parameter arrives as a list.
         written = isinstance(value, str) and self._CANONICAL.fullmatch(value)
         return int(value) if written else None
 
@@ -175,7 +175,7 @@ class Id(Strict):
 
 
 class QueryId(Id):
-    """An id to filter by: any text is taken, and one that cannot be an id finds nothing."""
+    """An id to filter by; a text that cannot be an id is accepted and matches nothing."""
 
     def __init__(self, prefix: str, **options: Any) -> None:
         super().__init__(prefix, **options)

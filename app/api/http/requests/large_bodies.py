@@ -1,6 +1,6 @@
-"""Large work waits for a place, and is refused at once where enough waits.
+"""The bulkhead for large bodies: work waits for a place, or is refused if the queue is full.
 
-A large body or bundle holds Python's one lock for long, and every other request waits for that.
+Work on a large body or bundle holds the GIL for long, and every other request waits for it.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ LARGE = 64 * 1024
 
 @contextmanager
 def room_for(size: int, whose: object) -> Iterator[None]:
-    """Hold a place in this process's room if `size` (bytes) is large; raises `Busy`.
+    """Hold a place in this process's bulkhead if `size` (bytes) exceeds `LARGE`; raises `Busy`.
 
     `whose` is the tenant's id.
     """
@@ -37,14 +37,14 @@ def room_for(size: int, whose: object) -> Iterator[None]:
 
 
 def refused(reason: str, detail: str) -> Busy:
-    """Count a refusal; a caller that repeats the request at once finds it in `require_patience`."""
+    """Count a refusal and return the error; `require_patience` refuses a repeat that comes soon."""
     services().tally.add(metrics.WEB_REFUSED, reason)
     request.environ[REFUSED] = detail
     return Busy(detail)
 
 
 def require_patience() -> None:
-    """Raise `Busy` for a request that repeats one refused a moment ago."""
+    """Raise `Busy` for a request that repeats a recently refused one."""
     detail = request.environ.get(REFUSED_BEFORE)
     if detail is not None:
         services().tally.add(metrics.WEB_REFUSED, "early_retry")

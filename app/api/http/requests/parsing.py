@@ -55,7 +55,7 @@ class StrictParser(FlaskParser):
     def use_args(
         self, argmap: Any, req: Any = None, *, location: str | None = None, **options: Any
     ) -> Callable[[_View], _View]:
-        """Decorate a view with webargs' reading; for a body, with what of it is needed here."""
+        """Decorate a view with webargs' parsing; for a JSON body, `load_json` and `load` do it."""
         if location != "json":
             return cast(
                 Callable[[_View], _View],
@@ -96,7 +96,7 @@ class StrictParser(FlaskParser):
         error_status_code: int | None,
         error_headers: Mapping[str, str] | None,
     ) -> NoReturn:
-        """Name what is wrong with a query string."""
+        """Raise `Invalid` with the errors of a query string."""
         ((_, messages),) = error.messages_dict.items()
         raise Invalid(*map(_in_query, _fields(messages)))
 
@@ -147,7 +147,7 @@ def _is_required(schema: marshmallow.Schema) -> bool:
 
 
 def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a schema makes of an object; raises `Invalid`."""
+    """Deserialize an object with a schema; raises `Invalid`."""
     try:
         return cast(dict[str, Any], schema.load(sent))
     except marshmallow.ValidationError as error:
@@ -155,9 +155,9 @@ def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def takes_a_record(view: _View) -> _View:
-    """Let the view's body be as large as a record may be; any other takes 1 MiB.
+    """Let the view's body have up to 8 MiB; any other view takes 1 MiB.
 
-    A large one is read, checked and worked on while there is room for it (`large_bodies`).
+    A large body is parsed, checked and processed within the bulkhead (`large_bodies`).
     """
 
     @wraps(view)
@@ -173,8 +173,8 @@ def body() -> bytes:
     """Return the raw body; raises werkzeug's 413 when it is larger than the view takes."""
     view = current_app.view_functions.get(request.endpoint or "")
     limit: int = getattr(view, "max_body", MAX_BODY)
-    # A body without a length (chunked) is cut at the limit by werkzeug and not refused: so one
-    # byte more is let in, to be seen.
+    # werkzeug truncates a body without a length (chunked) at the limit and raises nothing: one
+    # byte more is let in, so that the excess is seen.
     request.max_content_length = limit + 1
     if isinstance(request.environ["wsgi.input"], Pending):
         if (request.content_length or 0) > limit:
@@ -183,7 +183,7 @@ def body() -> bytes:
     try:
         raw = request.get_data(cache=True)
     except ClientDisconnected as error:
-        # A server that reads in the thread: its socket's deadline passed, or the sender has gone.
+        # A server that reads in the thread: its socket timed out, or the client disconnected.
         late = isinstance(error.__context__, TimeoutError)
         raise (BodyTooSlow if late else BodyCutShort) from None
     if len(raw) > limit:
@@ -192,7 +192,10 @@ def body() -> bytes:
 
 
 def json_object() -> dict[str, Any]:
-    """Read the body as one JSON object; raises what is wrong with it."""
+    """Read the body as one JSON object; raises `MalformedBody` or the media type's error.
+
+    Raises `Invalid` for JSON that is no I-JSON (RFC 7493) or no object.
+    """
     if not body():
         raise MalformedBody("The body is empty; send a JSON object.")
     _check_media_type()
@@ -208,7 +211,7 @@ def json_object() -> dict[str, Any]:
 
 
 def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
-    """Return a check for what the view does not read: its body, its query, or both."""
+    """Return a function that refuses input which the view does not declare (body, query)."""
     arguments = getattr(view, "_apidoc", {}).get("arguments", {}).get("parameters", ())
     locations = {argument["in"] for argument in arguments}
 

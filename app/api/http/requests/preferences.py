@@ -6,12 +6,12 @@ from typing import Any
 
 from flask import request
 
-# A web process that is told to stop is given 20 seconds to answer.
+# In seconds: a web process that is told to stop has 20 seconds to answer.
 LONGEST_WAIT = 15.0
 LONGEST_WAIT_WITHOUT_KEY = 10.0
 
-# A name, perhaps with a value, as a token or quoted; what parameters follow changes neither. No
-# repeat gives back (`*+`): white space fits in three, and each way to share it out would be tried.
+# A name with an optional value, as a token or quoted; parameters are ignored. The quantifiers are
+# possessive (`*+`): white space fits in three of them, and backtracking would try every split.
 _PREFERENCE = re.compile(
     r"""[ \t]*+([!#$%&'*+.^_`|~0-9A-Za-z-]++)"""
     r"""(?:[ \t]*+=[ \t]*+"?([^",;]*+)"?)?[ \t]*+(?:;[^,]*+)?""",
@@ -30,9 +30,9 @@ PREFER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds to wait, and what `Preference-Applied` says if that is done.
+    """How many seconds to wait, and the value of `Preference-Applied` if the wait is applied.
 
-    `asked` is false for a client that said nothing: it has the default.
+    `asked` is false for a client without a valid preference: the default applies.
     """
 
     seconds: float
@@ -40,12 +40,12 @@ class Patience:
 
     @property
     def asked(self) -> bool:
-        """Whether the client said how long."""
+        """Whether the client asked for a wait, or for none."""
         return bool(self.applied)
 
 
 def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
-    """Read how many seconds this request may wait. What cannot be read was not said (section 2)."""
+    """Return how long this request may wait. Malformed preferences are ignored (section 2)."""
     said = _said(",".join(request.headers.getlist("Prefer")))
     wait = said.get("wait", "")
     if re.fullmatch("[0-9]{1,9}", wait):
@@ -57,7 +57,7 @@ def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
 
 
 def _said(header: str) -> dict[str, str]:
-    """Return preferences by name; of one that is named twice the first counts."""
+    """Return preferences by name; the first of a repeated name counts."""
     found: dict[str, str] = {}
     for each in header.split(","):
         match = _PREFERENCE.fullmatch(each)

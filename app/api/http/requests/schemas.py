@@ -1,4 +1,4 @@
-"""The base schemas: objects of known fields, as they are read strictly and as they are answered."""
+"""The base schemas: strict objects of requests, and objects of responses."""
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -24,9 +24,9 @@ class Schema(marshmallow.Schema):
         unknown = marshmallow.RAISE
 
     def load(self, data: Any, **options: Any) -> Any:
-        """Read an object as marshmallow does, in a fifth of the time if nothing is wrong with it.
+        """Load an object as marshmallow does, in a fifth of the time if the object is valid.
 
-        Anything unusual is left to marshmallow, so every error is its own.
+        marshmallow loads everything else, so every error is its own.
         """
         as_usual = options.get("unknown") in (None, marshmallow.RAISE)
         as_usual = as_usual and not (options.get("partial") or options.get("many"))
@@ -34,9 +34,9 @@ class Schema(marshmallow.Schema):
         return super().load(data, **options) if loaded is None else loaded
 
     def check(self, sent: Mapping[str, Any]) -> None:
-        """Hold the fields of an object against each other, as it was sent, beside their own checks.
+        """Check the fields of an object, as sent, against each other; raises `ValidationError`.
 
-        For schemas that have something to hold; raises `ValidationError`.
+        Schemas with such rules override it; each field has its own checks besides.
         """
 
     @marshmallow.validates_schema(pass_original=True, skip_on_field_errors=False)
@@ -46,7 +46,7 @@ class Schema(marshmallow.Schema):
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether an object is its fields and what `check` says, and nothing more."""
+        """Whether the schema has only plain fields and `check`, and no other marshmallow hook."""
         hooks = {name for named in self._hooks.values() for name, *_ in named}
         return not (hooks - {"_check"} or self.many or self.partial) and all(
             isinstance(field, Strict | Object | Items)
@@ -57,7 +57,7 @@ class Schema(marshmallow.Schema):
         )
 
     def _read(self, data: Any) -> dict[str, Any] | None:
-        """Return what an object without a fault holds, or None."""
+        """Return the loaded fields of a valid object, or None."""
         if type(data) is not dict or not self._required <= data.keys():
             return None
         loaded = {}
@@ -75,7 +75,7 @@ class Schema(marshmallow.Schema):
 
 
 class AnswerSchema(Schema):
-    """An object that is answered: each of its fields is always there, but for the `optional`."""
+    """An object in a response: all of its fields are always present, except the `optional`."""
 
     optional: ClassVar[Collection[str]] = ()
 

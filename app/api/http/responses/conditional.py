@@ -11,7 +11,7 @@ from typing import Any
 from flask import Response, request
 from werkzeug.exceptions import PreconditionFailed, RequestedRangeNotSatisfiable
 
-# One range; several are answered with the whole, as a server may (14.2).
+# One range; a request for several gets the whole representation, as a server may (14.2).
 _RANGE = re.compile(
     r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
 )
@@ -30,7 +30,7 @@ def _header(name: str, description: str) -> dict[str, Any]:
 # For the documentation of routes that honour them.
 IF_NONE_MATCH = _header("If-None-Match", "ETags that the caller has; 304 if this is one of them.")
 RANGE = _header("Range", "One range of bytes, such as `bytes=0-1023`.")
-IF_RANGE = _header("If-Range", "The ETag of which the range is wanted; else the whole comes.")
+IF_RANGE = _header("If-Range", "Send the range only if this is the current ETag; else all bytes.")
 
 
 def conditional(
@@ -38,8 +38,7 @@ def conditional(
 ) -> Response:
     """Answer a GET or HEAD for `size` bytes with a strong ETag.
 
-    `read` is called when some are sent, with where they begin and end.
-
+    `read(start, stop)` returns the bytes; it is called only if some are sent.
     Raises 412 and 416 as werkzeug's exceptions.
     """
     if is_current(etag):
@@ -59,7 +58,7 @@ def conditional(
 def is_current(etag: str, *, weak: bool = False) -> bool:
     """Say whether the caller has this version already (If-None-Match, compared weakly).
 
-    Raises werkzeug's PreconditionFailed when If-Match wants another.
+    Raises werkzeug's PreconditionFailed when If-Match names another version.
     """
     if request.if_match and not (
         request.if_match.star_tag or (not weak and request.if_match.contains(etag))
@@ -69,7 +68,7 @@ def is_current(etag: str, *, weak: bool = False) -> bool:
 
 
 def not_modified(etag: str, *, weak: bool = False) -> Response:
-    """Answer 304: the caller has it."""
+    """Answer 304: the caller has this version."""
     response = Response(status=304)
     response.set_etag(etag, weak)
     return response

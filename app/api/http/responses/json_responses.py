@@ -1,4 +1,4 @@
-"""How an answer is written: JSON bytes, made while the route still runs."""
+"""JSON responses, serialised while the route still runs."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 
 def no_content() -> Response:
-    """Answer 204: done, and there is nothing to say."""
+    """Answer 204, without a body."""
     answered = Response(status=204)
     del answered.headers["Content-Type"]
     return answered

@@ -15,21 +15,21 @@ from app.lib.gateway.streams import Waiting
 
 AT_ONCE = 4
 AT_ONCE_WITHOUT_KEY = 2
-# Between two polls: soon at first, since most packs take some milliseconds.
+# Seconds between two polls: few at first, since most packs take some milliseconds.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _GROWS_BY = 1.5
 
 _room = BoundedSemaphore(AT_ONCE)
-# Apart, so that strangers never take the places of those who have a key.
+# Separate, so that callers without a key never take the places of callers with one.
 _room_without_key = BoundedSemaphore(AT_ONCE_WITHOUT_KEY)
 
 
 def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
     """Wait until `ready()`, in a request without a body that has done nothing yet.
 
-    The gateway calls the view again and holds no thread meanwhile: raises `Waiting`, once. Another
-    server's thread waits, as `wait_until` says.
+    Behind the gateway it raises `Waiting` once: the gateway holds no thread meanwhile and then
+    calls the view again. On another server the thread waits in `wait_until`.
     """
     can_wait = request.environ.get(CAN_WAIT)
     if can_wait:
@@ -39,9 +39,9 @@ def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
 
 
 def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = True) -> bool:
-    """Poll until `settled()` is true, for so many seconds; say whether it polled.
+    """Poll until `settled()` is true, for at most `seconds`; return whether it polled.
 
-    False at once if too many wait here.
+    Returns False at once if too many requests wait here.
     """
     room = _room if with_key else _room_without_key
     if seconds <= 0 or not room.acquire(blocking=False):

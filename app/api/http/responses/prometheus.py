@@ -1,7 +1,7 @@
 """`/metrics`: the stack's counters and gauges in Prometheus's text format.
 
-Every web process answers the same. Without the database only the lines about its parts are left: a
-collector copes with figures that are missing for a while, not with counters that go back.
+Every web process gives the same answer. Without the database only gauges that do not need it are
+left: Prometheus tolerates missing series, but not counters that decrease.
 """
 
 import json
@@ -31,10 +31,10 @@ def text(
     figures: Iterable[tuple[str, str, float]] | None,
     gauges: Iterable[Metric],
 ) -> bytes:
-    """Write everything: which parts are up, the counters if there are any, and these gauges.
+    """Write which parts are up, the counters and histograms of `figures` (if any), and `gauges`.
 
-    `figures` are those of `app.counters.read`; figures of another release, which this one does not
-    know or labels otherwise, are left out. `gauges` are made by `prometheus_gauges`.
+    `figures` come from `app.counters.read`. Figures of another release, with a name or labels that
+    this one does not know, are left out. `gauges` come from `prometheus_gauges`.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Written(_parts(parts)))
@@ -45,7 +45,7 @@ def text(
 
 
 class _Written(Collector):
-    """Hands over what is written already."""
+    """A collector of metric families that are already built."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -55,7 +55,7 @@ class _Written(Collector):
         return self._families
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing: each registry lives for one answer."""
+        """Return nothing: each registry serves one response."""
         return ()
 
 
@@ -95,7 +95,7 @@ def _histogram(histogram: Histogram, buckets: _Rows, sums: _Rows) -> Metric:
     total = dict(sums)
     for key, counts in held.items():
         if len(key) == len(histogram.labels):
-            # Prometheus's buckets hold what is in the smaller ones as well.
+            # Prometheus's buckets are cumulative.
             upto = [
                 (str(float(end)), sum(count for bound, count in counts.items() if bound <= end))
                 for end in (*histogram.bounds, float("inf"))

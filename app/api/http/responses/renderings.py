@@ -17,7 +17,7 @@ _PIECE = 64 * 1024
 
 
 class Renderings:
-    """The newest renderings, `most` bytes of them at most as kept; safe for threads."""
+    """A cache of the newest renderings, at most `most` bytes compressed; safe for threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -26,16 +26,16 @@ class Renderings:
         self._size = 0
 
     def get(self, etag: str) -> Iterator[bytes] | None:
-        """Return what is kept under a strong ETag, in pieces."""
+        """Return the rendering cached under a strong ETag, in pieces, or None."""
         self.drop_old()
         with self._lock:
             found = self._kept.get(etag)
         return None if found is None else _pieces(found[1])
 
     def made(self, etag: str, parts: Iterator[bytes]) -> tuple[Iterator[bytes], bool]:
-        """Make a rendering and keep it; return it in pieces, and whether all of it is made.
+        """Make a rendering and cache it; return it in pieces, and whether it is complete.
 
-        One that is too large to be kept is made to its end while it is read.
+        A rendering too large for the cache is completed while it is read.
         """
         press = zlib.compressobj(_FASTEST)
         pressed: list[bytes] = []
@@ -52,7 +52,7 @@ class Renderings:
         return _pieces(whole), True
 
     def drop_old(self) -> None:
-        """Forget what was made too long ago."""
+        """Drop expired renderings."""
         now = time.monotonic()
         with self._lock:
             while self._kept:

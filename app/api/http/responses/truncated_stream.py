@@ -1,7 +1,7 @@
 """Streams that fail after their first bytes have left.
 
 A problem document can no longer be sent then. The error is logged with the request's id and the
-stream ends: short of its Content-Length, upon which servers close the connection, or without the
+stream ends: short of its Content-Length, so that the server closes the connection, or without the
 trailer that completes an export.
 """
 
@@ -17,13 +17,13 @@ _log = structlog.get_logger(__name__)
 def short(
     parts: Iterator[bytes], request_id: str, told: Callable[[Exception], bool]
 ) -> Iterator[bytes]:
-    """Yield the parts of an answer until one cannot be had.
+    """Yield the parts of a response until one raises.
 
-    `told` logs what it knows and says whether it did; its lines carry the request's id too.
+    `told` logs errors that it knows and returns whether it did; its lines carry the request's id.
     """
     try:
         yield from parts
-    except Exception as error:  # noqa: BLE001  # whatever it is, no part follows
+    except Exception as error:  # noqa: BLE001  # after any error no part follows
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             if told(error):
                 return
