@@ -24,13 +24,13 @@ MAX_METADATA = 64 * 1024
 
 _NAME: dict[str, Any] = {"example": "invoice-assistant"}
 _METADATA: dict[str, Any] = {
-    "description": "Anything of yours, at most 64 KiB.",
+    "description": "Any JSON object, at most 64 KiB.",
     "example": {"model": "m-4", "team": "finance"},
 }
 
 
 class NewAgentSchema(Schema):
-    """An agent to be made."""
+    """An agent to create."""
 
     name = fields.Text(200, required=True, metadata=_NAME)
     description = fields.Text(2000, allow_none=True)
@@ -64,9 +64,9 @@ AgentPageSchema = page_schema(AgentSchema)
 @blp.arguments(NewAgentSchema)
 @blp.response(201, AgentSchema)
 def create(body: dict[str, Any]) -> Response:
-    """Make an agent.
+    """Create an agent.
 
-    A new agent belongs to the whole tenant, so a pinned key makes none.
+    A new agent belongs to the whole tenant, so a pinned key cannot create one.
     """
     with transaction() as session:
         return once(
@@ -81,8 +81,8 @@ def create(body: dict[str, Any]) -> Response:
 def list_agents(args: dict[str, Any]) -> Response:
     """List agents, newest first.
 
-    A pinned key sees its own. A page may hold fewer agents than `limit` with more to follow: go on
-    while there is a `next_cursor`.
+    A pinned key sees its own agent. A page may hold fewer agents than `limit` although more follow:
+    continue while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(args, lambda *where: agents.rows(session, caller(), *where), agents.represent)
@@ -106,7 +106,7 @@ def change(body: dict[str, Any], agent_id: str) -> Response:
     """Change an agent.
 
     Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
-    tenant, so a pinned key changes none.
+    tenant, so a pinned key cannot change it.
     """
     with transaction() as session:
         changed = agents.change(session, caller(), ids.parse("agt", agent_id), body)

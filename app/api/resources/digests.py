@@ -19,12 +19,12 @@ blp = Blueprint(
     "digests",
     __name__,
     url_prefix="/v1/digests",
-    description="The mails that list what is new: at most one in 24 hours.",
+    description="The mails that list new findings: at most one in 24 hours.",
 )
 
 
 class Status(enum.StrEnum):
-    """Where a digest stands."""
+    """The status of a digest."""
 
     PENDING = "pending"
     SENDING = "sending"
@@ -46,19 +46,19 @@ class DigestSchema(AnswerSchema):
         0,
         MAX_INTEGER,
         allow_none=True,
-        description="How many are new in it; null while they are taken. "
+        description="How many new findings it lists; null until they are selected. "
         "`GET /v1/findings?digest_id=` lists them.",
     )
     repeats = fields.Id(
-        "dig", allow_none=True, description="The uncertain one that it lists again."
+        "dig", allow_none=True, description="The `uncertain` digest whose findings it repeats."
     )
     refusals = fields.Integer(
-        0, MAX_INTEGER, description="How often the mail server was away or refused it."
+        0, MAX_INTEGER, description="How often the mail server did not answer or refused it."
     )
     error = fields.Text(1000, allow_none=True)
     claimed_at = fields.Time()
     data_at = fields.Time(
-        allow_none=True, description="From when on the mail may have been accepted."
+        allow_none=True, description="From then on the mail server may have accepted the mail."
     )
     sent_at = fields.Time(allow_none=True)
 

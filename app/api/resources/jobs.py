@@ -1,4 +1,4 @@
-"""Durable jobs over HTTP: how far each has come, and trying, stopping or continuing it."""
+"""Durable jobs over HTTP: status and progress, retry, cancel and resume."""
 
 import enum
 from collections.abc import Callable
@@ -29,7 +29,7 @@ blp = Blueprint(
 
 
 class Status(enum.StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -40,28 +40,28 @@ class Status(enum.StrEnum):
 
 
 class JobArgs(PageArgs):
-    """Which jobs to list."""
+    """Query parameters of the job list."""
 
     kind = fields.Text(100)
     status = fields.Choice(Status)
 
 
 class JobSchema(AnswerSchema):
-    """One job, from queued to its end."""
+    """A durable job."""
 
     id = fields.Id("job")
     kind = fields.Text(100, example="bulk_replay")
     args = plain.Dict()
     status = fields.Choice(Status)
     attempts = fields.Integer(
-        0, 2**53 - 1, description="How often it has failed since it last made progress."
+        0, 2**53 - 1, description="Failed attempts since it last made progress."
     )
-    run_at = fields.Time(description="When it goes on, or went on.")
+    run_at = fields.Time(description="When it is due, or was last due.")
     progress = plain.Dict(
         allow_none=True,
         metadata={
-            "description": "How far it has come. Null of `verify_audit`, whose answer is given by"
-            " `GET /v1/audit/verify`."
+            "description": "Progress, by kind of job. Null for `verify_audit`, whose result is"
+            " returned by `GET /v1/audit/verify`."
         },
     )
     error = fields.Text(10_000, allow_none=True)
@@ -104,7 +104,7 @@ def read(job_id: str) -> Response:
 @blp.response(200, JobSchema)
 @blp.alt_response(409, "CONFLICT")
 def retry(job_id: str) -> Response:
-    """Try a dead job again, from where it stopped"""
+    """Retry a dead job from where it stopped"""
     return _move(job_control.retry, job_id)
 
 
@@ -113,9 +113,9 @@ def retry(job_id: str) -> Response:
 @blp.response(200, JobSchema)
 @blp.alt_response(409, "CONFLICT")
 def cancel(job_id: str) -> Response:
-    """Stop a job where it is
+    """Cancel a job
 
-    Finished work is kept; of a replay, deliveries that are not sent yet stay unsent.
+    Finished work is kept; deliveries of a replay that are not sent yet stay unsent.
     """
     return _move(bulk_replay.cancel, job_id)
 
@@ -125,7 +125,7 @@ def cancel(job_id: str) -> Response:
 @blp.response(200, JobSchema)
 @blp.alt_response(409, "CONFLICT")
 def resume(job_id: str) -> Response:
-    """Go on with a cancelled job, from where it stopped"""
+    """Resume a cancelled job from where it stopped"""
     return _move(job_control.resume, job_id)
 
 

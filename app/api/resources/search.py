@@ -1,4 +1,4 @@
-"""Search over HTTP: whatever an id names, and records and findings by words."""
+"""Search over HTTP: any resource by id, records and findings by words."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from app.core.lookup import Type
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 20
 
-blp = Blueprint("search", __name__, url_prefix="/v1/search", description="Finding anything.")
+blp = Blueprint("search", __name__, url_prefix="/v1/search", description="Search by id or words.")
 
 
 class SearchArgs(Schema):
@@ -27,29 +27,29 @@ class SearchArgs(Schema):
     q = fields.Text(
         1000,
         required=True,
-        description="An id, with or without its prefix, with or without dashes; or words, all of "
-        'which must be there, those in "quotes" as a phrase.',
+        description="An id, with or without its prefix, with or without dashes; or words, which "
+        'must all match; words in "quotes" match as a phrase.',
         example="0192f0c1a2b37c4d8e5f60718293a4b5",
     )
     limit = fields.QueryInteger(
         1,
         MAX_LIMIT,
         load_default=DEFAULT_LIMIT,
-        metadata={"description": "How many at most.", "default": DEFAULT_LIMIT},
+        metadata={"description": "The largest number of results.", "default": DEFAULT_LIMIT},
     )
 
 
 class HitSchema(AnswerSchema):
-    """Something that was found."""
+    """A search result."""
 
     type = fields.Choice(Type, example="finding")
     id = fields.AnyText(example="fnd_0192f0c1a2b37c4d8e5f60718293a4b5")
     title = fields.AnyText(
-        description="Its title, name or kind; of a webhook its description, or the host it is on.",
+        description="Its title, name or kind; for a webhook its description or its host.",
         example="A refund went out without a second person",
     )
     url = fields.AnyText(
-        description="Where it is read; of keys and share links, the list that has it.",
+        description="The URL to read it; for keys and share links, of the list that contains it.",
         example="https://records.example.com/v1/findings/fnd_0192f0c1a2b37c4d8e5f60718293a4b5",
     )
 
@@ -65,11 +65,11 @@ class HitsSchema(AnswerSchema):
 @blp.arguments(SearchArgs, location="query")
 @blp.response(200, HitsSchema)
 def search(args: dict[str, Any]) -> Response:
-    """Find anything by its id, or records and findings by words
+    """Find any resource by its id, or records and findings by words
 
-    An id finds what it names; where it names nothing, and for words, the newest records and
-    findings that have them (`GET /v1/records?q=` and `GET /v1/findings?q=` have all, in pages).
-    Another tenant's id finds nothing. A pinned key finds what lies under its pin.
+    An id finds the resource that it names. Words, and an id that names nothing, find the newest
+    records and findings that contain them (`GET /v1/records?q=` and `GET /v1/findings?q=` return
+    all, in pages). Another tenant's id finds nothing. A pinned key finds only what its pin covers.
     """
     settings = services().settings
     with transaction() as session:

@@ -32,7 +32,7 @@ _PRINCIPAL: dict[str, Any] = {
 
 
 class NewSessionSchema(Schema):
-    """A session to be opened."""
+    """A session to open."""
 
     agent_id = fields.Id("agt", required=True)
     principal = fields.Text(200, required=True, metadata=_PRINCIPAL)
@@ -79,8 +79,7 @@ class SessionArgs(FeedArgs):
 def create(body: dict[str, Any]) -> Response:
     """Open a session.
 
-    An agent that does not exist is answered 404, and so are an agent and a principal outside the
-    key's pin.
+    An unknown agent is answered 404, and so are an agent and a principal outside the key's pin.
     """
     with transaction() as session:
         return once(
@@ -95,7 +94,7 @@ def create(body: dict[str, Any]) -> Response:
 def list_sessions(args: dict[str, Any]) -> Response:
     """List sessions, newest first.
 
-    A page may hold fewer sessions than `limit` with more to follow: go on while there is a
+    A page may hold fewer sessions than `limit` although more follow: continue while there is a
     `next_cursor`.
     """
     with transaction() as session:
@@ -124,8 +123,8 @@ def read(session_id: str) -> Response:
 def complete(body: dict[str, Any], session_id: str) -> Response:
     """Complete a session, once.
 
-    Emits `session.completed`. A second time is answered 409. Findings may still be added: analysis
-    often ends after the agent did.
+    Emits `session.completed`. A second completion is answered 409. Findings may still be added,
+    since analysis often ends after the agent's work.
     """
     with transaction() as session:
         completed = sessions.complete(session, caller(), ids.parse("ses", session_id), **body)

@@ -49,7 +49,7 @@ class Limits:
             Counter(settings.rate_limit, "by this API key"),
             Counter(settings.tenant_rate_limit, "by the keys of this tenant"),
             Counter(settings.address_rate_limit, "without a key from this address"),
-            Counter(REFUSALS, "with keys that are not good from this address"),
+            Counter(REFUSALS, "with invalid keys from this address"),
             Counter(SIGN_INS, "to sign in from this address"),
         )
 

@@ -1,6 +1,6 @@
-"""The gauges that `/metrics` shows, each family with its name and what it says.
+"""The gauges of `/metrics`, each family with its name and its help text.
 
-The names are what alerts and dashboards are built on: add, never rename.
+Alerts and dashboards depend on the names: add, never rename.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,32 +20,32 @@ _TROUBLES = tuple(sorted({each.slug for each in LogHalted.__subclasses__()}))
 
 
 def totals(now: Gauges) -> Iterator[Metric]:
-    """Say what is due, paused, disabled, dead or broken in the whole stack."""
+    """Yield the totals of the whole stack: due, paused, disabled, dead or broken."""
     for name, what, value in (
         ("lanes_due", "Lanes with something to send now.", now.lanes_due),
         ("lanes_overdue", "Lanes with something to send for over a minute.", now.lanes_overdue),
         ("lanes_paused", "Lanes that wait because their receiver failed.", now.lanes_paused),
-        ("oldest_due_seconds", "Since when the longest due lane is due.", now.oldest_due),
-        ("oldest_job_due_seconds", "Since when the longest due job is due.", now.oldest_job_due),
-        ("oldest_digest_seconds", "Since when the oldest open digest is.", now.oldest_digest),
+        ("oldest_due_seconds", "How long the longest due lane has been due.", now.oldest_due),
+        ("oldest_job_due_seconds", "How long the longest due job is due.", now.oldest_job_due),
+        ("oldest_digest_seconds", "Age of the oldest open digest.", now.oldest_digest),
         ("unanchored", "Parts of anchoring that fail.", now.unanchored),
         ("witness_alarms", "Witnesses that saw another log of our name.", now.anchoring_alarms),
-        ("unanchored_seconds", "Since when the longest failing one does.", now.oldest_unanchored),
+        ("unanchored_seconds", "How long the oldest of them has failed.", now.oldest_unanchored),
         (
             "checkpoint_waiting_seconds",
-            "Since when a signed checkpoint waits for its quorum of witnesses.",
+            "How long a signed checkpoint has waited for its quorum of witnesses.",
             now.oldest_candidate,
         ),
         ("audit_chains_broken_now", "Tenants whose audit chain is broken.", now.chains_broken),
         ("audit_chains_unknown", "Chains in the log that no tenant has.", now.chains_unknown),
         (
             "logs_unverified",
-            "1 while the log does not hold what was published.",
+            "1 while the stored log does not match the published log.",
             now.logs_unverified,
         ),
     ):
         yield _gauge(name, what, value)
-    webhooks = _family("webhooks", "Webhooks there are.", "status")
+    webhooks = _family("webhooks", "Webhooks by status.", "status")
     webhooks.add_metric(["enabled"], now.webhooks - now.webhooks_disabled)
     webhooks.add_metric(["disabled"], now.webhooks_disabled)
     yield webhooks
@@ -58,24 +58,24 @@ def totals(now: Gauges) -> Iterator[Metric]:
 
 
 def release(version: str) -> Iterator[Metric]:
-    """Say which release answers."""
+    """Yield the release of the process that answers."""
     yield InfoMetricFamily(f"{_PREFIX}_release", "The release that answers.", {"version": version})
 
 
 def verification(unverified: float) -> Iterator[Metric]:
-    """Say for how many seconds no run has verified all audit chains."""
-    said = "Since when no run has verified all audit chains."
+    """Yield for how many seconds no run has verified all audit chains."""
+    said = "How long no run has verified all audit chains."
     yield _gauge("audit_unverified_seconds", said, unverified)
 
 
 def master_keys(missing: int) -> Iterator[Metric]:
-    """Say how many keys are in use that MASTER_KEYS lacks."""
+    """Yield how many master keys are in use that MASTER_KEYS lacks."""
     said = "Keys that may have sealed something and are not in MASTER_KEYS."
     yield _gauge("master_keys_missing", said, missing)
 
 
 def log(now: LogFigures) -> Iterator[Metric]:
-    """Say whether the log signs, how far it is behind, and what does not vouch for it yet."""
+    """Yield whether the log signs, its backlog, and the oldest entry that each voucher lacks."""
     halted = _family("log_halted", "1 for the reason why the log signs nothing.", "reason")
     known = _TROUBLES if now.trouble is None else {*_TROUBLES, now.trouble}
     for trouble in sorted(known):
@@ -83,7 +83,7 @@ def log(now: LogFigures) -> Iterator[Metric]:
     yield halted
     yield _gauge("log_size", "Leaves of the newest published checkpoint.", now.size)
     yield _gauge("log_leaves_waiting", "Leaves that no checkpoint has, up to 100,000.", now.waiting)
-    said = "Since when the oldest leaf waits for a checkpoint."
+    said = "How long the oldest leaf has waited for a checkpoint."
     yield _gauge("log_leaf_waiting_seconds", said, now.oldest_waiting)
     if now.head_age is not None:
         yield _gauge("log_head_age_seconds", "Age of the newest checkpoint.", now.head_age)
@@ -95,10 +95,10 @@ def log(now: LogFigures) -> Iterator[Metric]:
 
 
 def lanes(states: Iterable[LaneState]) -> Iterator[Metric]:
-    """Say how many lanes are in each state, how late, and how much they may send at once."""
+    """Yield for each state how many lanes are in it, their lag, concurrency and open deliveries."""
     count = _family("lanes", "Lanes of enabled webhooks.", "state")
-    lag = _family("lane_lag_seconds", "Since when the longest waiting lane waits.", "state")
-    allowed = _family("lane_concurrency", "POSTs that may be out at once, in all.", "state")
+    lag = _family("lane_lag_seconds", "How long the longest waiting lane has waited.", "state")
+    allowed = _family("lane_concurrency", "Concurrent POSTs allowed, in all.", "state")
     waiting = _family("lane_open_deliveries", "Open deliveries that have a number.", "state")
     for each in states:
         for family, value in (
@@ -112,7 +112,7 @@ def lanes(states: Iterable[LaneState]) -> Iterator[Metric]:
 
 
 def failing_webhooks(worst: Iterable[FailingWebhook]) -> Iterator[Metric]:
-    """Say how often in a row the worst receivers failed."""
+    """Yield the consecutive failures of the webhooks that have the most."""
     family = GaugeMetricFamily(
         f"{_PREFIX}_webhook_consecutive_failures",
         "Failures in a row of the webhooks that have the most, 20 at most.",
@@ -125,7 +125,7 @@ def failing_webhooks(worst: Iterable[FailingWebhook]) -> Iterator[Metric]:
 
 
 def processes(reports: Iterable[Process]) -> Iterator[Metric]:
-    """Say what each process reported: its release, memory and connections, and which leads."""
+    """Yield what each process reported: its release, memory and connections, and which leads."""
     labels = ["process", "host", "pid"]
     info = GaugeMetricFamily(
         f"{_PREFIX}_process_info", "1 for each process.", labels=[*labels, "version"]

@@ -1,7 +1,7 @@
 """The transparency log over HTTP, for anyone: C2SP tlog-tiles, proofs, and the keys to check with.
 
-What is answered is what was published, never more. A generation has a prefix of its own as well
-(`/v1/log/1`), under which no byte ever changes its meaning; `/v1/log` is the newest one's.
+Only published state is served. Each generation has a prefix of its own (`/v1/log/1`), under which
+no tile or entry ever changes; `/v1/log` is the newest generation's.
 """
 
 from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ _BINARY = {"type": "string", "format": "binary"}
 
 @blp.before_request
 def _refuse_other_spellings() -> None:
-    """A generation is written in one way: any other would be the same bytes at a second address."""
+    """Refuse other spellings of a generation, which would be second URLs of the same bytes."""
     generation = (request.view_args or {}).get("generation")
     if generation is not None and not request.path.startswith(f"/v1/log/{generation}/"):
         abort(404)
@@ -51,7 +51,7 @@ def _refuse_other_spellings() -> None:
 def checkpoint(generation: int | None = None) -> AnyResponse:
     """Read the newest published checkpoint, a signed note
 
-    C2SP tlog-checkpoint. It is there from the worker's first second on.
+    C2SP tlog-checkpoint. The first one is published within a second of the worker's start.
     """
     with _log() as session:
         return _fresh(proofs.published(session, generation).note, _TEXT)
@@ -85,7 +85,7 @@ def tile(tile: str, generation: int | None = None) -> AnyResponse:
         last = proofs.published(session, generation)
         data = reading.tile(session, last, f"tile/{tile}")
     if generation is None and last.generation.number != generations.FIRST:
-        # The same path had other bytes in the log before, and caches may still have those.
+        # An earlier generation had other bytes at this path, and caches may still have those.
         return _fresh(data, _BYTES)
     return Response(data, content_type=_BYTES, headers={"Cache-Control": _FOR_EVER})
 
@@ -98,7 +98,7 @@ def tile(tile: str, generation: int | None = None) -> AnyResponse:
 @blp.alt_response(409, "CONFLICT")
 @blp.alt_response(422, "UNPROCESSABLE_ENTITY")
 def inclusion(args: dict[str, Any]) -> Response:
-    """Prove that a leaf is in the tree."""
+    """Read the inclusion proof of a leaf (RFC 9162)."""
     with _log() as session:
         last = proofs.published(session)
         index = args.get("index")
@@ -123,7 +123,7 @@ def inclusion(args: dict[str, Any]) -> Response:
 @blp.alt_response(409, "CONFLICT")
 @blp.alt_response(422, "UNPROCESSABLE_ENTITY")
 def consistency(args: dict[str, Any]) -> Response:
-    """Prove that the tree of one size begins with that of a smaller one."""
+    """Read the consistency proof between two tree sizes (RFC 9162)."""
     with _log() as session:
         last = proofs.published(session)
         to = args.get("to", last.checkpoint.size)
@@ -136,10 +136,10 @@ def consistency(args: dict[str, Any]) -> Response:
 @public
 @blp.response(200, JwksSchema)
 def jwks() -> AnyResponse:
-    """Read every public key that ever signed here, with its dates
+    """Read all public keys that ever signed, with their dates
 
-    `purpose` is `bundle` or `log`. `retired_at` is when a key ceased to sign. With `revoked_at`
-    nothing that it signed counts unless others had seen it in the log by then;
+    `purpose` is `bundle` or `log`. A key stopped signing at `retired_at`. If `revoked_at` is set,
+    its signatures count only if others had seen the signed data in the log by then;
     `revocation_reason` says why. A log's key has its verifier key in `vkey`, and the log's own
     prefix in `prefix`.
     """
@@ -148,12 +148,12 @@ def jwks() -> AnyResponse:
 
 
 def _log() -> AbstractContextManager[Session]:
-    """Open a transaction that sees what is the service's own, and no tenant's rows."""
+    """Open a transaction that sees the service's own rows, and no tenant's."""
     return services().database.transaction(NO_TENANT)
 
 
 def _fresh(body: bytes, content_type: str) -> AnyResponse:
-    """Answer what may have changed by the next request: with an ETag, to be asked for with it."""
+    """Answer a body that may change, with an ETag for revalidation."""
     answered = Response(body, content_type=content_type, headers={"Cache-Control": "no-cache"})
     answered.set_etag(sha256(body).hexdigest())
     return answered.make_conditional(request)

@@ -1,4 +1,4 @@
-"""A record's proof that it is in the transparency log, over HTTP."""
+"""Inclusion proofs of records in the transparency log, over HTTP."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ blp = Blueprint(
     "log_proofs",
     __name__,
     url_prefix="/v1/records",
-    description="What proves that a record is in the transparency log.",
+    description="Inclusion proofs of records in the transparency log.",
 )
 
 
@@ -25,11 +25,11 @@ blp = Blueprint(
 @blp.response(200, LogProofSchema)
 @blp.alt_response(409, "CONFLICT")
 def read(args: dict[str, Any], record_id: str) -> Response:
-    """Prove that a record is in the log
+    """Read the inclusion proof of a record
 
-    409 `log-pending` with `Retry-After` until a published checkpoint covers it: seconds, or as long
-    as its witnesses take, where the service waits for them. It needs a key of the tenant or a share
-    link of the record, and outlives the bundle.
+    409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes
+    seconds or, where the service waits for its witnesses, as long as they take. Needs a key of the
+    tenant or a share link of the record. The proof remains after the bundle has expired.
     """
     with admitted() as (session, found):
         return answer(proofs.of_leaf(session, records.leaf_hash(found.bundle_sha256)))

@@ -34,11 +34,11 @@ def _size(**options: Any) -> fields.QueryInteger:
 
 
 class InclusionArgs(Schema):
-    """Which leaf is to be proved, and in a tree of which size."""
+    """Query parameters of an inclusion proof: the leaf and the tree size."""
 
     leaf_hash = Hash(description="The leaf's hash; or send `index`.")
-    index = _size(description="The leaf's place, from 0.")
-    size = _size(description="Absent: the published size.")
+    index = _size(description="The leaf's index, from 0; or send `leaf_hash`.")
+    size = _size(description="The tree size; absent: the published size.")
 
     @validates_schema
     def _check_one(self, args: dict[str, Any], **_: Any) -> None:
@@ -47,14 +47,14 @@ class InclusionArgs(Schema):
 
 
 class ConsistencyArgs(Schema):
-    """Between which two sizes."""
+    """Query parameters of a consistency proof: the two tree sizes."""
 
     since = _size(data_key="from", required=True)
-    to = _size(description="Absent: the published size.")
+    to = _size(description="The larger tree size; absent: the published size.")
 
 
 class InclusionSchema(AnswerSchema):
-    """A leaf's place and its path to the root (RFC 9162 section 2.1.3)."""
+    """Inclusion proof: a leaf's index and its path to the root (RFC 9162 section 2.1.3)."""
 
     leaf_index = fields.Integer(0, MAX_INTEGER)
     leaf_hash = Hash()
@@ -72,7 +72,7 @@ class ConsistencySchema(AnswerSchema):
 
 
 class LogProofSchema(AnswerSchema):
-    """All that is needed to check a record's commitment without us, but for the log's key."""
+    """Everything needed to verify a record's commitment offline, except the log's public key."""
 
     leaf_index = fields.Integer(0, MAX_INTEGER)
     leaf_data = fields.Text(100_000, description="Base64.")

@@ -1,7 +1,7 @@
-"""Access to bundle contents: one rule for every path, and the cache headers of the answer.
+"""Access to bundle contents: one rule for every path, and the cache headers of the response.
 
-An API key of the tenant (within its pin), a share link of the record, or public access opens it.
-Else the answer hides whether the record exists: 401 without a valid credential, 404 with one for
+An API key of the tenant (within its pin), a share link of the record, or public access grants it.
+Else the response hides whether the record exists: 401 without a valid credential, 404 with one for
 something else.
 """
 
@@ -38,7 +38,7 @@ _ASKED_EACH_TIME = "no-cache"
 
 
 class ShareTokenArgs(Schema):
-    """How a share link travels; `x-share-token` does as well."""
+    """The query parameter for a share link; the header `x-share-token` does the same."""
 
     share_token = fields.AnyText(
         description="The token of a share link of this record; no key is needed."
@@ -47,10 +47,10 @@ class ShareTokenArgs(Schema):
 
 @dataclass(frozen=True)
 class Admission:
-    """How a request was let in.
+    """How a request was granted access.
 
-    `tenant_id` is None when what was sent opens nothing; `caller` is the key's, if a key did it,
-    and `link_id` the link's; `public` says that nothing was needed.
+    `tenant_id` is None if no credential grants it. `caller` is set for an API key, `link_id` for a
+    share link; `public` says that no credential was needed.
     """
 
     record_id: UUID | None
@@ -83,12 +83,12 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
 
 
 def admit(caller: Caller, record_id: str) -> None:
-    """Let the holder of a key have a record's bundle, where the route has asked for the key."""
+    """Grant `caller` access to a record's bundle, on a route that has authenticated its key."""
     g.admission = Admission(ids.parse("rec", record_id), caller.tenant_id, caller)
 
 
 def admission() -> Admission:
-    """Return how this request was let in; only views behind `bundle_content` have one."""
+    """Return how this request was granted access; only views behind `bundle_content` have one."""
     return cast(Admission, g.admission)
 
 
@@ -96,7 +96,7 @@ def admission() -> Admission:
 def admitted() -> Iterator[tuple[Session, Record]]:
     """Open a transaction that sees the record's tenant, and find the record in it.
 
-    Raises `NotFound` when nothing that was sent opens it.
+    Raises `NotFound` if no credential of the request grants access to it.
     """
     found = admission()
     if found.tenant_id is None or found.record_id is None:
@@ -109,7 +109,7 @@ def admitted() -> Iterator[tuple[Session, Record]]:
 
 
 def holder() -> Caller | None:
-    """Return whose good key of the record's tenant was sent, also where none was needed."""
+    """Return the caller of a valid key of the record's tenant, even if no key was needed."""
     found = admission()
     if found.caller is not None or not found.public:
         return found.caller

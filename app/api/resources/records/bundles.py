@@ -17,8 +17,8 @@ blp = Blueprint(
     "bundles",
     __name__,
     url_prefix="/v1/records/<record_id>",
-    description="What is in a record's bundle. With `bundle_visibility: private` it needs a key of "
-    "the tenant or a share link of the record (`share_token`, `x-share-token`).",
+    description="The contents of a record's bundle. With `bundle_visibility: private` they need a "
+    "key of the tenant or a share link of the record (`share_token`, `x-share-token`).",
 )
 
 MEDIA_TYPE = "application/json"
@@ -49,14 +49,14 @@ MEDIA_TYPE = "application/json"
 def read_bundle(args: dict[str, Any], record_id: str) -> Response:
     """Read the exact bytes that were signed
 
-    Their signature is in `x-service-bundle-signature`, their SHA-256 is the ETag. After expiry 410,
-    with the SHA-256 and the place in the log that remain.
+    Their signature is in `x-service-bundle-signature`, their SHA-256 is the ETag. After expiry the
+    answer is 410, with the SHA-256 and the log index that remain.
     """
     return exact_bytes()
 
 
 def exact_bytes() -> Response:
-    """Answer the bytes that were signed of the admitted record, with their signature."""
+    """Answer the signed bytes of the admitted record, with their signature."""
     master_keys = services().settings.master_keys
     with ExitStack() as held, admitted() as (session, record):
         contents.require_kept(session, record)

@@ -1,4 +1,4 @@
-"""Evidence packs over HTTP: the ZIP if it is built, else the progress of the job that builds it."""
+"""Evidence packs over HTTP: the ZIP if it is built, else the progress of its build job."""
 
 import math
 from typing import Any
@@ -30,7 +30,7 @@ blp = Blueprint(
     "evidence_packs",
     __name__,
     url_prefix="/v1/records/<record_id>",
-    description="All that proves a record, in one ZIP that is verified offline.",
+    description="All evidence of a record, in one ZIP that is verified offline.",
 )
 
 DEFAULT_WAIT = 10.0
@@ -42,22 +42,22 @@ def _header(description: str, **schema: object) -> dict[str, object]:
 
 
 _ZIP = {"type": "string", "format": "binary"}
-_APPLIED = {"Preference-Applied": _header("What was done of `Prefer`, if anything was.")}
+_APPLIED = {"Preference-Applied": _header("The preference of `Prefer` that was applied, if any.")}
 _PACK_HEADERS = {
     "ETag": _header("The SHA-256 of the ZIP, in hex."),
     "Content-Disposition": _header("The name of the file."),
     _STATE: _header(
-        "`current`, or `outdated`: whole and valid, while a better is made.",
+        "`current`, or `outdated`: complete and valid, while a better pack is built.",
         enum=["current", "outdated"],
     ),
     **_APPLIED,
 }
 _PENDING_HEADERS = {
-    "Location": _header("Where to ask again: this URL."),
-    "Retry-After": _header("In how many seconds.", pattern="^[0-9]+$"),
+    "Location": _header("The URL to poll: this URL."),
+    "Retry-After": _header("Seconds until the next poll.", pattern="^[0-9]+$"),
     **_APPLIED,
 }
-_RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("Which bytes of how many these are.")}
+_RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("The range sent, and the whole size.")}
 
 
 class PendingJobSchema(JobSchema):
@@ -68,7 +68,7 @@ class PendingJobSchema(JobSchema):
 
 
 class PackPendingSchema(AnswerSchema):
-    """The pack is not there yet; `job` says how far it has come."""
+    """The pack is not built yet; `job` has the progress."""
 
     job = fields.Object(PendingJobSchema)
 
@@ -80,7 +80,7 @@ class PackPendingSchema(AnswerSchema):
 @blp.alt_response(
     202,
     schema=PackPendingSchema,
-    description="It is being built: come back.",
+    description="The pack is being built: poll again.",
     headers=_PENDING_HEADERS,
 )
 @blp.alt_response(
@@ -100,21 +100,21 @@ class PackPendingSchema(AnswerSchema):
 def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     """Read the evidence pack of a record
 
-    A ZIP that an auditor checks offline with the `verify.py` in it, or better with that of
-    `/verify.py`. The first request begins a job that builds it; with a key the answer waits for
-    that up to ten seconds, or as `Prefer: wait=N` says. Share links and callers without a key wait
-    only if they say so. Else 202 with `Location` (this URL) and `Retry-After`. Few wait at a time:
-    with no room to, the 202 comes at once, and without `Preference-Applied`.
+    A ZIP that an auditor verifies offline with the `verify.py` in it or, better, with that of
+    `/verify.py`. The first request starts a job that builds it. A request with a key waits for the
+    job up to ten seconds, or as `Prefer: wait=N` says; one with a share link or without a key waits
+    only if `Prefer` says so. Until it is built, the answer is 202 with `Location` (this URL) and
+    `Retry-After`. Few may wait at a time; others get 202 at once, without `Preference-Applied`.
 
-    Once there is better evidence (a timestamp, witnesses), a new key or a new release, the pack is
-    made anew at the next request; the one before is answered until then, unless `Prefer: wait`
-    asks for the better one. After expiry 410.
+    After better evidence (a timestamp, cosignatures), a new key or a new release, the next request
+    starts a new build. The old pack is answered until it ends, unless `Prefer: wait` asks for the
+    new one. After the bundle's expiry the answer is 410.
     """
     return pack()
 
 
 def pack() -> Response:
-    """Answer the evidence pack of the admitted record, or how far it is; raises as the route."""
+    """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
     try:
         return _asked()
     except pack_download.Damaged as damage:
@@ -145,14 +145,14 @@ def _patience(holder: Caller | None) -> Patience:
 
 
 def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
-    """Return the job to wait for: for a first pack, or a better one if that was asked for."""
+    """Return the job to wait for, if any: a first pack's, or a better one's if `Prefer` asks."""
     wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
     at_it = found.job is not None and found.job.status in ("queued", "running")
     return found.job if wanted and at_it else None
 
 
 def _wait_for(job: Job, wait: Patience, *, with_key: bool) -> bool:
-    """Wait for a job to settle; say whether there was room to."""
+    """Wait for a job to settle; return whether there was room to wait."""
     database = services().database
 
     def settled() -> bool:
@@ -176,16 +176,16 @@ def _answer(
         answered.headers[_STATE] = "current" if found.is_current else "outdated"
     else:
         answered = _pending(found.job, holder)
-    # Only what was done (RFC 7240 section 3): who waits for nothing gets 202 before it is there.
+    # Only an applied preference (RFC 7240 section 3): not to wait was applied if this is a 202.
     if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 
 
 def _pending(job: Job | None, holder: Caller | None) -> Response:
-    """Answer that the pack is not there yet, and how far it is; of its job tell only key holders.
+    """Answer 202 with the job's progress; only callers with a key get all of the job.
 
-    Raises `PackFailed` when its job gave up.
+    Raises `PackFailed` for a dead job, and `Busy` without a job.
     """
     if job is None:
         raise Busy("The evidence pack has just been replaced; ask again.")
@@ -201,14 +201,14 @@ def _pending(job: Job | None, holder: Caller | None) -> Response:
 
 
 def _this_url() -> str:
-    """Return where to ask again: with the share token, if that came in the URL."""
+    """Return the URL to poll, with the share token if the request's URL has it."""
     query = request.query_string.decode("ascii", "replace") if QUERY in request.args else ""
     url = services().settings.base_url + request.path
     return f"{url}?{query}" if query else url
 
 
 def _retry_after(job: Job) -> int:
-    """Return the seconds until it may be there: one, but for a job that waits for its next try."""
+    """Return the seconds until the next poll: one, or more for a job that waits for its retry."""
     if job.status != "retrying":
         return 1
     left = (job.run_at - clock.now()).total_seconds()

@@ -1,4 +1,4 @@
-"""A record's bundle in other people's formats, streamed: W3C PROV and OpenTelemetry."""
+"""Exports of a record's bundle, streamed: W3C PROV and OpenTelemetry."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -26,14 +26,14 @@ blp = Blueprint(
     "exports",
     __name__,
     url_prefix="/v1/records/<record_id>",
-    description="What is in a record's bundle, for other programs: W3C PROV and OpenTelemetry.",
+    description="A record's bundle in other formats: W3C PROV and OpenTelemetry.",
 )
 
 MEDIA_TYPE = "application/json"
 
 _View: TypeAlias = Callable[..., Response]
 
-# The code that writes: two builds may call themselves one release.
+# A hash of the exporters' code: two builds may have the same version.
 _WRITERS = sha256(
     b"\0".join(
         [
@@ -69,10 +69,10 @@ def read_prov(args: dict[str, Any], record_id: str) -> Response:
 
 @_export("/otlp-logs.json", "otlp_logs", public=False)
 def read_logs(args: dict[str, Any], record_id: str) -> Response:
-    """Read what happened during the steps, as OpenTelemetry logs
+    """Read the events of the steps as OpenTelemetry logs
 
-    OTLP/JSON, `LogsData`. Needs a key of the tenant or a share link, whatever
-    `bundle_visibility` says.
+    OTLP/JSON, `LogsData`. Needs a key of the tenant or a share link, regardless of
+    `bundle_visibility`.
     """
     return export("otlp-logs.json")
 
@@ -81,8 +81,8 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
 def read_traces(args: dict[str, Any], record_id: str) -> Response:
     """Read the record and its steps as OpenTelemetry spans
 
-    OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, whatever
-    `bundle_visibility` says.
+    OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, regardless of
+    `bundle_visibility`.
     """
     return export("otlp-traces.json")
 
@@ -101,10 +101,10 @@ FORMATS: Mapping[str, _Write] = {
 
 
 def export(name: str) -> Response:
-    """Answer the admitted record in one of `FORMATS`, or as it was written a moment ago.
+    """Answer the admitted record in one of `FORMATS`, from the cache if it was rendered lately.
 
-    It depends on the bundle, the format, where the service is, and the code that writes it: so its
-    ETag is known without making anything.
+    The ETag is computed from the bundle, the format, BASE_URL and the exporters' code, so it is
+    known without rendering.
     """
     write = FORMATS[name]
     with admitted() as (session, record):
@@ -112,7 +112,7 @@ def export(name: str) -> Response:
     etag = _etag(record, name)
     if is_current(etag):
         return not_modified(etag)
-    # Of a length that is not known nothing is said: an iterator has none.
+    # An iterator, so that werkzeug sets no Content-Length: the length is not known.
     answered = Response(iter(()), content_type=MEDIA_TYPE)
     if request.method != "HEAD":
         _fill(answered, etag, record, write)
@@ -126,14 +126,14 @@ def _fill(
     record: Record,
     write: _Write,
 ) -> None:
-    """Give an answer its body. What is too large to be kept is written while it is sent."""
+    """Set a response's body; an export too large for the cache is rendered while it is sent."""
     renderings = services().renderings
     kept = renderings.get(etag)
     if kept is not None:
         answered.response = kept
         return
     with ExitStack() as held, large_bodies.room_for(record.bundle_size, record.tenant_id):
-        # Made by another while this one waited (single flight)?
+        # Another request may have rendered it while this one waited (single flight).
         kept = renderings.get(etag)
         if kept is not None:
             answered.response = kept

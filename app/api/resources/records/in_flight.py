@@ -1,4 +1,4 @@
-"""Large answers on their way: so many bytes at once in a process, and a share for each reader."""
+"""Large responses in flight: a bound on their bytes in a process, and a share for each reader."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ _FULL = (
 
 @contextmanager
 def share(size: int) -> Iterator[None]:
-    """Hold memory for `size` bytes of an answer; raises `Busy`.
+    """Reserve memory for `size` bytes of a response; raises `Busy`.
 
-    It is counted for the key or the share link that reads, or for the public record, and with all
-    others of the record's tenant.
+    It counts against the share of the reader (API key, share link, or the public record itself),
+    and of the record's tenant.
     """
     if size <= LARGE:
         yield

@@ -59,7 +59,7 @@ def send(session: Session, record: Record, pack: StoredPack, holder: Caller | No
 
 
 def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
-    """Tell of what ends a download under way, and have a damaged pack made anew."""
+    """Log the error that ends a download, and discard a damaged pack; return if it is known."""
     if isinstance(error, KeyMissing):
         _log.error("pack_without_key", reason=str(error), **_names(pack))
     elif isinstance(error, CannotOpen):
@@ -70,7 +70,7 @@ def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
 
 
 def _taker(holder: Caller | None) -> Actor | None:
-    """Return who takes the pack, for the audit chain; None without a key and without a link."""
+    """Return the audit chain's actor of the download; None without a key and without a link."""
     if holder is not None:
         return holder.actor()
     link_id = admission().link_id
@@ -80,7 +80,7 @@ def _taker(holder: Caller | None) -> Actor | None:
 def _first_part(
     session: Session, master_keys: MasterKeys, record: Record, pack: StoredPack, start: int
 ) -> bytes:
-    """Return the part where the answer begins, while it can still be another answer."""
+    """Return the part where the response begins, while an error can still be answered."""
     try:
         return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
     except KeyMissing as error:
@@ -117,7 +117,7 @@ def _names(pack: StoredPack) -> dict[str, str]:
 
 
 def discard(database: Database, pack: StoredPack) -> None:
-    """Delete a damaged pack; the next request has it built anew."""
+    """Delete a damaged pack; the next request starts a new build."""
     _log.error("pack_damaged", **_names(pack))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)

@@ -1,4 +1,4 @@
-"""Schemas of a record: as it is posted, and as it is answered."""
+"""Schemas of records, in requests and responses."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,12 +20,12 @@ MAX_LABELS = 64
 _KIND: dict[str, Any] = {"example": "tool.call"}
 _TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
 _LABELS: dict[str, Any] = {
-    "description": f"At most {MAX_LABELS}; a record is found by each (`label=name:value`).",
+    "description": f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
     "example": {"env": "production"},
 }
 _INPUTS: dict[str, Any] = {
-    "description": "What the step used or made, by name: an array of names, or an object of names "
-    "with their values.",
+    "description": "Inputs or outputs of the step: an array of names, or an object of names with "
+    "their values.",
     "example": ["order-4711.json"],
 }
 
@@ -83,7 +83,7 @@ class Names(fields.Strict):
 
 
 class StepEventSchema(Schema):
-    """Something that happened during a step."""
+    """An event during a step."""
 
     name = fields.Text(500, required=True)
     at = fields.Time(required=True)
@@ -91,7 +91,7 @@ class StepEventSchema(Schema):
 
 
 class StepSchema(Schema):
-    """One step of what the agent did."""
+    """A step of the agent's work."""
 
     name = fields.Text(500, required=True, example="look up the order")
     kind = fields.Text(200, required=True, example="tool")
@@ -112,25 +112,25 @@ class StepSchema(Schema):
 
 
 class NewRecordSchema(Schema):
-    """A record to be signed."""
+    """A record to sign and store."""
 
     session_id = fields.Id("ses", required=True)
     kind = fields.Text(200, required=True, metadata=_KIND)
     title = fields.Text(500, required=True, metadata=_TITLE)
-    occurred_at = fields.Time(description="Absent: the moment it came in.")
+    occurred_at = fields.Time(description="Absent: when the service received it.")
     labels = Labels(load_default=dict, metadata=_LABELS)
     content = fields.JsonValue(
         MAX_RECORD,
         required=True,
         allow_none=True,
-        description="Any JSON: what was done.",
+        description="Any JSON that describes what the agent did.",
         example={"amount": "49.90 EUR"},
     )
     steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
 
 
 class BundleSchema(AnswerSchema):
-    """The commitment to a record's bundle, which outlives it."""
+    """The commitment to a record's bundle, which remains after the bundle has expired."""
 
     sha256 = fields.Text(64)
     size = fields.Integer(0, canonical_json.MAX_INTEGER)
@@ -140,14 +140,14 @@ class BundleSchema(AnswerSchema):
 
 
 class LogSchema(AnswerSchema):
-    """Where the bundle's commitment stands in the transparency log."""
+    """The state of the bundle's commitment in the transparency log."""
 
     status = fields.Text(10, metadata={"enum": ["pending", "integrated"]})
     index = fields.Integer(0, canonical_json.MAX_INTEGER, allow_none=True)
 
 
 class RecordSchema(AnswerSchema):
-    """A record: its metadata and what proves its bundle, never its content."""
+    """A record: its metadata and its bundle's commitment, never its content."""
 
     id = fields.Id("rec")
     session_id = fields.Id("ses")

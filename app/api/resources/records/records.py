@@ -1,4 +1,4 @@
-"""Records over HTTP: posted, found, read. Their bundles are in `bundles.py`."""
+"""Records over HTTP: create, search and read. Their bundles are in `bundles.py`."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -46,15 +46,15 @@ class RecordArgs(FeedArgs):
 
     q = fields.Text(
         1000,
-        description="Words, all of which must be there, compared without case; those in "
-        '"quotes" as a phrase. Records that have them in title, kind or labels come first, '
-        "then those that have them in their content (its texts and numbers, and what its "
-        "steps, their inputs and outputs are called; the first 5,000 words).",
+        description="Words, which must all match, ignoring case; words in "
+        '"quotes" match as a phrase. Matches in title, kind or labels come first, '
+        "then matches in the content (its texts and numbers, and the names of "
+        "steps, inputs and outputs; the first 5,000 words).",
     )
     session_id = fields.QueryId("ses")
     kind = fields.Text(200)
     label = fields.Items(
-        LabelPair(700), max_items=16, description="`name:value`; several must all be there."
+        LabelPair(700), max_items=16, description="`name:value`; several must all match."
     )
 
 
@@ -66,11 +66,11 @@ class RecordArgs(FeedArgs):
 @blp.alt_response(404, "NOT_FOUND")
 @blp.alt_response(409, "CONFLICT")
 def create(body: dict[str, Any]) -> Response:
-    """Sign and keep a record of what an agent did.
+    """Sign and store a record of what an agent did.
 
-    The body may have 8 MiB. The answer has the commitment to the signed bundle; its place in the
-    transparency log follows (`log-proof`). A completed session takes no more records, and a
-    tenant that has stored all it may takes none (409 `storage-limit`).
+    The body is at most 8 MiB. The response has the commitment to the signed bundle; its index in
+    the transparency log follows (`log-proof`). A completed session takes no more records (409), nor
+    does a tenant that has reached its storage limit (409 `storage-limit`).
     """
     new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
     settings = services().settings
@@ -99,7 +99,7 @@ FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 def fetch(
     session: Session, args: Mapping[str, Any], after: int | None, limit: int
 ) -> list[FoundRecord]:
-    """Return records as `RecordArgs` asks for them, each as its GET answers it."""
+    """Return the records that `RecordArgs` selects, each as its GET answers it."""
     others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
     asked = Search(args.get("q"), args.get("label", ()), others)
     master_keys = services().settings.master_keys
@@ -109,7 +109,7 @@ def fetch(
 
 
 def position(found: FoundRecord) -> int:
-    """Return where a found record stands in its list."""
+    """Return a found record's position in its list."""
     return found[0].place.number
 
 
@@ -117,7 +117,7 @@ def position(found: FoundRecord) -> int:
 @requires(Role.READ)
 @blp.response(200, RecordSchema)
 def read(record_id: str) -> Response:
-    """Read a record's metadata, which outlives its bundle."""
+    """Read a record's metadata, which remains after its bundle has expired."""
     with transaction() as session:
         found = records.find(session, caller(), ids.parse("rec", record_id))
         return answer(records.represent(session, [found])[0])

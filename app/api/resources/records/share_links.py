@@ -29,21 +29,21 @@ blp = Blueprint(
 
 _DAY = 86_400
 _LONGEST = 30 * _DAY
-_LIFETIME: dict[str, Any] = {"description": "How long the link opens anything.", "default": _DAY}
+_LIFETIME: dict[str, Any] = {"description": "The lifetime of the link.", "default": _DAY}
 
 
 class NewShareLinkSchema(Schema):
-    """A link to be made."""
+    """A share link to create."""
 
     expires_in_seconds = fields.Integer(1, _LONGEST, load_default=_DAY, metadata=_LIFETIME)
 
 
 class ShareLinkSchema(AnswerSchema):
-    """A link, without its token."""
+    """A share link, without its token."""
 
     id = fields.Id("shr")
     record_id = fields.Id("rec")
-    expires_in_seconds = fields.Integer(1, _LONGEST, description="As it was asked for.")
+    expires_in_seconds = fields.Integer(1, _LONGEST, description="The lifetime, as requested.")
     expires_at = fields.Time()
     active = fields.Boolean(description="False once it is revoked or has expired.")
     created_at = fields.Time()
@@ -52,13 +52,13 @@ class ShareLinkSchema(AnswerSchema):
     opened = fields.Integer(
         0,
         MAX_INTEGER,
-        description="Requests that it let in: page and exports, by people or robots.",
+        description="Requests that the link opened: page and exports, by people or robots.",
     )
     last_opened_at = fields.Time(allow_none=True)
 
 
 class MintedShareLinkSchema(ShareLinkSchema):
-    """A link with its URL, shown this once: it is the credential."""
+    """A share link with its URL, which is the credential and is shown only once."""
 
     url = fields.Text(2000)
 
@@ -71,9 +71,9 @@ ShareLinkPageSchema = page_schema(ShareLinkSchema)
 @blp.arguments(NewShareLinkSchema)
 @blp.response(201, MintedShareLinkSchema)
 def mint(body: dict[str, Any], record_id: str) -> Response:
-    """Make a share link
+    """Create a share link
 
-    Its `url` is shown this once and opens this record alone, with all its exports, without a key. A
+    Its `url` is shown only once. It opens this record alone, with all its exports, without a key. A
     record has at most 100 active links.
     """
     lifetime = timedelta(seconds=body["expires_in_seconds"])
