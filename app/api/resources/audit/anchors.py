@@ -1,4 +1,4 @@
-"""The anchors of the audit chain over HTTP: heads in the public log, and what proves them."""
+"""The anchors of the audit chain over HTTP: heads in the public log, and their evidence."""
 
 from datetime import datetime
 from typing import Any
@@ -36,8 +36,8 @@ _BASE64 = {"contentEncoding": "base64"}
 class AnchorSchema(AnswerSchema):
     """A head of the chain in the log. Proof, timestamp and cosignatures are of one checkpoint.
 
-    `chain` is what the log calls this tenant's chain. While `log_proof` is null it waits for its
-    place in the log.
+    `chain` is the name of this tenant's chain in the log. `log_proof` is null until a published
+    checkpoint covers the head.
     """
 
     seq = fields.Integer(1, MAX_INTEGER)
@@ -61,7 +61,7 @@ class AnchorSchema(AnswerSchema):
 
 
 class TroubleSchema(AnswerSchema):
-    """A part of anchoring that fails, for all tenants alike."""
+    """A part of anchoring that fails; it affects all tenants."""
 
     part = fields.Text(1000, description="`heads`, `log`, `timestamps`, `quorum`, or `witness …`.")
     since = fields.Time()
@@ -83,12 +83,12 @@ class AnchoringSchema(AnswerSchema):
         description="The newest entry whose head is in the published log.",
     )
     unanchored_since = fields.Time(
-        allow_none=True, description="When the first entry behind that was made; null without one."
+        allow_none=True, description="When the first entry after that was made; null without one."
     )
     anchored_by = fields.Items(
         fields.Choice(Voucher),
         max_items=len(Voucher),
-        description="The stored evidence for that head.",
+        description="The stored evidence for the head of `anchored_through`.",
     )
     troubles = fields.Items(fields.Object(TroubleSchema), max_items=1000)
     detail = fields.Text(1000)
@@ -105,10 +105,10 @@ AnchorPageSchema = page_schema(AnchorSchema, anchoring=fields.Object(AnchoringSc
 def list_anchors(args: dict[str, Any]) -> Response:
     """List the anchors of the audit chain
 
-    Newest first, each with the best evidence there is: a quorum of witnesses and a timestamp before
-    either, witnesses before a timestamp, that before the log alone, and of equals the earliest
-    checkpoint. `anchoring` says how far the chain is anchored, by which stored evidence, and what
-    fails at present.
+    Newest first, each with its best evidence. Best is a quorum of witnesses with a timestamp, then
+    a quorum alone, a timestamp alone, and the log alone; of equals, the earliest checkpoint.
+    `anchoring` says how far the chain is anchored, by which stored evidence, and what fails at
+    present.
     """
     settings = services().settings
     tenant_id = caller().tenant_id

@@ -34,16 +34,16 @@ blp = Blueprint(
     "audit",
     __name__,
     url_prefix="/v1/audit",
-    description="Who did what: a chain of entries, each holding the hash of the one before.",
+    description="The audit chain: entries that each hold the hash of the entry before.",
 )
 
 _SECONDS = 10.0
-# A verification holds a connection and much of Python's one lock: others wait for both.
+# A verification holds a connection and, for much of its time, the GIL: others wait for both.
 _room = BoundedSemaphore(2)
 
 
 class AuditArgs(PageArgs):
-    """Filters of the audit chain; all that are given must hold."""
+    """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
     action = fields.Text(100, example="webhook.create")
@@ -69,7 +69,7 @@ class TargetSchema(AnswerSchema):
 
 
 class EntrySchema(AnswerSchema):
-    """One entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
+    """An entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
 
     seq = fields.Integer(1, MAX_INTEGER)
     at = fields.Time()
@@ -88,7 +88,7 @@ EntryPageSchema = page_schema(
     key_names=fields.JsonObject(
         parsing.MAX_BODY,
         description="The name of each key that is an actor or a target on this page, by its id. "
-        "Beside the entries, for their hashes are of what stands in them.",
+        "It stands outside the entries, because their hashes cover all their members.",
         example={"key_0192f0c1a2b37c4d8e5f60718293a4b5": "deploy"},
         metadata={"additionalProperties": {"type": "string"}},
     ),
@@ -106,8 +106,8 @@ def list_entries(args: dict[str, Any]) -> Response:
 
     Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
     streams, oldest first, one entry a line; it ends with the entry that records this export and
-    then a line of `type` `trailer`. Without that line an export is incomplete. It takes
-    no parameters: 422 for any that is sent.
+    then a line of `type` `trailer`. Without that line an export is incomplete. An export takes no
+    query parameters (422).
     """
     if audit_exports.is_asked_for():
         return audit_exports.answer()
@@ -130,22 +130,22 @@ def list_entries(args: dict[str, Any]) -> Response:
 def verify(args: dict[str, Any]) -> Response:
     """Verify the audit chain.
 
-    Recomputes every hash and link in one snapshot, and holds the chain against every head of it
-    that the transparency log ever took in; the log against its signed checkpoint, its newest
-    timestamp and its head outside the database. With `seq` and `hash` of a head that you kept, the
-    chain must lead through it too; if it does not, you alone are told. `since=anchor` begins at the
-    newest anchor that the log proves, and costs what came after it. A broken chain is answered 409
-    with the first bad `seq`, what was expected and what was found; a database older than its log
-    409 `log-rolled-back`. What takes longer than some seconds, or finds two others at it, is done
-    by a job: 202, with its `Location`. The job shows only that it ran: ask the same again within a
-    minute of its end for what it found.
+    Recomputes every hash and link in one snapshot, and compares the chain with every head of it
+    that the transparency log ever integrated. The log is compared with its signed checkpoint, its
+    newest timestamp and its head outside the database. With `seq` and `hash` of a head that you
+    kept, the chain must contain it too; only you are told if it does not. `since=anchor` begins at
+    the newest anchor that the log proves, and reads only later entries. A broken chain is answered
+    409 with the first bad `seq`, the expected and the found value; a database older than its log
+    409 `log-rolled-back`. If it takes over ten seconds, or two others are running, a job verifies:
+    202 with its `Location`. The job does not have the result: repeat the request within a minute of
+    the job's end to get it.
     """
     found = verify_now(args)
     return _accepted(found) if isinstance(found, Job) else answer(found)
 
 
 def verify_now(args: Mapping[str, Any]) -> dict[str, Any] | Job:
-    """Verify the caller's chain as `VerifyArgs` asks; return what was found, or the job that does.
+    """Verify the caller's chain as `VerifyArgs` asks; return the report, or the job that verifies.
 
     Raises `AuditChainBroken`, `LogHalted`, and `Busy` where too many different jobs are open.
     """
@@ -167,7 +167,7 @@ def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]
 
 
 def _verified(asked: Asked) -> dict[str, Any] | None:
-    """Verify at once; None if there is no room or no time for it."""
+    """Verify at once; None if two verifications are running, or this one takes too long."""
     if not _room.acquire(blocking=False):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The whole audit chain as NDJSON: each line an entry, and a trailer without which it is cut."""
+"""Exports of the whole audit chain as NDJSON: an entry a line, then a trailer that completes it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -29,14 +29,14 @@ _WHOLE = (
 
 
 def is_asked_for() -> bool:
-    """Say whether the request prefers the whole chain to a page of it."""
+    """Return whether the request prefers the whole chain (NDJSON) to a page of it (JSON)."""
     return request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON
 
 
 def answer() -> Response:
-    """Answer the caller's whole chain, which says from then on that they took it.
+    """Answer the caller's whole chain, and append an entry that records the export.
 
-    Raises `Invalid` for a query, and `AuditChainBroken` if not even its beginning can be read.
+    Raises `Invalid` for a query, and `AuditChainBroken` if the first part of the chain is broken.
     """
     if request.args:
         raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
@@ -72,7 +72,7 @@ def _lines(database: Database, reader: Caller, end: Head, settings: Settings) ->
 
 
 def _told(here: Services, tenant_id: UUID, error: Exception) -> bool:
-    """Tell of a break that was found under way as of any other."""
+    """Count and record a broken chain that the export met; return whether the error was one."""
     if isinstance(error, AuditChainBroken):
         here.tally.add(metrics.CHAINS_BROKEN)
         alerts.found(here.database, tenant_id, error)

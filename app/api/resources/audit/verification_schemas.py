@@ -21,7 +21,7 @@ class Since(enum.StrEnum):
 
 
 class Full(enum.StrEnum):
-    """Whether to verify all that there is."""
+    """Whether to verify all timestamps and cosignatures."""
 
     NO = "0"
     YES = "1"
@@ -37,21 +37,21 @@ class Verdict(enum.StrEnum):
 class VerifyArgs(Schema):
     """Parameters of a verification. A kept head is given by both `seq` and `hash`."""
 
-    seq = fields.QueryInteger(1, MAX_INTEGER, description="`head.seq` of then.")
+    seq = fields.QueryInteger(1, MAX_INTEGER, description="`head.seq` of a kept report.")
     hash = fields.Text(
         64,
         validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
-        description="`head.hash` of then.",
+        description="`head.hash` of the same report.",
         metadata=HASH,
     )
     chain = fields.Text(
         64,
         validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
-        description="`chain` of then: the chain must still be called so.",
+        description="`chain` of the same report: the chain's name must still be the same.",
         metadata=HASH,
     )
-    since = fields.Choice(Since, description="`anchor`: only what came after the newest anchor.")
-    full = fields.Choice(Full, description="`1`: every timestamp and cosignature, not the newest.")
+    since = fields.Choice(Since, description="`anchor`: only entries after the newest anchor.")
+    full = fields.Choice(Full, description="`1`: all timestamps and cosignatures, not the newest.")
 
     @validates_schema
     def _both(self, data: dict[str, Any], **_: Any) -> None:
@@ -70,19 +70,19 @@ class HeadSchema(AnswerSchema):
 
 
 class NewestTimestampSchema(Schema):
-    """A timestamp by an authority (RFC 3161): of the log at which size, and when."""
+    """A timestamp by an authority (RFC 3161): its time, and the log size that it covers."""
 
     size = fields.Integer(0, MAX_INTEGER, required=True)
     at = fields.Time(required=True)
 
 
 class AnchorsSchema(AnswerSchema):
-    """Evidence from outside the chain that it was compared with."""
+    """Evidence outside the chain, with which the chain was compared."""
 
     enabled = plain.Boolean()
     disabled_since = fields.Time(allow_none=True)
-    checked = fields.Integer(0, MAX_INTEGER, description="Heads that the log took in.")
-    pending = fields.Integer(0, MAX_INTEGER, description="Heads that wait for the log.")
+    checked = fields.Integer(0, MAX_INTEGER, description="Heads that the log has integrated.")
+    pending = fields.Integer(0, MAX_INTEGER, description="Heads not integrated into the log yet.")
     leaf_index = fields.Integer(0, MAX_INTEGER, allow_none=True)
     anchored_by = fields.Items(
         fields.Choice(Voucher),
@@ -95,7 +95,7 @@ class AnchorsSchema(AnswerSchema):
         0,
         MAX_INTEGER,
         allow_none=True,
-        description="Those whose authority is not trusted here; they do not count.",
+        description="Timestamps of authorities that are not trusted here; they do not count.",
     )
     newest_timestamp = fields.Object(NewestTimestampSchema, allow_none=True)
     cosignatures = fields.Integer(0, MAX_INTEGER, allow_none=True)
@@ -110,7 +110,7 @@ class PredecessorSchema(AnswerSchema):
 
 
 class VerifiedLogSchema(AnswerSchema):
-    """The log as it was published last, whose signature was verified."""
+    """The newest published checkpoint of the log; its signature was verified."""
 
     origin = fields.Text(1000)
     size = fields.Integer(0, MAX_INTEGER)
@@ -125,12 +125,12 @@ class SinceSchema(HeadSchema):
 
 
 class VerificationSchema(AnswerSchema):
-    """A chain that holds. Keep `head`: it finds a later cut or rewriting of what was before it."""
+    """The report of an intact chain. Keep `head`, to detect a later truncation or rewriting."""
 
     optional = ("since", "leaves_read_from")
 
     status = fields.Choice(Verdict)
-    verified_at = fields.Time(description="The moment whose rows were read.")
+    verified_at = fields.Time(description="The moment of the snapshot that was read.")
     chain = fields.Text(64, description="The chain's name in the log.", metadata=HASH)
     entries = fields.Integer(1, MAX_INTEGER)
     head = fields.Object(HeadSchema)
@@ -143,8 +143,8 @@ class VerificationSchema(AnswerSchema):
         0,
         MAX_INTEGER,
         allow_none=True,
-        description="Chains in the log that no tenant of this service has any more;"
-        " null where no daily run has looked.",
+        description="Chains in the log that belong to no tenant of this service any more;"
+        " null if no daily verification has counted them.",
     )
     unknown_chains_at = fields.Time(allow_none=True)
     since = fields.Object(SinceSchema)

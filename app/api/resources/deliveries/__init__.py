@@ -1,5 +1,5 @@
 """Deliveries over HTTP: `deliveries` of one webhook, `tenant_deliveries` of all, bulk `replays`.
 
-`stats` counts traffic by the hour. `delivery_schemas` has what a delivery is, `list_schemas`
-filters, pages and groups, `replay_schemas` what to send again.
+`stats` counts traffic by the hour. `delivery_schemas` describes deliveries, `list_schemas`
+filters, pages and groups, `replay_schemas` bulk replays.
 """

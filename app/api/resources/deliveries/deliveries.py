@@ -32,7 +32,7 @@ blp = Blueprint(
     "deliveries",
     __name__,
     url_prefix="/v1/webhooks/<webhook_id>",
-    description="What was sent to a webhook, what became of it, and sending it again.",
+    description="Deliveries of a webhook: history, catch-up feed, tests, retries and replays.",
 )
 
 
@@ -44,7 +44,7 @@ blp = Blueprint(
 def list_deliveries(args: dict[str, Any], webhook_id: str) -> Response:
     """List a webhook's deliveries, newest first, or catch up after a sequence number
 
-    Replays and tests are in the list and not in the feed. With `after` older than the history kept
+    The list contains replays and tests, the feed does not. With `after` older than the history kept
     the answer is 410 with `first_available`. A page of the feed may hold fewer than `limit` events.
     """
     return _history(args, webhook_id) if "after" not in args else _feed(args, webhook_id)
@@ -67,7 +67,7 @@ def read(webhook_id: str, delivery_id: str) -> Response:
 @blp.arguments(DecisionArgs, location="query")
 @blp.response(200, DecisionSchema)
 def decisions(args: dict[str, Any], webhook_id: str) -> Response:
-    """Say why a webhook did or did not get an event"""
+    """Explain why a webhook did or did not get an event"""
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
         event = event_history.find(session, caller(), args["event_id"])
@@ -80,8 +80,8 @@ def decisions(args: dict[str, Any], webhook_id: str) -> Response:
 def test(webhook_id: str) -> Response:
     """Send a test event to a webhook
 
-    It is sent whatever `event_types` says, before everything else, and even while the webhook is
-    paused. A disabled webhook answers 409.
+    It is sent regardless of `event_types`, before all other deliveries, and even while the webhook
+    is paused. A disabled webhook answers 409.
     """
     with transaction() as session:
         return once(
@@ -97,10 +97,10 @@ def test(webhook_id: str) -> Response:
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, DeliverySchema)
 def replay_one(webhook_id: str, delivery_id: str) -> Response:
-    """Send a delivery's event again, at once
+    """Replay a delivery at once
 
-    It is a new delivery (`replay_of`) of the same event id, sent even while the webhook is paused.
-    A disabled webhook answers 409.
+    Creates a new delivery (`replay_of`) of the same event, sent even while the webhook is paused. A
+    disabled webhook answers 409.
     """
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
     with transaction() as session:
@@ -116,11 +116,11 @@ def replay_one(webhook_id: str, delivery_id: str) -> Response:
 @blp.arguments(RetryNowSchema)
 @blp.response(202, MovedSchema)
 def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
-    """Send now what waits for its next attempt
+    """Retry all waiting deliveries of a webhook now
 
-    After an outage deliveries wait for up to 24 hours. They come forward, 20,000 at most, without
-    using up their schedule; a pause ends, with one of them as its probe. A disabled webhook answers
-    409.
+    After an outage deliveries wait up to 24 hours for their next attempt. They become due now,
+    20,000 at most, without using up their retry schedule. A pause ends, with one of them as its
+    probe. A disabled webhook answers 409.
     """
     webhook = ids.parse("whk", webhook_id)
     with transaction() as session:
@@ -136,10 +136,10 @@ def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.response(202, MovedSchema)
 @blp.alt_response(409, "CONFLICT")
 def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
-    """Send one delivery now that waits for its next attempt
+    """Retry one waiting delivery now
 
-    It goes even while the webhook is paused or held. A delivery that waits for none, and a disabled
-    webhook, answer 409.
+    It is sent even while the webhook is paused or held. A delivery that waits for no attempt, and a
+    disabled webhook, answer 409.
     """
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
 

@@ -12,13 +12,13 @@ COUNT_LIMITS = (0, 2**53 - 1)
 
 
 class DecisionArgs(Schema):
-    """Which event to explain."""
+    """The event to explain."""
 
     event_id = fields.Id("evt", required=True)
 
 
 class TimingsSchema(Schema):
-    """How long each phase took, in milliseconds; null for what did not happen."""
+    """Duration of each phase in milliseconds; null for a phase that did not happen."""
 
     dns = plain.Float(required=True, allow_none=True)
     connect = plain.Float(required=True, allow_none=True)
@@ -28,7 +28,7 @@ class TimingsSchema(Schema):
 
 
 class AttemptSummarySchema(Schema):
-    """One attempt."""
+    """A delivery attempt."""
 
     number = fields.Integer(*COUNT_LIMITS, required=True, example=2)
     at = fields.Time(required=True)
@@ -38,18 +38,18 @@ class AttemptSummarySchema(Schema):
         999,
         required=True,
         allow_none=True,
-        metadata={"description": "The answer's HTTP status.", "example": 503},
+        metadata={"description": "The HTTP status of the response.", "example": 503},
     )
     error = fields.Text(10_000, required=True, allow_none=True)
     timings = fields.Object(TimingsSchema, required=True)
 
 
 class AttemptSchema(AttemptSummarySchema):
-    """One attempt, with what the receiver answered."""
+    """A delivery attempt, with the receiver's response."""
 
     headers = plain.List(plain.List(plain.String()), required=True, allow_none=True)
     body = plain.String(
-        required=True, allow_none=True, metadata={"description": "Its first 4 KiB, as text."}
+        required=True, allow_none=True, metadata={"description": "The first 4 KiB, as text."}
     )
     body_base64 = plain.String(
         required=True,
@@ -59,7 +59,7 @@ class AttemptSchema(AttemptSummarySchema):
 
 
 class DeliverySchema(Schema):
-    """One event on its way to one webhook."""
+    """A delivery of one event to one webhook."""
 
     id = fields.Id("dlv", required=True)
     webhook_id = fields.Id("whk", required=True)
@@ -73,7 +73,7 @@ class DeliverySchema(Schema):
         2**53 - 1,
         required=True,
         allow_none=True,
-        description="This webhook's number of the event; null: not numbered (yet).",
+        description="The event's number in this webhook's feed; null: not numbered (yet).",
         example=4711,
     )
     status = fields.Choice(Status, required=True)
@@ -90,7 +90,7 @@ class DeliveryDetailSchema(DeliverySchema):
     """A delivery with its payload and every attempt."""
 
     payload = plain.Dict(
-        required=True, allow_none=True, metadata={"description": "null: kept no longer."}
+        required=True, allow_none=True, metadata={"description": "null: no longer stored."}
     )
     attempts = plain.List(plain.Nested(AttemptSchema), required=True)
 
@@ -114,7 +114,7 @@ class DecisionSchema(Schema):
         500,
         required=True,
         metadata={
-            "description": "What became of it, whose turn it is, and when it is tried next.",
+            "description": "Its outcome so far, the lane's state, and when it is tried next.",
             "example": "It has failed once (HTTP 503); attempt 2 is due at "
             "2026-01-31T12:00:05.000000Z.",
         },

@@ -15,16 +15,16 @@ from app.core.delivery.history.delivery_filters import Group, Status
 
 _OUTCOME: dict[str, Any] = {
     "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
-    "or what failed: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, `refused_address`, "
+    "or the failure: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, `refused_address`, "
     "`bad_url`, `worker_lost`.",
     "example": "timeout",
 }
 _GROUP_EXAMPLE = "grp_0192f0c1a2b37c4d8e5f60718293a4b51f0c92ab34d5e678"
-_STATUS_CODE: dict[str, Any] = {"description": "The last answer's HTTP status.", "example": 503}
+_STATUS_CODE: dict[str, Any] = {"description": "HTTP status of the last response.", "example": 503}
 
 
 class Failing(enum.StrEnum):
-    """The statuses of what failed: for good, or to be tried again."""
+    """The statuses of failed deliveries: final, or to be retried."""
 
     FAILED = "failed"
     RETRYING = "retrying"
@@ -39,7 +39,7 @@ class Statuses(fields.Items):
 
 
 class CreatedArgs(Schema):
-    """Filters by what was sent, and when it was created."""
+    """Filters by event type and creation time."""
 
     event_type = fields.Choice(EventType)
     since = fields.Time(description="Created at this moment or later.")
@@ -62,23 +62,23 @@ class FilterArgs(CreatedArgs, PageArgs):
         fields.Choice(Status),
         min_items=1,
         max_items=len(Status),
-        metadata={"description": "Any of these: repeat it, or put commas between."},
+        metadata={"description": "Any of these: repeat it, or separate values by commas."},
     )
 
 
 class HistoryArgs(FilterArgs):
-    """Which deliveries to list; `after` asks for the catch-up feed instead."""
+    """Filters of a webhook's deliveries; `after` selects the catch-up feed instead."""
 
     after = fields.QueryInteger(
         *COUNT_LIMITS,
-        description="The last `sequence` you have (0: none). Answers the events after it, "
-        "oldest first, with payloads; go on with `next_after` until `data` is empty. Goes "
-        "with `limit` and nothing else.",
+        description="The last `sequence` you have (0: none). Returns the events after it, "
+        "oldest first, with payloads; continue with `next_after` until `data` is empty. "
+        "Only `limit` can be combined with it.",
     )
 
 
 class GroupField(fields.Text):
-    """The name of a group of failures; one that was never given out finds nothing."""
+    """The name of a group of failures; an unknown name matches nothing."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         text = super()._deserialize(value, *arguments, **options)
@@ -87,22 +87,22 @@ class GroupField(fields.Text):
 
 def group_field(**options: Any) -> GroupField:
     """Return a field that takes the name of a group."""
-    description = "Of one `group` of `GET /v1/deliveries/groups`."
+    description = "The deliveries of a `group` from `GET /v1/deliveries/groups`."
     return GroupField(100, description=description, example=_GROUP_EXAMPLE, **options)
 
 
 class SubjectArgs(Schema):
-    """Deliveries of which events to take."""
+    """Filters by the event and its subject."""
 
     event_id = fields.QueryId("evt")
     session_id = fields.QueryId(
-        "ses", description="Of its completion, and of its findings (200 at most)."
+        "ses", description="Events of its completion, and of its findings (200 at most)."
     )
-    record_id = fields.QueryId("rec", description="Of the findings about it (200 at most).")
+    record_id = fields.QueryId("rec", description="Events of findings about it (200 at most).")
 
 
 class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):
-    """Which failures to group; all filters that are given must hold."""
+    """Filters of the failures to group; all given must match."""
 
     status = Statuses(
         fields.Choice(Failing),
@@ -113,13 +113,13 @@ class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):
 
 
 class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
-    """Which deliveries of a tenant to list; all filters that are given must hold."""
+    """Filters of a tenant's deliveries; all given must match."""
 
     group = group_field()
 
 
 class ListedDeliverySchema(DeliverySchema):
-    """A delivery; the catch-up feed has its payload too."""
+    """A delivery; in the catch-up feed it has its payload too."""
 
     payload = plain.Dict()
 
@@ -144,7 +144,7 @@ class TenantHistoryPageSchema(AnswerSchema):
 class FailureGroupSchema(AnswerSchema):
     """Failures of one webhook that ended the same way."""
 
-    group = fields.Text(100, description="Names these failures.", example=_GROUP_EXAMPLE)
+    group = fields.Text(100, description="The name of the group.", example=_GROUP_EXAMPLE)
     webhook_id = fields.Id("whk")
     outcome = fields.Text(
         50, allow_none=True, description="null: recorded by an earlier release.", metadata=_OUTCOME
@@ -154,13 +154,13 @@ class FailureGroupSchema(AnswerSchema):
         1000,
         min_length=0,
         allow_none=True,
-        description="Without numbers, ids and addresses.",
+        description="The error, without numbers, ids and addresses.",
         example="could not connect within <n> s",
     )
     count = fields.Integer(*COUNT_LIMITS, example=1250)
-    first_at = fields.Time(description="The earliest last attempt.")
-    last_at = fields.Time(description="The latest attempt.")
-    example_id = fields.Id("dlv", description="The newest of them.")
+    first_at = fields.Time(description="The earliest of the deliveries' last attempts.")
+    last_at = fields.Time(description="The latest of the deliveries' last attempts.")
+    example_id = fields.Id("dlv", description="The newest delivery of the group.")
 
 
 class FailureGroupsSchema(AnswerSchema):
@@ -169,7 +169,7 @@ class FailureGroupsSchema(AnswerSchema):
     data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
     window = fields.Integer(
         *COUNT_LIMITS,
-        description="How many failures are grouped at most, the newest.",
+        description="The largest number of failures that are grouped: the newest.",
         example=failure_groups.WINDOW,
     )
     complete = fields.Boolean(description="Whether every failure is in these groups.")

@@ -1,4 +1,4 @@
-"""Schemas of bulk replays: which deliveries, how, and what a dry run answers."""
+"""Schemas of bulk replays: selection, pace, and the preview of a dry run."""
 
 import enum
 from typing import Any
@@ -36,20 +36,20 @@ class OneOrMore(fields.Choice):
 
 
 class BulkReplaySchema(Schema):
-    """Which deliveries to send again: `ids`, or a `group`, or what fits the other filters."""
+    """Deliveries to replay: `ids`, or a `group`, or all that match the other filters."""
 
     ids = fields.Items(
         fields.Id("dlv"),
         min_items=1,
         max_items=MOST_IDS,
-        metadata={"description": "These deliveries. One of them without more is a replay too."},
+        metadata={"description": "These deliveries; a single one is allowed."},
     )
     group = group_field()
     status = OneOrMore(
         replay_selection.Status,
         metadata={
-            "description": "One or a list; absent: `failed`. `skipped`: what happened while the "
-            "webhook was disabled."
+            "description": "One or a list; absent: `failed`. `skipped`: events that happened while "
+            "the webhook was disabled."
         },
     )
     event_type = OneOrMore(EventType, metadata={"description": "One or a list; absent: all."})
@@ -67,7 +67,7 @@ class BulkReplaySchema(Schema):
         1,
         MOST_CANARY,
         metadata={
-            "description": "Send so many first, at once; if one attempt of them fails, send no "
+            "description": "Send this many first, at once; if any of their attempts fails, send no "
             "more and end the job as `cancelled`.",
             "example": 10,
         },
@@ -76,24 +76,24 @@ class BulkReplaySchema(Schema):
         1,
         2**31 - 1,
         metadata={
-            "description": "Once so many have failed at least once, send no more and end the job "
+            "description": "Once this many have failed at least once, send no more and end the job "
             "as `cancelled`.",
             "example": 20,
         },
     )
     as_of = fields.Time(
         metadata={
-            "description": "The `as_of` that a dry run of the same request answered: replays "
-            "exactly what that has counted."
+            "description": "The `as_of` that a dry run of the same request returned: replays "
+            "exactly the deliveries that it counted."
         }
     )
     dry_run = fields.Boolean(
-        load_default=False, metadata={"description": "Only count what would be sent again."}
+        load_default=False, metadata={"description": "Only count the deliveries, send nothing."}
     )
 
 
 class RetryNowSchema(Schema):
-    """At which pace deliveries come forward."""
+    """The pace at which waiting deliveries become due."""
 
     rate = fields.Integer(
         1,
@@ -104,21 +104,21 @@ class RetryNowSchema(Schema):
 
 
 class MovedSchema(Schema):
-    """How many deliveries have come forward."""
+    """The number of deliveries that became due."""
 
     count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
 
 
 class LeftOutSchema(Schema):
-    """How many of those named are not sent again, by the reason."""
+    """The numbers of selected deliveries that are not replayed, by reason."""
 
     arrived_since = fields.Integer(
-        *COUNT_LIMITS, required=True, metadata={"description": "Their event has arrived."}
+        *COUNT_LIMITS, required=True, metadata={"description": "Their event was delivered since."}
     )
     already_waiting = fields.Integer(
         *COUNT_LIMITS,
         required=True,
-        metadata={"description": "They, or a replay of them, wait for their next attempt."},
+        metadata={"description": "They or their replays wait for their next attempt."},
     )
     not_sending = fields.Integer(
         *COUNT_LIMITS, required=True, metadata={"description": "Their webhook is disabled."}
@@ -130,7 +130,7 @@ class PreviewSchema(Schema):
 
     count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
     oldest = fields.Time(
-        required=True, allow_none=True, metadata={"description": "Created first of these."}
+        required=True, allow_none=True, metadata={"description": "When the first was created."}
     )
     newest = fields.Time(required=True, allow_none=True)
     left_out = fields.Object(LeftOutSchema, required=True)
@@ -138,8 +138,8 @@ class PreviewSchema(Schema):
         required=True,
         allow_none=True,
         metadata={
-            "description": "About how long it takes: at `rate`, or as quickly as the slowest "
-            "receiver has answered of late; null: unknown.",
+            "description": "Estimated duration: at `rate`, or at the recent speed of the slowest "
+            "receiver; null: unknown.",
             "example": 25,
         },
     )
@@ -149,7 +149,7 @@ class PreviewSchema(Schema):
 
 
 def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the field that does not go with the others, and why; None if all do."""
+    """Return the field that conflicts with the others, and why; None without a conflict."""
     how = {"rate", "canary", "stop_after_failures", "as_of", "dry_run"}
     which = [name for name in ("ids", "group") if name in body]
     others = sorted(body.keys() - how - set(which[:1]))

@@ -25,7 +25,7 @@ from app.core.replay.replay_selection import Status, Wanted
 from app.errors import FieldError, Invalid
 
 blp = Blueprint(
-    "replays", __name__, url_prefix="/v1", description="Sending many deliveries again, as a job."
+    "replays", __name__, url_prefix="/v1", description="Bulk replays of deliveries, as jobs."
 )
 
 
@@ -35,13 +35,14 @@ blp = Blueprint(
 @blp.response(202, JobSchema)
 @blp.alt_response(200, schema=PreviewSchema)
 def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
-    """Send again what a webhook did not get
+    """Replay deliveries of a webhook
 
-    Named by `ids`, by a `group` of failures, or by filters: what failed, was cancelled, or was
-    skipped while the webhook was disabled. Leaves out events that have arrived since or wait
-    already. A job makes the replays, which go out after live events; its `progress` says what
-    became of them, and `GET /v1/deliveries?job_id=` lists them. With `dry_run` the answer is 200,
-    and its `as_of` lets the same request replay exactly that. A disabled webhook answers 409.
+    Selects by `ids`, by a `group` of failures, or by filters: deliveries that failed, were
+    cancelled, or were skipped while the webhook was disabled. Leaves out events that were delivered
+    since or already wait. A job creates the replays, which are sent after live events; its
+    `progress` has their outcomes, and `GET /v1/deliveries?job_id=` lists them. With `dry_run` the
+    answer is 200, and its `as_of` lets the same request replay exactly that. A disabled webhook
+    answers 409.
     """
     webhook = ids.parse("whk", webhook_id)
     return _replay(body, wanted_of(body, webhook, all_webhooks=False), webhook, all_webhooks=False)
@@ -54,10 +55,10 @@ def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.alt_response(200, schema=PreviewSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def replay_tenant(body: dict[str, Any]) -> Response:
-    """Send again what webhooks did not get
+    """Replay deliveries of all webhooks
 
-    As `POST /v1/webhooks/{webhook_id}/replay`, for all webhooks. Those that are disabled are left
-    out, and counted as `not_sending`.
+    As `POST /v1/webhooks/{webhook_id}/replay`, for all webhooks. Disabled webhooks are left out,
+    and counted as `not_sending`.
     """
     return _replay(body, wanted_of(body, None, all_webhooks=True), None, all_webhooks=True)
 
@@ -84,7 +85,7 @@ def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks:
 
 
 def wanted_of(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Wanted:
-    """Return which deliveries a body names, of one webhook or all; raises `Invalid`."""
+    """Return the selection that a body describes, of one webhook or all; raises `Invalid`."""
     group = body.get("group")
     if not all_webhooks and group is not None and group.webhook_id != webhook:
         raise Invalid(FieldError("/group", "This is no group of this webhook."))

@@ -24,14 +24,14 @@ blp = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hou
 
 
 class StatsArgs(Schema):
-    """Which hours or days to answer, all in UTC."""
+    """The span of hours or days, all in UTC."""
 
-    since = fields.Time(description="The first row holds it. Absent: for 24 hours, or 30 days.")
+    since = fields.Time(description="The first row contains it. Absent: 24 hours, or 30 days.")
     until = fields.Time(description="The last row begins before this moment. Absent: now.")
     step = fields.Choice(
         Step,
         load_default=Step.HOUR,
-        description="How long a row is. At most 31 days are answered by the hour, 366 by the day.",
+        description="The length of a row. At most 31 days by the hour, or 366 days by the day.",
         metadata={"default": "hour"},
     )
 
@@ -46,15 +46,15 @@ class StatsRowSchema(AnswerSchema):
     at = fields.Time(description="When it began.")
     accepted = fields.Integer(
         *COUNT_LIMITS,
-        description="Events that were made, once they have their `sequence`: at the first attempt, "
-        "or after half a minute. Tests and replays are none.",
+        description="Events created, counted when they get their `sequence`: at the first attempt, "
+        "or after half a minute. Tests and replays do not count.",
     )
-    attempted = fields.Integer(*COUNT_LIMITS, description="Attempts, of tests and replays too.")
+    attempted = fields.Integer(*COUNT_LIMITS, description="Attempts, tests and replays included.")
     succeeded = fields.Integer(*COUNT_LIMITS, description="Deliveries that succeeded.")
     failed = fields.Integer(*COUNT_LIMITS, description="Deliveries that failed for good.")
     retried = fields.Integer(*COUNT_LIMITS, description="Attempts after which another follows.")
-    p50_ms = _latency("Half of the attempts took no longer; null without one. Interpolated.")
-    p95_ms = _latency("95 % of the attempts took no longer; null without one. Interpolated.")
+    p50_ms = _latency("Half of the attempts took no longer; null without any. Interpolated.")
+    p95_ms = _latency("95 % of the attempts took no longer; null without any. Interpolated.")
 
 
 class StatsSchema(AnswerSchema):
@@ -72,8 +72,8 @@ class StatsSchema(AnswerSchema):
 def read_tenant(args: dict[str, Any]) -> Response:
     """Count the traffic of all webhooks, by hour or day
 
-    Of the last 24 hours unless asked otherwise. An attempt counts in the hour in which its outcome
-    is recorded. Kept as long as the history of deliveries.
+    By default of the last 24 hours. An attempt counts in the hour in which its outcome is recorded.
+    Kept as long as the history of deliveries.
     """
     with transaction(snapshot=True) as session:
         return _answer(session, args)
@@ -86,7 +86,7 @@ def read_tenant(args: dict[str, Any]) -> Response:
 def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
     """Count the traffic of a webhook, by hour or day
 
-    As `GET /v1/stats`; a deleted webhook's is kept too.
+    As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))

@@ -23,7 +23,7 @@ blp = Blueprint(
     "tenant_deliveries",
     __name__,
     url_prefix="/v1/deliveries",
-    description="What was sent to all webhooks, and what became of it.",
+    description="Deliveries to all webhooks, and groups of failures.",
 )
 
 _OF_THE_PAGE = ("limit", "cursor")
@@ -36,9 +36,9 @@ _OF_THE_PAGE = ("limit", "cursor")
 def list_deliveries(args: dict[str, Any]) -> Response:
     """List the deliveries of all webhooks, newest first
 
-    All filters that are given must hold. `status` takes several values. While over 10,000 are
-    open, a page by an open status may hold fewer than `limit`, or none, with more to follow: go on
-    while there is a `next_cursor`.
+    All given filters must match. `status` takes several values. While over 10,000 are open, a page
+    by an open status may hold fewer than `limit`, or none, although more follow: continue while
+    there is a `next_cursor`.
     """
     filters = tenant_filters(args)
     with transaction(snapshot=True) as session:
@@ -56,11 +56,11 @@ def list_deliveries(args: dict[str, Any]) -> Response:
 @blp.arguments(GroupArgs, location="query")
 @blp.response(200, FailureGroupsSchema)
 def groups(args: dict[str, Any]) -> Response:
-    """Group what failed by webhook and cause
+    """Group failed deliveries by webhook and cause
 
-    Of the newest 10,000 deliveries that failed or wait to be tried again. What was replayed since
-    counts by its replay, so an event that has arrived is in no group. `group` filters the list of
-    deliveries, and says what to replay.
+    Covers the newest 10,000 deliveries that failed or wait for a retry. A replayed delivery counts
+    by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
+    selects deliveries to replay.
     """
     filters = tenant_filters(args)
     with transaction(snapshot=True) as session:
