@@ -18,7 +18,7 @@ def page(template: str, status: int = 200, **shown: object) -> Response:
 
 
 def add_headers(response: Response, *, form_action: str = "'none'") -> Response:
-    """Keep an answer out of caches and indexes; of a page also say where its form may lead."""
+    """Keep a response out of caches and indexes; for HTML, set the CSP with `form_action`."""
     response.headers["Cache-Control"] = "private, no-store"
     response.headers["X-Robots-Tag"] = "noindex, nofollow"
     if response.mimetype == "text/html":

@@ -33,7 +33,7 @@ blp = Blueprint(
     "shared_page",
     __name__,
     template_folder="templates",
-    description="What a share link opens, for people and for programs.",
+    description="The page of a share link, for people and for programs.",
 )
 
 _HTML, _JSON = "text/html", "application/json"
@@ -89,13 +89,13 @@ def read(token: str) -> Response:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
         size = records.shared(session, link.tenant_id, link.record_id).bundle_size
-    # A reader who is refused has opened nothing: room comes before the count and its audit entry.
+    # Enter the bulkhead before the count and its audit entry: a refused reader opened nothing.
     with large_bodies.room_for(0 if _wants_json() else size, link.tenant_id):
         return _opened(link)
 
 
 def _opened(link: Link) -> Response:
-    """Count the opening, and answer what it opens."""
+    """Count the opening of the link, and answer its record."""
     ends_at = _open(link)
     if ends_at is None:
         return _dead()
@@ -122,7 +122,7 @@ def _opened(link: Link) -> Response:
 
 
 def _inside(record: Record) -> ShownBundle | None:
-    """Return what is to be shown of the bundle; None once it has expired."""
+    """Return the view of the bundle; None once the bundle has expired."""
     here = services()
     with here.database.transaction(record.tenant_id) as session:
         raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)

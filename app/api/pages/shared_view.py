@@ -25,7 +25,7 @@ _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 @dataclass(frozen=True)
 class Cut:
-    """A text to show, whether it goes on, and whether it is JSON or words."""
+    """A text to show; `more` says that it was truncated, `is_json` that it is no plain words."""
 
     text: str
     more: bool
@@ -34,7 +34,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class ShownEvent:
-    """Something that happened during a step."""
+    """An event during a step."""
 
     name: str
     at: datetime
@@ -43,7 +43,7 @@ class ShownEvent:
 
 @dataclass(frozen=True)
 class ShownStep:
-    """One step, as the page tells it; `more_events` is how many are left out."""
+    """A step on the page; `more_events` is how many events are left out."""
 
     name: str
     kind: str
@@ -117,7 +117,7 @@ def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
 
 
 def indented(value: Any, most: int) -> Cut:
-    """Show JSON, indented, as far as `most` characters."""
+    """Return JSON, indented, truncated to `most` characters."""
     return _cut(indented_json.beginning(value, most), most)
 
 

@@ -1,4 +1,4 @@
-"""The pages for people: the API's documentation and what each kind of problem means.
+"""The pages for people: the API's documentation and a page for each problem type.
 
 No script or style comes from elsewhere or stands inside a page, so they work offline and under a
 strict Content-Security-Policy.
@@ -62,9 +62,9 @@ Disallow: /s/
 Disallow: /unsubscribe/
 Disallow: /v1/
 """
-# As the document has it.
+# The operation of `/verify.py` in the OpenAPI document.
 _VERIFIER: dict[str, Any] = {
-    "summary": "Read the program that checks evidence packs",
+    "summary": "Read the verifier of evidence packs",
     "description": "`verify.py`: the bytes that are in each pack of this release. It needs Python "
     "3.8 or newer, and nothing else.",
     "security": [],
@@ -104,21 +104,21 @@ _PROBLEM = """\
 @blp.get("/")
 @public
 def home() -> AnyResponse:
-    """Lead people to the console; it leads to the documentation."""
+    """Redirect to the console, which links to the documentation."""
     return redirect("/console")
 
 
 @blp.get("/robots.txt")
 @public
 def robots() -> Response:
-    """Keep search engines from what is opened by a link, and from the API."""
+    """Keep search engines off the console, pages opened by a link, and the API."""
     return Response(_ROBOTS, content_type="text/plain; charset=utf-8")
 
 
 @blp.get("/verify.py")
 @public
 def verifier() -> Response:
-    """Serve the program that checks evidence packs: the bytes that are in each of this release."""
+    """Serve the verifier of evidence packs: the same bytes as in each pack of this release."""
     source = pack.verifier_source()
     answered = conditional(
         sha256(source).hexdigest(),
@@ -131,7 +131,7 @@ def verifier() -> Response:
 
 
 def describe(app: Flask, spec: APISpec) -> None:
-    """Put into the document what of these pages programs read: the verifier."""
+    """Add `/verify.py` to the OpenAPI document, since programs read it."""
     (rule,) = app.url_map.iter_rules(f"{blp.name}.{verifier.__name__}")
     spec.path(rule=rule, operations={"get": deepcopy(_VERIFIER)})
 
@@ -153,14 +153,14 @@ def docs() -> Response:
 @blp.get("/docs/start.js")
 @public
 def start() -> Response:
-    """Serve the few lines that start the page."""
+    """Serve the script that starts Swagger UI."""
     return Response(_START, content_type="text/javascript; charset=utf-8")
 
 
 @blp.get("/docs/<name>")
 @public
 def asset(name: str) -> Response:
-    """Serve one of the page's files."""
+    """Serve one of Swagger UI's files."""
     if name not in _ASSETS:
         abort(404)
     return send_from_directory(_DIST, name, max_age=3600)
@@ -169,7 +169,7 @@ def asset(name: str) -> Response:
 @blp.get("/problems/<slug>")
 @public
 def explain(slug: str) -> Response:
-    """Explain one kind of problem: the page that its `type` names."""
+    """Serve the page of a problem type, to which its `type` leads."""
     kind = KINDS.get(slug)
     if kind is None:
         abort(404)

@@ -23,7 +23,7 @@ blp = Blueprint(
     __name__,
     template_folder="templates",
     url_prefix="/unsubscribe",
-    description="Ending the digest by the link in each of its mails.",
+    description="Unsubscribing from the digest by the link in each mail.",
 )
 
 _PAGE = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
@@ -36,7 +36,7 @@ _PAGE = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 def ask(token: str) -> Response:
     """Show the button that ends the digest
 
-    Nothing is changed by reading this, however often.
+    Reading this page changes nothing.
     """
     if _named(token) is None:
         return _page("dead", 404)

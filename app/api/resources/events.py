@@ -36,16 +36,16 @@ blp = Blueprint(
 
 
 class EventTypeSchema(AnswerSchema):
-    """One type of event: what it means and what its `data` holds."""
+    """An event type: its meaning, and the schema of its `data`."""
 
     type = fields.Choice(EventType)
     description = fields.Text(1000)
     data_schema = plain.Dict(metadata={"description": "JSON Schema of `data`."})
-    example = plain.Dict(metadata={"description": "A `data` that fits it."})
+    example = plain.Dict(metadata={"description": "An example of `data`."})
 
 
 class EventTypePageSchema(AnswerSchema):
-    """Every type of event."""
+    """All event types."""
 
     data = plain.List(plain.Nested(EventTypeSchema))
     next_cursor = fields.Text(1000, allow_none=True)
@@ -61,12 +61,12 @@ class WebhookDecisionSchema(AnswerSchema):
 
 
 class EventSchema(AnswerSchema):
-    """One event across all webhooks."""
+    """An event, with its routing decisions for all webhooks."""
 
     id = fields.Id("evt")
     type = fields.Choice(EventType)
     created_at = fields.Time()
-    payload = plain.Dict(metadata={"description": "What every receiver gets."})
+    payload = plain.Dict(metadata={"description": "The body that every receiver gets."})
     webhooks = plain.List(plain.Nested(WebhookDecisionSchema))
 
 
@@ -80,10 +80,10 @@ def list_types() -> Response:
 
 
 class FeedArgs(Schema):
-    """Where the feed of events goes on, and how long to wait for the first."""
+    """Query parameters of the event feed: position, filter, and long polling."""
 
     after = fields.Text(
-        4000, description="`next_after` of the page before; `now`: from here; absent: the oldest."
+        4000, description="The last `next_after`; `now`: from this moment; absent: the oldest."
     )
     type = fields.Choice(EventType)
     limit = fields.QueryInteger(
@@ -93,7 +93,7 @@ class FeedArgs(Schema):
         0,
         LONGEST_WAIT,
         load_default=0,
-        description="How many seconds to wait for an event where there is none (not with `now`).",
+        description="Seconds to wait for an event if there is none yet (not with `now`).",
         metadata={"default": 0},
     )
 
@@ -111,7 +111,7 @@ class FeedSchema(AnswerSchema):
     """A page of the feed."""
 
     data = fields.Items(fields.Object(PayloadSchema), max_items=MAX_LIMIT)
-    next_after = fields.Text(4000, description="Send it as `after`: also where `data` is empty.")
+    next_after = fields.Text(4000, description="Send it as `after`, even if `data` is empty.")
 
 
 @blp.route("/events", methods=["GET"])
@@ -122,9 +122,9 @@ class FeedSchema(AnswerSchema):
 def feed(args: dict[str, Any]) -> Response:
     """Follow all events, without a webhook
 
-    Oldest first. Who sends each `next_after` as `after` misses none, though transactions commit out
-    of order; such an event comes late, and in rare cases twice: deduplicate by `id`. A filtered
-    page may be empty with more to follow. A pinned key gets the events of its agent and principal.
+    Oldest first. A reader that sends each `next_after` as `after` misses no event. One whose
+    transaction commits out of order comes late, and rarely twice: deduplicate by `id`. A filtered
+    page may be empty although more follow. A pinned key gets its agent's and principal's events.
     """
     if args.get("after") == NOW:
         with transaction(snapshot=True) as session:
@@ -146,7 +146,7 @@ def _page(args: dict[str, Any]) -> Page:
 
 
 def _arrival(position: Position) -> Callable[[], bool]:
-    """Return what says whether an event has come since; for another thread than the request's."""
+    """Return a function that checks for an event after `position`, from any thread."""
     database, tenant_id = services().database, caller().tenant_id
 
     def ready() -> bool:
@@ -178,7 +178,7 @@ def _identity() -> str:
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, EventSchema)
 def read(event_id: str) -> Response:
-    """Read an event: its payload, and for every webhook the decision and the deliveries"""
+    """Read an event, with the routing decision and the deliveries of every webhook"""
     with transaction(snapshot=True) as session:
         found = event_history.find(session, caller(), ids.parse("evt", event_id))
         body: dict[str, Any] = event_history.describe(session, found)

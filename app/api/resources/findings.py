@@ -42,7 +42,7 @@ _DATA: dict[str, Any] = {
 
 
 class NewFindingSchema(Schema):
-    """A finding to be added to a session: it names that, or a record of it, or both."""
+    """A finding to add; it names its session, or a record of that session, or both."""
 
     session_id = fields.Id("ses")
     record_id = fields.Id(
@@ -55,13 +55,13 @@ class NewFindingSchema(Schema):
     data = fields.JsonValue(MAX_PAYLOAD, metadata=_DATA)
 
     def check(self, sent: Mapping[str, Any]) -> None:
-        """Refuse a finding that is about nothing."""
+        """Refuse a finding without a session and a record."""
         if "session_id" not in sent and "record_id" not in sent:
             raise ValidationError("Send session_id, or record_id.", "session_id")
 
 
 class NewFindingsSchema(Schema):
-    """Findings to be added, all or none."""
+    """Findings to add, all or none."""
 
     findings = fields.Items(
         fields.Object(NewFindingSchema), required=True, min_items=1, max_items=MAX_BATCH
@@ -98,15 +98,15 @@ class FindingArgs(FeedArgs):
 
     q = fields.Text(
         1000,
-        description="Words, all of which must be in title, rule and detail together, compared "
-        'without case; those in "quotes" as a phrase.',
+        description="Words, which must all be in title, rule and detail together, ignoring "
+        'case; words in "quotes" match as a phrase.',
         example="refund above-limit",
     )
     session_id = fields.QueryId("ses")
     record_id = fields.QueryId("rec")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
-    digest_id = fields.QueryId("dig", description="Those of one digest.")
+    digest_id = fields.QueryId("dig", description="The findings of one digest.")
 
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.
@@ -147,8 +147,8 @@ def create_batch(body: dict[str, Any]) -> Response:
 def list_findings(args: dict[str, Any]) -> Response:
     """Search findings, or list them; newest first.
 
-    A page may hold fewer findings than `limit`, of a search even none, with more to follow: go on
-    while there is a `next_cursor`.
+    A page may hold fewer findings than `limit` (of a search, even none) although more follow:
+    continue while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(args, lambda *where: fetch(session, args, *where), findings.represent)
@@ -157,7 +157,7 @@ def list_findings(args: dict[str, Any]) -> Response:
 def fetch(
     session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
 ) -> Sequence[Finding]:
-    """Return findings as `FindingArgs` asks for them."""
+    """Return the findings that `FindingArgs` selects."""
     others = {name: value for name, value in filters(args).items() if name != "q"}
     if "q" not in args:
         found = findings.rows(session, caller(), others, before, limit)

@@ -39,13 +39,13 @@ _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
 class AliveSchema(AnswerSchema):
-    """The process answers."""
+    """Liveness of the process."""
 
     status = fields.Text(10, example="ok")
 
 
 class ReadinessSchema(AnswerSchema):
-    """Whether requests can be served, and what is missing besides."""
+    """Whether requests can be served, and which parts are degraded."""
 
     status = fields.Text(20, example="ready")
     degraded = fields.Items(fields.Text(20), max_items=10)
@@ -56,7 +56,7 @@ class ReadinessSchema(AnswerSchema):
 @probed
 @blp.response(200, AliveSchema)
 def healthz() -> Response:
-    """Say that the process answers."""
+    """Check that the process answers."""
     return answer({"status": "ok"})
 
 
@@ -65,21 +65,20 @@ def healthz() -> Response:
 @blp.response(200, ReadinessSchema)
 @blp.alt_response(503, schema=ReadinessSchema)
 def readyz() -> Response:
-    """Say whether requests can be served.
+    """Check whether requests can be served.
 
-    Only the database is needed for that. `degraded` names what is missing besides: without `redis`,
-    `worker` or `scheduler` everything is accepted and kept, and its effects wait. `master_keys` is
-    among them when MASTER_KEYS lacks a key that something may be sealed under. `log` is among
-    them when the transparency log signs nothing, and its part says why: `log-rolled-back`, …; it
-    is `log-damaged` as well when something of it that was read is damaged, which `audit` names.
-    `anchoring` is when heads of chains or checkpoints of the log are not anchored as they should
-    be, and its part says since when, by whom and why; after an `ALARM` see docs/operations.md.
-    `audit` is when an audit chain was found broken, and is not verified again since, or when the
-    daily verification of all chains has not ended well for more than a day. `mail` is when digests
-    wait because no mail server is set.
+    Only the database is needed for that. `degraded` lists the other parts that fail: without
+    `redis`, `worker` or `scheduler` requests are accepted and stored, and their effects wait.
+    `master_keys`: MASTER_KEYS lacks a key that something may be sealed under. `log`: the
+    transparency log signs nothing, and its part says why (`log-rolled-back`, …); it is also
+    `log-damaged` when damaged log data was read, which `audit` names. `anchoring`: chain heads or
+    checkpoints of the log are not anchored as they should be, and its part says since when, by whom
+    and why; after an `ALARM` see docs/operations.md. `audit`: an audit chain was found broken and
+    has not been verified since, or the daily verification of all chains has not succeeded for more
+    than a day. `mail`: digests wait because no mail server is set.
 
-    `database`, `redis`, `worker` and `scheduler` are asked anew each time. What the others say is
-    at most 15 seconds old; each of them is `unknown`, with its age, if that cannot be renewed.
+    `database`, `redis`, `worker` and `scheduler` are checked on each request. The other states are
+    at most 15 seconds old; each is `unknown`, with its age, if it cannot be renewed.
     """
     parts, missing = states()
     ready = parts["database"] == "up"
@@ -92,9 +91,9 @@ def readyz() -> Response:
 
 
 def states() -> tuple[dict[str, str], list[str]]:
-    """Return the state of each part, "up" or what is wrong with it, and the parts that are missed.
+    """Return the state of each part ("up" or the problem), and the names of degraded parts.
 
-    The database is none of the latter: without it there is no request to serve.
+    The database is never among the latter: without it no request can be served.
     """
     database = _database_state()
     kept = services().readiness
@@ -114,8 +113,8 @@ def states() -> tuple[dict[str, str], list[str]]:
 def read_metrics() -> Response:
     """Read the metrics of the whole stack, in Prometheus's text format.
 
-    Every web process answers alike: ask one of them, or do not add up what several say. Needs
-    `Authorization: Bearer` with the operator's METRICS_TOKEN; 404 where none is set.
+    Every web process returns the same figures: scrape one of them, or do not sum over several.
+    Needs `Authorization: Bearer` with the operator's METRICS_TOKEN; 404 where none is set.
     """
     token = services().settings.metrics_token
     if token is None:
@@ -127,7 +126,7 @@ def read_metrics() -> Response:
 
 
 def _metrics() -> bytes:
-    """Write what can be known at this moment."""
+    """Return the metrics as text; without the database, only those that do not need it."""
     here = services()
     states = {"database": _database_state(), **_others()}
     parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
@@ -145,7 +144,7 @@ def _figures() -> list[tuple[str, str, float]] | None:
 
 
 def _gauges() -> Iterator[Metric]:
-    """Yield the gauges of the database; one that takes too long costs none of the others."""
+    """Yield the gauges of the database; a query that takes too long loses only its own."""
     settings = services().settings
     others = anchoring_status.asked(
         timestamps=settings.tsa_url is not None, policy=settings.witness_policy

@@ -26,7 +26,7 @@ _EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
 class ExpiresIn(enum.StrEnum):
-    """Usual terms of keys."""
+    """Common lifetimes of keys."""
 
     HOUR = "1h"
     DAY = "1d"
@@ -37,20 +37,20 @@ class ExpiresIn(enum.StrEnum):
 
     @property
     def term(self) -> timedelta:
-        """How long that is."""
+        """The lifetime."""
         unit = "hours" if self.endswith("h") else "days"
         return timedelta(**{unit: int(self[:-1])})
 
 
 class PinSchema(Schema):
-    """The one agent and principal whose things a pinned key may touch."""
+    """The one agent and principal whose resources a pinned key may access."""
 
     agent_id = fields.Id("agt", required=True, example=_EXAMPLE_AGENT)
     principal = fields.Text(200, required=True, example="alice@example.com")
 
 
 class NewKeySchema(Schema):
-    """A key to be minted."""
+    """A key to mint."""
 
     name = fields.Text(200, required=True, example="the auditor's")
     role = fields.Choice(Role, required=True)
@@ -58,15 +58,15 @@ class NewKeySchema(Schema):
     expires_at = fields.Time(
         allow_none=True,
         load_default=None,
-        description="In the future, and no later than the minting key's own. Null: as that, "
-        "or never where that never expires.",
+        description="In the future, and no later than the minting key's own. Null: the minting "
+        "key's own, or never if it never expires.",
     )
     expires_in = fields.Choice(
-        ExpiresIn, description="A usual term, in place of `expires_at`: from now."
+        ExpiresIn, description="The lifetime from now, in place of `expires_at`."
     )
 
     def check(self, sent: Mapping[str, Any]) -> None:
-        """Take one end, not two."""
+        """Refuse `expires_in` beside `expires_at`."""
         if "expires_in" in sent and sent.get("expires_at") is not None:
             raise ValidationError("Send expires_at or expires_in.", "expires_in")
 
@@ -104,13 +104,13 @@ class KeySchema(AnswerSchema):
 
 
 class OwnKeySchema(KeySchema):
-    """The key in use, and whose it is."""
+    """The key in use, with its tenant."""
 
     tenant_id = fields.Id("ten")
 
 
 class MintedKeySchema(KeySchema):
-    """A key with its text, which is shown this once."""
+    """A key with its text, which is shown only once."""
 
     key = fields.Text(50, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
 
@@ -125,8 +125,8 @@ KeyPageSchema = page_schema(KeySchema)
 def mint(body: dict[str, Any]) -> Response:
     """Mint a key.
 
-    The text in `key` is shown this once. A key mints no role above its own, a pinned key only keys
-    with its own pin, and a key that expires none that outlives it.
+    The text in `key` is shown only once. A key mints no role above its own, a pinned key only keys
+    with its own pin, and a key that expires no key that expires later.
     """
     wanted = new_key(body)
     with transaction() as session:
@@ -134,7 +134,7 @@ def mint(body: dict[str, Any]) -> Response:
 
 
 def new_key(body: dict[str, Any]) -> keys.NewKey:
-    """Return what is to be minted, from what `NewKeySchema` has loaded."""
+    """Return the key to mint, from the values that `NewKeySchema` has loaded."""
     pin = body["pin"] and Pin(**body["pin"])
     term = body["expires_in"].term if "expires_in" in body else None
     return keys.NewKey(body["name"], body["role"], pin, body["expires_at"], term)
@@ -168,7 +168,7 @@ class RevokeArgs(Schema):
 
     descendants = fields.QueryBoolean(
         load_default=False,
-        description="Revoke also the keys that it minted, that those minted, and so on.",
+        description="Revoke also all keys that it minted, directly or through other keys.",
         metadata={"default": False},
     )
 

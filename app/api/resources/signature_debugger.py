@@ -63,7 +63,7 @@ class PastedSchema(Schema):
     headers = Headers(
         _MOST_HEADERS,
         required=True,
-        description="By name, in any case; those that have no part in it are ignored.",
+        description="By name, in any case; headers without a part in the signature are ignored.",
         example=_EXAMPLE_HEADERS,
         metadata={"additionalProperties": {"type": "string"}},
     )
@@ -71,20 +71,20 @@ class PastedSchema(Schema):
     body_base64 = Base64(
         _MOST_BODY * 4 // 3 + 4,
         min_length=0,
-        description="The raw body in base64: exact where text would not be.",
+        description="The raw body in base64, for a body that is not exact as text.",
     )
     received_at = fields.Time(
-        description="When the receiver got it, by its own clock; now unless sent."
+        description="When the receiver got it, by its own clock; absent: now."
     )
 
     def check(self, sent: Mapping[str, Any]) -> None:
-        """Demand one spelling of the body."""
+        """Require exactly one of `body` and `body_base64`."""
         if ("body" in sent) == ("body_base64" in sent):
             raise ValidationError("Send body or body_base64.", "body")
 
 
 class CheckSchema(AnswerSchema):
-    """One check: whether it passes (null: it could not be made), and what was found."""
+    """A check: whether it passes (null: it could not be made), and its result in words."""
 
     name = fields.Text(20, description="`headers`, `timestamp`, `secret`, `body` or `encoding`.")
     ok = fields.Boolean(allow_none=True)
@@ -111,9 +111,9 @@ class DiagnosisSchema(AnswerSchema):
 def verify(body: dict[str, Any], webhook_id: str) -> Response:
     """Find out why a receiver refuses a signature
 
-    Paste a request as the receiver got it, or with the signature that its code makes. Its secret,
-    its body, the form of its signature and its time are checked, and the mistake is named. Nothing
-    that is sent here is stored or logged.
+    Send a request as the receiver got it, or with the signature that the receiver's code computes.
+    Secret, body, signature format and timestamp are checked, and the mistake is named. Nothing of
+    the request is stored or logged.
     """
     raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
     pasted = Pasted(body["headers"], raw, body.get("received_at"))

@@ -20,7 +20,7 @@ blp = Blueprint(
     "tenant", __name__, url_prefix="/v1/tenant", description="The settings of a tenant."
 )
 
-_EMAIL = "Where the digest goes: one plain ASCII address. Null: no digest is sent."
+_EMAIL = "The address of the digest, one plain ASCII address. Null: no digest is sent."
 
 
 class Visibility(enum.StrEnum):
@@ -82,8 +82,8 @@ def read() -> Response:
 def change(body: dict[str, Any]) -> Response:
     """Change settings.
 
-    Fields not sent stay. Each change is an entry of the audit chain with the old and new values; of
-    the address it says only that it was set, changed or cleared.
+    Fields not sent stay. Each change is an entry of the audit chain with the old and new values;
+    for the mail address it says only that it was set, changed or cleared.
     """
     with transaction() as session:
         tenant = tenant_settings.change(session, caller(), body)

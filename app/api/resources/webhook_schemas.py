@@ -21,17 +21,17 @@ DEFAULT_OVERLAP = 24 * 3600
 
 _URL: dict[str, Any] = {
     "description": "https, to a public address; without credentials and fragment. A key with the "
-    "role read is shown its path and query as `/***`.",
+    "role `read` sees its path and query as `/***`.",
     "example": "https://hooks.example.com/records",
 }
 _MAX_IN_FLIGHT: dict[str, Any] = {
-    "description": "How many POSTs may be out at the same time, at most. How many are allowed now "
-    "follows how the receiver behaves: `health.concurrency`. A lower number applies within a "
-    "second, to what is not out yet."
+    "description": "The largest number of concurrent POSTs. The number allowed at present follows "
+    "the receiver's behaviour: `health.concurrency`. A lower number applies within a "
+    "second, to POSTs that are not sent yet."
 }
 _HELD: dict[str, Any] = {
-    "description": "While true, events are accepted and numbered, and nothing is sent but tests "
-    "and single replays; nothing counts as failing. Once false again, what has gathered is sent, a "
+    "description": "While true, events are accepted and numbered, but only tests and single "
+    "replays are sent; nothing counts as failing. Once false again, the backlog is sent, a "
     "few at once at first."
 }
 
@@ -48,14 +48,14 @@ def _event_types(**options: Any) -> fields.Items:
         max_items=len(EventType),
         allow_none=True,
         validate=_distinct,
-        description="What to send; null: every type.",
+        description="The event types to send; null: all.",
         metadata={"uniqueItems": True},
         **options,
     )
 
 
 class NewWebhookSchema(Schema):
-    """A webhook to be made."""
+    """A webhook to create."""
 
     url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
     event_types = _event_types(load_default=None)
@@ -77,27 +77,27 @@ class WebhookChangeSchema(Schema):
 
 
 class ConcurrencySchema(AnswerSchema):
-    """How many POSTs are out at the same time, and how many may be."""
+    """Concurrent POSTs: how many are in flight, and how many may be."""
 
     now = fields.Integer(
         0,
         MOST_IN_FLIGHT,
-        description="POSTs out now, those included whose outcome is being written.",
+        description="POSTs in flight, including those whose outcome is being written.",
     )
     allowed = fields.Integer(
         1,
         MOST_IN_FLIGHT,
-        description="How many may be out: `max_in_flight` unless the receiver was "
+        description="How many may be in flight: `max_in_flight` unless the receiver was "
         "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
         "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
         "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
-        "begins anew. Fewer are out where fewer deliveries wait, or while other slow webhooks "
-        "have taken the worker's places.",
+        "begins anew. Fewer are in flight if fewer deliveries wait, or while other slow "
+        "webhooks occupy the worker.",
     )
 
 
 class LaneHealthSchema(AnswerSchema):
-    """How the webhook's deliveries have fared of late."""
+    """The recent health of the webhook's deliveries."""
 
     consecutive_failures = fields.Integer(0, 2**53 - 1)
     paused_until = fields.Time(
@@ -110,9 +110,9 @@ class LaneHealthSchema(AnswerSchema):
     )
     last_success_at = fields.Time(allow_none=True)
     slow = fields.Boolean(
-        description="Whether a POST was out for over a second, and none was answered with "
-        "2xx and sooner since. Slow webhooks share the places that they leave to quick ones; "
-        "their `concurrency` is none the lower."
+        description="Whether a POST took over a second, and none since was answered with 2xx "
+        "sooner. Part of the worker's places is reserved for quick webhooks; slow ones share "
+        "the others, and their `concurrency` is not lowered."
     )
     concurrency = fields.Object(ConcurrencySchema)
 
@@ -137,7 +137,7 @@ class WebhookSchema(AnswerSchema):
 
 
 class WebhookWithSecretSchema(WebhookSchema):
-    """A webhook with its secret, which is shown this once."""
+    """A webhook with its secret, which is shown only once."""
 
     secret = fields.Text(80, metadata={"pattern": "^whsec_[0-9A-Za-z+/]{43}=$"})
 
@@ -146,18 +146,18 @@ WebhookPageSchema = page_schema(WebhookSchema)
 
 
 class RotationSchema(Schema):
-    """How to change over to a new secret."""
+    """Rotation of a webhook's secret."""
 
     overlap_seconds = fields.Integer(
         0,
         LONGEST_OVERLAP,
         load_default=DEFAULT_OVERLAP,
-        description="How long the present secret signs beside the new one.",
+        description="How long the current secret signs beside the new one.",
     )
 
 
 class LineSchema(AnswerSchema):
-    """One line of the books."""
+    """A line of the accounting."""
 
     accepted = fields.Integer(0, 2**53 - 1)
     succeeded = fields.Integer(0, 2**53 - 1)
@@ -167,15 +167,15 @@ class LineSchema(AnswerSchema):
 
 
 class AccountingSchema(LineSchema):
-    """The books of a webhook: its events, and tests and replays on lines of their own."""
+    """The accounting of a webhook: its events, with separate lines for tests and replays."""
 
     balanced = fields.Boolean(
         description="On every line: accepted = succeeded + failed + cancelled + pending; "
-        "and if `counted`, as many were found waiting as had been counted one by one."
+        "and if `counted`, the scan found as many waiting as the running counters say."
     )
     counted = fields.Boolean(
-        description="Whether `pending` was found by a scan of what waits. Beyond "
-        f"{accounting.SCANNED_AT_MOST:,} it is what was counted as deliveries came and ended, "
+        description="Whether `pending` comes from a scan of waiting deliveries. Beyond "
+        f"{accounting.SCANNED_AT_MOST:,} it comes from running counters, "
         "unless `exact` is asked for."
     )
     tests = fields.Object(LineSchema)
@@ -183,11 +183,11 @@ class AccountingSchema(LineSchema):
 
 
 class AccountingArgs(Schema):
-    """How the books are to be read."""
+    """Query parameters of the accounting."""
 
     exact = fields.QueryBoolean(
         load_default=False,
-        description="Find `pending` by a scan of all that waits, however much that is: of a "
-        "million in about 0.2 s.",
+        description="Compute `pending` by a scan of all waiting deliveries, however many: a "
+        "million take about 0.2 s.",
         metadata={"default": False},
     )

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: where events are sent, with which secret, and how it fares."""
+"""Webhooks over HTTP: URLs, secrets, receiver checks and accounting."""
 
 from datetime import timedelta
 from typing import Any
@@ -40,9 +40,9 @@ blp = Blueprint(
 @blp.arguments(NewWebhookSchema)
 @blp.response(201, WebhookWithSecretSchema)
 def create(body: dict[str, Any]) -> Response:
-    """Make a webhook
+    """Create a webhook
 
-    Its `secret` signs every delivery and is shown this once. A tenant has at most 100 webhooks.
+    Its `secret` signs every delivery and is shown only once. A tenant has at most 100 webhooks.
     """
     with transaction() as session:
         return once(
@@ -84,9 +84,9 @@ def read(webhook_id: str) -> Response:
 def change(body: dict[str, Any], webhook_id: str) -> Response:
     """Change a webhook
 
-    Fields not sent stay. Disabling cancels what was waiting, and what happens while a webhook is
-    disabled is not sent to it, unless replayed later. Enabling it, or another URL, ends a pause.
-    `held` keeps what waits, and what comes, until it is false again.
+    Fields not sent stay. Disabling cancels waiting deliveries; events that happen while a webhook
+    is disabled are not sent to it, unless replayed later. Enabling it, or another URL, ends a
+    pause. `held` keeps waiting and new deliveries until it is false again.
     """
     with transaction() as session:
         changed = webhooks.change(
@@ -114,10 +114,10 @@ def delete(webhook_id: str) -> Response:
 @blp.response(200, WebhookWithSecretSchema)
 @blp.alt_response(409, "CONFLICT")
 def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
-    """Give a webhook a new secret
+    """Rotate a webhook's secret
 
-    Deliveries are signed with both secrets until the overlap ends. Rotating again meanwhile lets
-    each older secret keep its own end; an overlap of 0 ends them all at once.
+    Deliveries are signed with both secrets until the overlap ends. If rotated again meanwhile, each
+    older secret keeps its own end; an overlap of 0 ends them all at once.
     """
     overlap = timedelta(seconds=body["overlap_seconds"])
     with transaction() as session:
@@ -147,9 +147,9 @@ def check(webhook_id: str) -> Response:
     one, one with a wrong signature (`tampered`), one signed an hour ago (`stale`), and one that
     comes twice (`repeated`). It should answer 2xx to the first and to both of the last, and 4xx to
     the others. The job's `progress` has a grade for each with the reason: `ok` is null where the
-    answer proves nothing; `passed` is for all. Sent even while the webhook is paused or held, and
-    neither in its history nor in its accounting. While one is open the answer is that one; a
-    disabled webhook answers 409.
+    response proves nothing; `passed` is for all. The events are sent even while the webhook is
+    paused or held, and are neither in its history nor in its accounting. While a check is open, its
+    job is the answer; a disabled webhook answers 409.
     """
     webhook = ids.parse("whk", webhook_id)
     with transaction() as session:
@@ -165,9 +165,9 @@ def check(webhook_id: str) -> Response:
 @blp.arguments(AccountingArgs, location="query")
 @blp.response(200, AccountingSchema)
 def read_accounting(args: dict[str, Any], webhook_id: str) -> Response:
-    """Read a webhook's books
+    """Read a webhook's accounting
 
-    `accepted` comes from the webhook's own counter of events, never from the figures beside it.
+    `accepted` comes from the webhook's own counter of events, never from the other figures.
     """
     with transaction() as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
