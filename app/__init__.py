@@ -2,6 +2,6 @@
 
 Callers reach it through `asgi` and `web`, operators through `manage/`; both read `settings`
 (`setting_values`) and write `logs`. `database` commits, then `queue` rings workers
-(`wakeup_batcher`). `metrics` names what `counters` adds up; `heartbeats`; `migrations` with `sql/`.
+(`wakeup_batcher`). `counters` sums the `metrics`; `heartbeats`; `migrations` with `sql/`.
 `clock`, `ids` and `errors` serve all.
 """

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def create_app() -> "Gateway":
     """Import the application and put it behind an event loop; raises `SettingError`.
 
-    While a worker starts, a request to stop ends it at once: it serves nobody yet.
+    While a worker process starts, a stop signal ends it at once: it serves no requests yet.
     """
     parent_death.end_with_parent()
     if multiprocessing.parent_process() is not None:
         _end_when_told()
     # Imported objects stay: collecting garbage among them would take a quarter of the start.
     gc.disable()
-    from app.web import create_gateway  # noqa: PLC0415  # takes a second, in which it can be ended
+    from app.web import create_gateway  # noqa: PLC0415  # takes a second; a signal may end it
 
     gateway = create_gateway()
     # A full collection among large bodies stops all threads; it took 350 ms with this, 40 without.
@@ -32,9 +32,9 @@ def create_app() -> "Gateway":
 
 
 def _end_when_told() -> None:
-    """Give signals their own meaning until granian sets its worker's handlers.
+    """Restore the default signal handlers until granian sets its worker's handlers.
 
-    A worker inherits its master's handlers, which only make a note in memory: it would go on, and
+    A worker inherits its master's handlers, which only set a flag in memory: it would go on, and
     be killed after `--workers-kill-timeout`.
     """
     inherited = signal.getsignal(signal.SIGTERM)

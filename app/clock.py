@@ -1,7 +1,7 @@
-"""The process's own clock, for what is not a durable time.
+"""The process's own clock, for times that are not stored.
 
-Durable times are PostgreSQL's `clock_timestamp()`: hosts' clocks differ, and `now()` stands still
-during a lock wait. What a process itself must time (a log line, a header) enters here.
+Stored times are PostgreSQL's `clock_timestamp()`: hosts' clocks differ, and `now()` stands still
+during a lock wait. Times of the process itself (a log line, a header) come from here.
 """
 
 from datetime import UTC, datetime

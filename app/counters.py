@@ -28,7 +28,7 @@ ON CONFLICT (tenant_id, name, labels) DO UPDATE SET value = c.value + excluded.v
 
 def add(session: Session, growth: dict[Figure, float]) -> None:
     """Add to the stack's figures, in a transaction of `NO_TENANT`."""
-    # In one order everywhere: who adds at the same time waits and does not deadlock.
+    # In one order everywhere: concurrent writers wait for each other and do not deadlock.
     rows = sorted((name, _text(labels), float(value)) for (name, labels), value in growth.items())
     columns = [list(column) for column in zip(*rows, strict=True)]
     cursor(session).execute(_ADD, (NO_TENANT, *columns))
@@ -43,7 +43,7 @@ def read(session: Session) -> list[tuple[str, str, float]]:
 
 
 class CounterWriter:
-    """Writes down what one process has counted; one a process."""
+    """Writes a process's counters to the database; one a process."""
 
     def __init__(self, database: Database, tally: Tally) -> None:
         self._database = database
@@ -59,7 +59,7 @@ class CounterWriter:
         )
 
     def begin(self) -> None:
-        """Write every five seconds from now on; called again after a fork."""
+        """Start the thread that writes every five seconds; call it again after a fork."""
         self._thread.begin()
 
     def write(self) -> bool:

@@ -34,8 +34,8 @@ _Row = TypeVar("_Row")
 _HOOKS = "after_commit"
 # A standby after a failover, or a server whose disk is nearly full.
 _ONLY_READS = psycopg.errors.ReadOnlySqlTransaction
-# The driver's too: raw cursors raise its errors. Deadlocks, lock timeouts and terminated
-# connections are among them; a retry may succeed.
+# Errors after which a retry may succeed, deadlocks, lock timeouts and terminated connections among
+# them. The driver's are listed too: raw cursors raise them.
 _AWAY = (
     OperationalError,
     InterfaceError,
@@ -78,7 +78,7 @@ Tx: TypeAlias = Session | RawTransaction
 class Database:
     """A pool of connections to one PostgreSQL database; one a process, shared by its threads."""
 
-    # The server ends a transaction whose client falls silent for so long: others wait for its rows.
+    # The server ends a transaction that is idle for so long, since others wait for its rows.
     idle_seconds = 5.0
 
     def __init__(
@@ -96,9 +96,9 @@ class Database:
 
         `pool_size` bounds this process's connections; a caller waits at most 10 s for one, and idle
         ones are closed (`PatientPool`).
-        `prepare_threshold` is how often a statement is sent before its plan is kept; None: never.
+        `prepare_threshold` is how often a statement is sent before it is prepared; None: never.
         `bell` is rung after commits; `first_wait` delays a delivery's first attempt. `on_wait` gets
-        the seconds of each wait for a connection, also of one in vain.
+        the seconds of each wait for a connection, timeouts included.
         """
         self.engine = pooled_engine(url, pool_size, application, prepare_threshold)
         self._pool.on_wait = on_wait
@@ -129,8 +129,8 @@ class Database:
     def transaction(self, tenant_id: UUID, *, snapshot: bool = False) -> Iterator[Session]:
         """Open a transaction that sees one tenant's rows.
 
-        With `snapshot` every statement sees the same moment (REPEATABLE READ). Raises `Unavailable`
-        when the database is away, whatever was asked of it.
+        With `snapshot` every statement sees the same moment (REPEATABLE READ). Any statement may
+        raise `Unavailable`, when the database is away.
         """
         with _translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _only(tenant_id), snapshot=snapshot)
@@ -141,7 +141,7 @@ class Database:
     def across_tenants(self, *, snapshot: bool = False) -> Iterator[Session]:
         """Open a transaction that sees every tenant's rows.
 
-        For what serves them all: sweep, flusher, clock. Raises as `transaction` does.
+        For work on all tenants: sweep, flusher, clock. Raises as `transaction` does.
         """
         with _translated(), self._sessions.begin() as session:
             self._begin(cursor(session), _EVERYONE, snapshot=snapshot)
@@ -171,9 +171,9 @@ class Database:
 
     @contextmanager
     def statement(self) -> Iterator[RawTransaction]:
-        """Open what takes one statement, which the server commits by itself: one round trip.
+        """Open a connection for one autocommitted statement: one round trip.
 
-        It sees no tenant's rows, but through a function of the database that takes the tenant.
+        It sees no tenant's rows, except through a database function that takes the tenant.
         Hooks run and errors are raised as in `transaction`.
         """
         with _translated(), self._connection() as connection:
@@ -182,15 +182,15 @@ class Database:
         _run_hooks(opened)
 
     def ask(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
-        """Return the first row of one statement that stands alone: one round trip.
+        """Return the first row of one autocommitted statement: one round trip.
 
-        It sees no tenant's rows, but through a function of the database that was made for it.
+        It sees no tenant's rows, except through a database function made for it.
         """
         with _translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
 
     def pool_use(self) -> PoolUse:
-        """Return how many connections were in use at once, at most, since the last call of this."""
+        """Return the most connections in use at once since the last call."""
         return self._pool.use()
 
     @property
@@ -223,13 +223,13 @@ class Database:
             yield connection
         finally:
             if connection.closed:
-                # Given back as it is, the pool would try to roll it back and log how that fails.
+                # Returned as it is, the pool would try to roll it back and log the failure.
                 pooled.invalidate()
             else:
                 pooled.close()
 
     def close(self) -> None:
-        """Ring what is still to be rung and close every connection, or once it comes back."""
+        """Send pending wakeups; close every connection, those in use when they are returned."""
         self._wakeups.close()
         closed_connections.close_at_checkin(self.engine)
         self.engine.dispose()
@@ -253,7 +253,7 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
 
 
 def after_commit(tx: Tx, hook: Callable[[], None]) -> None:
-    """Run `hook` once this transaction has been committed, and never if it is not."""
+    """Run `hook` after this transaction has committed; never if it rolls back."""
     tx.info.setdefault(_HOOKS, []).append(hook)
 
 

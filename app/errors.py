@@ -1,8 +1,8 @@
 """The errors of the product.
 
 Core raises these; `app/api/http/problems.py` alone maps them to HTTP, and the slug names
-the page that explains each. A `detail` is for the caller: what was wrong and what to do, never a
-secret, never the words of a driver.
+the page that explains each. A `detail` tells the caller the fault and the remedy. It never contains
+a secret or a driver's message.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """The root of every refusal that a caller can meet; `members` are for the caller too."""
+    """The base class of errors that callers see; `members` are added to the problem details."""
 
     slug: ClassVar[str] = "internal-error"
 
@@ -26,19 +26,19 @@ class ServiceError(Exception):
 
 
 class NotFound(ServiceError, slug="not-found"):
-    """It does not exist, or the caller may not see it."""
+    """The resource does not exist, or the caller may not see it."""
 
 
 @dataclass(frozen=True)
 class FieldError:
-    """One field that was refused: where (RFC 6901 pointer into the body) and why."""
+    """A refused field: where (RFC 6901 pointer into the body) and why."""
 
     pointer: str
     detail: str
 
 
 class Invalid(ServiceError, slug="validation-failed"):
-    """A value was understood and refused; `fields` names each."""
+    """Values were refused; `fields` names each."""
 
     def __init__(
         self, *fields: FieldError, detail: str = "One or more fields were refused."
@@ -89,7 +89,7 @@ class AuditChainBroken(Conflict, slug="audit-chain-broken"):
 
 
 class KeptHeadContradicted(AuditChainBroken):
-    """The chain agrees with itself and the log, and not with what a caller says they kept of it."""
+    """The chain agrees with itself and the log, but not with the head that a caller kept of it."""
 
 
 class LogPending(Conflict, slug="log-pending"):
@@ -97,11 +97,11 @@ class LogPending(Conflict, slug="log-pending"):
 
 
 class LogHalted(Conflict):
-    """The transparency log signs nothing until what is wrong has been put right."""
+    """The transparency log signs nothing until its fault is repaired."""
 
 
 class LogRolledBack(LogHalted, slug="log-rolled-back"):
-    """The database is older than the log that was published from it, or another."""
+    """The database is older than the published log, or differs from it."""
 
 
 class LogDamaged(LogHalted, slug="log-damaged"):
@@ -109,7 +109,7 @@ class LogDamaged(LogHalted, slug="log-damaged"):
 
 
 class OlderStampDamaged(LogDamaged):
-    """Damage that only a full verification of timestamps and cosignatures reads."""
+    """Damage that only a full verification of timestamps and cosignatures finds."""
 
 
 class LogHeadLost(LogHalted, slug="log-head-lost"):
@@ -129,14 +129,14 @@ class Gone(ServiceError, slug="history-pruned"):
 
 
 class BundleExpired(ServiceError, slug="bundle-expired"):
-    """The bundle was kept as long as its tenant said; its commitment remains."""
+    """The bundle's retention period has ended; its commitment remains."""
 
     def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
         super().__init__(detail, {"sha256": sha256.hex(), "log_index": log_index})
 
 
 class PackFailed(ServiceError, slug="evidence-pack-failed"):
-    """The evidence pack's job gave up; `job_id` (as callers see it) says which."""
+    """The evidence pack's job is dead; `job_id` (as callers see it) names it."""
 
     def __init__(self, detail: str, job_id: str) -> None:
         super().__init__(detail, {"job_id": job_id})
@@ -159,7 +159,7 @@ class Unauthenticated(ServiceError, slug="unauthenticated"):
 
 
 class Forbidden(ServiceError, slug="forbidden"):
-    """The key is good and may not do this."""
+    """The key is valid but may not do this."""
 
 
 class InsufficientRole(Forbidden, slug="insufficient-role"):
@@ -167,7 +167,7 @@ class InsufficientRole(Forbidden, slug="insufficient-role"):
 
 
 class PinnedKey(Forbidden, slug="pinned-key"):
-    """A pinned key was used for what belongs to the whole tenant."""
+    """A pinned key was used for a resource of the whole tenant."""
 
 
 class WiderThanPin(Forbidden, slug="wider-than-pin"):
@@ -175,7 +175,7 @@ class WiderThanPin(Forbidden, slug="wider-than-pin"):
 
 
 class TenantSuspended(Forbidden, slug="tenant-suspended"):
-    """The key is good, and its tenant was suspended by the operator."""
+    """The key is valid, but the operator has suspended its tenant."""
 
 
 class OutlivesParent(Invalid, slug="outlives-parent"):
@@ -191,7 +191,7 @@ class Unavailable(ServiceError, slug="unavailable"):
 
 
 class Busy(ServiceError, slug="busy"):
-    """The service has enough to do; the same request may succeed soon."""
+    """The service is overloaded; the same request may succeed soon."""
 
 
 class IdempotencyKeyReused(Invalid, slug="idempotency-key-reused"):

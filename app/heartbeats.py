@@ -52,7 +52,7 @@ def this_process(
     pool_in_use: int | None = None,
     leads: bool | None = None,
 ) -> Process:
-    """Return what this process is to report."""
+    """Return this process's report."""
     return Process(
         role,
         socket.gethostname(),
@@ -66,7 +66,7 @@ def this_process(
 
 
 def key(role: Role) -> str:
-    """Return the Redis key of a role's sign of life."""
+    """Return the Redis key of a role's heartbeat."""
     return f"alive:{role}"
 
 
@@ -80,7 +80,7 @@ def beat(client: "Redis | Pipeline", role: Role, **details: int | str) -> None:
 
 
 def presence(client: Redis) -> dict[Role, bool]:
-    """Say of each role whether it gave a sign of life within the last 15 seconds.
+    """Return for each role whether it sent a heartbeat within the last 15 seconds.
 
     Raises `redis.RedisError`.
     """
@@ -89,7 +89,7 @@ def presence(client: Redis) -> dict[Role, bool]:
 
 
 def report(client: Redis, process: Process) -> None:
-    """Write what a process reports; it is forgotten after 15 seconds.
+    """Write a process's report, which expires after 15 seconds.
 
     Raises `redis.RedisError`.
     """
@@ -101,7 +101,7 @@ def report(client: Redis, process: Process) -> None:
 
 
 def processes(client: Redis) -> list[Process]:
-    """Return what processes reported within the last 15 seconds; what cannot be read is left out.
+    """Return the reports of the last 15 seconds; those that cannot be read are left out.
 
     Raises `redis.RedisError`.
     """
@@ -119,5 +119,5 @@ def _read(sent: bytes | str | None) -> Process | None:
     try:
         return None if sent is None else Process(**json.loads(sent))
     except (TypeError, ValueError):
-        # Of another release, whose figures are others.
+        # A report of another release, with other fields.
         return None

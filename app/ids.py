@@ -26,7 +26,7 @@ def new(at: datetime | None = None) -> UUID:
 
     `at` is the moment it carries, for rows whose `created_at` must agree with their id; by default
     this host's now. The 12 bits after the milliseconds are their fraction (RFC 9562 section 6.2,
-    method 3), so what one process makes in a row sorts in that order; 62 bits are random.
+    method 3), so ids that one process makes in a row sort in that order; 62 bits are random.
     """
     nanoseconds = time.time_ns() if at is None else (at - _EPOCH) // _MICROSECOND * 1000
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
@@ -37,7 +37,7 @@ def new(at: datetime | None = None) -> UUID:
 def tails(count: int) -> list[str]:
     """Return the random halves (16 hex digits) of `count` ids of one moment, ascending.
 
-    For the functions of the database, which know the moment and put the first half before each.
+    For database functions, which know the moment and prepend the first half to each.
     """
     random = os.urandom(8 * count)
     return sorted(
@@ -57,9 +57,9 @@ def latest_at(moment: datetime) -> UUID:
 
 
 def made_at(identifier: UUID) -> datetime:
-    """Return the moment (to the millisecond) that is written into a version 7 UUID.
+    """Return the moment (to the millisecond) that a version 7 UUID contains.
 
-    One beyond the year 9999 is the end of that.
+    A moment beyond the year 9999 becomes the end of that year.
     """
     return datetime.fromtimestamp(min(identifier.int >> 80, _LAST_MILLISECOND) / 1000, UTC)
 

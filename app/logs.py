@@ -1,7 +1,7 @@
 """Logs: one JSON object a line on standard output, or readable lines in a terminal.
 
-The service's own lines are written directly (12 µs each; through the standard library 32); those of
-other libraries pass through the standard library and come out alike. No line may hold a secret: log
+The service's own lines are written directly (12 µs each; through the standard library 32). Lines of
+libraries pass through the standard library and get the same format. No line may hold a secret: log
 names and ids, never headers, query strings or bodies.
 """
 
@@ -57,7 +57,7 @@ def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> 
 
 def _rendering(log_format: str) -> tuple[Processor, ...]:
     if log_format == "console" or sys.stdout.isatty():
-        # Other formatters print the variables of each frame, and with them what callers sent.
+        # Other formatters print the variables of each frame, and with them callers' data.
         plain = structlog.dev.plain_traceback
         return (structlog.dev.ConsoleRenderer(exception_formatter=plain),)
     return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_encode))

@@ -24,7 +24,7 @@ HTTP_SECONDS: Final = Histogram(
 )
 WEB_REFUSED: Final = Counter(
     "record_service_web_refused",
-    "Requests refused, and answers given up, because a web process had enough to do.",
+    "Requests refused, and responses aborted, to protect a web process from overload.",
     labels=("reason",),
     known=(
         ("slow_body",),
@@ -41,24 +41,24 @@ CHAINS_BROKEN: Final = Counter(
 
 LOG_DAMAGED: Final = Counter(
     "record_service_log_damaged",
-    "Requests refused because what is stored of the transparency log is damaged.",
+    "Requests refused because stored data of the transparency log is damaged.",
 )
 
 # The bell
 
-BELL_RINGS: Final = Counter("record_service_bell_rings", "Times that workers were to be woken.")
-BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages that Redis took.")
-BELL_ERRORS: Final = Counter("record_service_bell_errors", "Questions that Redis did not answer.")
+BELL_RINGS: Final = Counter("record_service_bell_rings", "Wakeups of workers that were asked for.")
+BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages enqueued in Redis.")
+BELL_ERRORS: Final = Counter("record_service_bell_errors", "Commands that Redis did not answer.")
 BELL_SKIPPED: Final = Counter(
     "record_service_bell_skipped",
-    "Rings left out: Redis failed a moment ago, is not set, or has a long queue already.",
+    "Rings skipped: the circuit breaker is open, REDIS_URL is not set, or the queue is full.",
 )
 
 # The database
 
 POOL_WAIT_SECONDS: Final = Histogram(
     "record_service_pool_wait_seconds",
-    "Waits for a connection to the database, all of a process's being in use; after 10 s in vain.",
+    "Waits for a database connection while a process's are all in use; a wait times out at 10 s.",
     bounds=(0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10),
     labels=("process",),
 )
@@ -67,18 +67,18 @@ POOL_WAIT_SECONDS: Final = Histogram(
 
 MESSAGES: Final = Counter(
     "record_service_messages",
-    "Messages that workers took, by what became of them.",
+    "Messages that workers consumed, by result.",
     labels=("actor", "result"),
 )
-SWEEPS: Final = Counter("record_service_sweeps", "Looks for what is due and was not rung.")
+SWEEPS: Final = Counter("record_service_sweeps", "Sweeps for due work that was not rung.")
 SWEPT: Final = Counter(
     "record_service_swept",
-    "What the sweep rang: retries that came due, and what a lost ring had left.",
+    "Lanes and jobs that the sweep rang: due retries, and rings that were lost.",
     labels=("what",),
     known=(("lane",), ("job",)),
 )
 TURNS: Final = Counter(
-    "record_service_turns", "Turns of a worker at a lane, by what came of them.", labels=("result",)
+    "record_service_turns", "Runs of a worker on a lane, by result.", labels=("result",)
 )
 PASSED_ON: Final = Counter(
     "record_service_rings_passed_on", "Rings that met a full process and were passed to another."
@@ -90,23 +90,23 @@ CLAIMS_LOST: Final = Counter(
 )
 HANDED_BACK: Final = Counter(
     "record_service_handed_back",
-    "Deliveries claimed, not reached and given back, by why.",
+    "Deliveries claimed but not attempted and released, by reason.",
     labels=("reason",),
 )
 DUPLICATES: Final = Counter(
     "record_service_possible_duplicates",
-    "POSTs that may be a repetition: an earlier worker was lost with the delivery, or a kept-alive "
+    "POSTs that may be duplicates: an earlier worker was lost with the delivery, or a kept-alive "
     "connection died after the request was written.",
     labels=("reason",),
     known=(("lost_claim",), ("reconnected",)),
 )
 FENCED: Final = Counter(
     "record_service_outcomes_fenced",
-    "Outcomes that came after their claim was taken over, and changed nothing.",
+    "Outcomes that came after their lease was taken over, and changed nothing.",
 )
 REFUSED: Final = Counter(
     "record_service_outcomes_refused",
-    "Outcomes that the database would not take; their deliveries are sent again.",
+    "Outcomes that the database refused; their deliveries are sent again.",
 )
 
 # Attempts and deliveries
@@ -130,7 +130,7 @@ PHASE_SECONDS: Final = Histogram(
 )
 DELAY_SECONDS: Final = Histogram(
     "record_service_delivery_delay_seconds",
-    "Time from a delivery's making to the first byte of its first attempt, if it was answered.",
+    "Time from a delivery's creation to the first byte of its first attempt, if it was answered.",
     bounds=(*_QUICK, 30, 60, 300, 1800, 7200),
     labels=("kind",),
 )
@@ -152,7 +152,7 @@ DISABLED: Final = Counter(
 
 DIGESTS: Final = Counter(
     "record_service_digests",
-    "Attempts to send digests, and digests that were cancelled, by what came of them.",
+    "Attempts to send digests, and cancelled digests, by outcome.",
     labels=("outcome",),
     known=(("sent",), ("refused",), ("uncertain",), ("cancelled",)),
 )

@@ -23,12 +23,12 @@ from app.core import partitions
 from app.lib.database.pool import PatientPool
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
-# Any number does, as long as nobody else uses it for another lock in this database.
+# Any number that no other advisory lock in this database uses.
 _LOCK = 7_264_301_558
 _LOOK_AGAIN_SECONDS = 0.2
 # The release before may hold every connection until it is idle.
 _WAIT_SECONDS = 90.0
-# Privileges of the service's own role on a table, where it has not all.
+# Privileges of the service's own role on tables where it does not have all.
 _RIGHTS = {
     "alembic_version": "SELECT",
     "history_policy": "SELECT",
@@ -43,17 +43,17 @@ class MigrationError(RuntimeError):
 def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     """Bring the database at `admin_url` to this release; return a line that says what was done.
 
-    `app_url` names the role that the service itself uses: it gets rights on the rows and none on
-    the schema, and on audit entries none to change or delete them. Of history nothing can be
-    dropped from now on that is younger than `history_days`. Raises `MigrationError` when the
-    database is away, or newer than this code.
+    `app_url` names the role that the service itself uses: it gets rights on rows and none on the
+    schema, and may not change or delete audit entries. From now on history that is younger than
+    `history_days` cannot be dropped. Raises `MigrationError` when the database is away, or newer
+    than this code.
     """
     with _connected(admin_url) as engine, _alone(engine):
         return _brought_up(engine, make_url(app_url).username, history_days)
 
 
 def has_table(admin_url: str, name: str) -> bool:
-    """Say whether the database has a table already; waits and raises as `migrate` does."""
+    """Return whether the database has a table; waits and raises as `migrate` does."""
     with _connected(admin_url) as engine, engine.connect() as connection:
         return inspect(connection).has_table(name)
 
@@ -82,8 +82,8 @@ def _alone(engine: Engine) -> Iterator[None]:
     while True:
         with engine.begin() as connection:
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            # Without parameters: the portal of a query that has some keeps its snapshot until the
-            # next, and CREATE INDEX CONCURRENTLY waits for those who hold one.
+            # Without parameters: the portal of a query with parameters keeps its snapshot until the
+            # next query, and CREATE INDEX CONCURRENTLY waits for all snapshots.
             if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar():
                 yield
                 return
@@ -102,13 +102,13 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
 
 
 def _said(error: DBAPIError) -> str:
-    """Return what the driver said, on one line."""
+    """Return the driver's message, on one line."""
     return " ".join(str(error.orig).split())
 
 
 def _upgrade(connection: Connection, role: str | None) -> str:
     def grant(**_: Any) -> None:
-        # Its tables are used by triggers and functions of tables that the service writes to.
+        # Triggers and functions of tables that the service writes to use the new tables.
         _grant(connection, role)
 
     config = Config()
@@ -154,7 +154,7 @@ def rights_on(table: str) -> str:
 
 
 def _tables(connection: Connection) -> set[str]:
-    """Name the tables; partitions are reached through their parents' walls."""
+    """Return the tables; partitions are accessed through their parents and their policies."""
     return set(
         connection.scalars(
             text(

@@ -50,10 +50,10 @@ WAKE_CHANNEL: Final = "bell"
 _TIMEOUT_SECONDS = 0.5
 _BREAK_SECONDS = 5.0
 _FLAG_MS = 2_000
-# A queue without consumers stops growing here: the rows are due all the same.
+# The longest queue: one without consumers stops growing here, since the rows stay due.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
-# Rings the lanes whose flag was not set. KEYS: the queue, its messages, a flag a lane. ARGV: the
+# Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
 # longest queue, the flag's milliseconds, "NX" or "" to ignore flags, the queue's name, then an id
 # and a message a lane. Returns how many were rung, or -1 for a queue that is too long.
 _RING_LANES = f"""
@@ -75,7 +75,7 @@ return rung
 
 
 def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
-    """Return a client that gives up after `timeout_seconds` and tries nothing twice.
+    """Return a client that times out after `timeout_seconds` and never retries.
 
     redis-py's own defaults block a caller for 4 s on a refused connection and for a minute on a
     hung one.
@@ -106,7 +106,7 @@ def push(
     *,
     max_age_ms: int | None = None,
 ) -> None:
-    """Add to a MULTI what puts one message a call on the actor's queue and wakes the workers.
+    """Add to a MULTI the commands that enqueue one message a call and wake the workers.
 
     A call is the actor's arguments: ids, the tenant's first. A message older than `max_age_ms` is
     dropped by its consumer. Raises `KeyError` for a name that is not in `ACTORS`.
@@ -148,9 +148,9 @@ class Bell:
         tally: Tally | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connect nothing yet; without a URL the bell never rings.
+        """Prepare a client without connecting; without a URL the bell never rings.
 
-        `tally` counts what it does; `clock` says, in seconds, when to try a failing Redis again.
+        `tally` counts rings, messages and errors; `clock` returns seconds, for the circuit breaker.
         """
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
         self._breaker = Breaker(_BREAK_SECONDS, clock)
@@ -205,7 +205,7 @@ class Bell:
             self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
 
     def end_debounce(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again: a worker is about to claim what is due."""
+        """Let a lane be rung again: a worker is about to claim its due deliveries."""
         self._ask(lambda client: client.delete(_flag(webhook_id)))
 
     def debounce(self, webhook_id: UUID) -> None:
@@ -213,20 +213,20 @@ class Bell:
         self._ask(lambda client: client.set(_flag(webhook_id), 1, px=_FLAG_MS))
 
     def ping(self) -> bool:
-        """Say whether Redis answers, within half a second; not when the breaker is open."""
+        """Return whether Redis answers within half a second; False while the breaker is open."""
         return bool(self._ask(lambda client: client.ping()))
 
     def presence(self) -> dict[heartbeats.Role, bool] | None:
-        """Say whether a worker and a scheduler are up, or None when Redis does not answer."""
+        """Return whether a worker and a scheduler are up, or None when Redis does not answer."""
         return self._ask(heartbeats.presence)
 
     def report(self, process: heartbeats.Process) -> None:
-        """Write what this process reports of itself, where there is a Redis."""
+        """Write this process's heartbeat report, if there is a Redis."""
         if self._redis is not None:
             self._ask(lambda client: heartbeats.report(client, process))
 
     def processes(self) -> list[heartbeats.Process] | None:
-        """Return what every process reported lately, or None when Redis does not answer."""
+        """Return the recent report of every process, or None when Redis does not answer."""
         return self._ask(heartbeats.processes)
 
     def close(self) -> None:

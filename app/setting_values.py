@@ -1,4 +1,4 @@
-"""How the text of each setting is read; a ValueError (or OSError) says what to write instead."""
+"""Parsers of the settings' texts; a ValueError (or OSError) says what to write instead."""
 
 import codecs
 import ipaddress
@@ -40,7 +40,7 @@ def database_url(text: str) -> str:
     if not known or not re.fullmatch(r"(\[[^]]*\]|[^:/]*)(:[0-9]{1,5})?(/.*)?", place):
         raise ValueError("use postgresql://user:password@host:port/database")
     if "@" in place:
-        # The end of the password would be looked up as a host, and named in each error.
+        # The end of the password would be resolved as a host name, and shown in each error.
         raise ValueError("write an @ in the password as %40")
     known_options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     for name, _ in parse_qsl(query, keep_blank_values=True):
@@ -52,13 +52,13 @@ def database_url(text: str) -> str:
 
 
 def redis_url(text: str) -> str:
-    """Read the address of a Redis, with or without TLS. Quotes nothing of it."""
+    """Read the address of a Redis, with or without TLS. Its errors quote nothing of it."""
     try:
         parts = urlsplit(text)
         # Reading the port refuses one that is no number.
         known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
     except ValueError:
-        # With a / ? or # in the password its text quotes that, as a port.
+        # With a / ? or # in the password, the error's text quotes part of it as a port.
         raise ValueError(_REDIS_FORM) from None
     if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
         raise ValueError(_REDIS_FORM)
@@ -73,10 +73,10 @@ def redis_tls_verify(text: str) -> bool:
 
 
 def redis_with_tls(url: str | None, authorities: str | None, *, verified: bool) -> str | None:
-    """Return the address of a Redis with how its certificate is verified, as redis-py reads it.
+    """Return the address of a Redis with the TLS options of redis-py for its certificate.
 
-    `authorities` is PEM. Without TLS the address is left as it is. Raises `ValueError` where both
-    are given, which contradict each other.
+    `authorities` is PEM. Without TLS the address is left as it is. Raises `ValueError` for
+    `authorities` without `verified`, which contradict each other.
     """
     if not verified and authorities is not None:
         raise ValueError("REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE: set one of them")
@@ -104,14 +104,14 @@ def base_url(text: str) -> str:
 
 
 def origin(text: str) -> str:
-    """C2SP tlog-checkpoint: a URL without its scheme, and a name that a key can have."""
+    """Read the log's origin (C2SP tlog-checkpoint): a URL without scheme, valid as a key's name."""
     if "://" in text:
         raise ValueError("leave the scheme out: records.example.com/log")
     return check_name(text)
 
 
 def head_url(text: str) -> str:
-    """Read where the log's head is kept."""
+    """Read the URL of the log's head store."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")
@@ -158,9 +158,9 @@ def authorities(text: str) -> str:
 
 
 def _text_or_file(text: str) -> bytes:
-    r"""Return what a setting says itself, or the file it names: bare newlines, UTF-8.
+    r"""Return a setting's own text, or the file that it names: bare newlines, UTF-8.
 
-    It is a path unless it has a line break or begins as PEM does. Files of variables that know no
+    It is a path unless it has a line break or begins as PEM does. Environment files that allow no
     line break in a value write it as `\n`.
     """
     if not text.startswith("-----BEGIN ") and "\n" not in text:
@@ -183,12 +183,12 @@ def _text_in(path: str) -> bytes:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Read networks between commas."""
+    """Read networks, separated by commas."""
     return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def proxies(text: str) -> tuple[Network, ...]:
-    """Read the networks of proxies, which cannot be everybody's."""
+    """Read the networks of proxies; a network of all addresses is refused."""
     found = networks(text)
     if any(network.prefixlen == 0 for network in found):
         raise ValueError("everybody is no proxy: name the networks that your proxies are in")
@@ -196,7 +196,7 @@ def proxies(text: str) -> tuple[Network, ...]:
 
 
 def proxy_header(text: str) -> str:
-    """Read the name of the field in which the proxies name the caller."""
+    """Read the name of the header in which the proxies name the caller."""
     for name in (X_FORWARDED_FOR, FORWARDED):
         if text.lower() == name.lower():
             return name
@@ -204,12 +204,12 @@ def proxy_header(text: str) -> str:
 
 
 def mail_folder(text: str) -> Path:
-    """Read the data folder; return that in it for mails that no server takes."""
+    """Read the data folder; return its subfolder for mails, used without a mail server."""
     return Path(text) / "mail"
 
 
 def schedule(text: str) -> tuple[float, ...]:
-    """Read numbers of seconds between commas."""
+    """Read numbers of seconds, separated by commas."""
     seconds = tuple(float(part) for part in text.split(","))
     if not all(0 <= second <= 86400 * 7 for second in seconds) or len(seconds) > 50:
         raise ValueError("use at most 50 numbers of seconds separated by commas, such as 0,5,300")
@@ -256,7 +256,7 @@ def count(text: str) -> int:
 
 
 def connections(text: str) -> int:
-    """Read a number of database connections that both web and worker have some of."""
+    """Read a number of database connections, enough for both web and worker."""
     return _whole(text, "number", 2, 10_000)
 
 

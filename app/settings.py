@@ -118,7 +118,7 @@ class Settings:
 
     @property
     def most_connections(self) -> int:
-        """How many database connections all web and worker processes open at most."""
+        """The most database connections of all web and worker processes."""
         web = self.web_concurrency * self.connections_of("web")
         return web + self.worker_processes * self.connections_of("worker")
 
@@ -139,12 +139,12 @@ class Settings:
 
     @property
     def disable_after(self) -> timedelta:
-        """How long a webhook may only fail before it is disabled."""
+        """How long a webhook may fail without a success before it is disabled."""
         return timedelta(days=self.disable_after_days)
 
     @property
     def digest_settle(self) -> timedelta:
-        """How old the oldest new finding is at least when a digest is made."""
+        """The least age of the oldest new finding when a digest is made."""
         return timedelta(seconds=self.digest_settle_seconds)
 
     @classmethod
@@ -193,7 +193,7 @@ def kept_settings(data_dir: Path) -> dict[str, str]:
 
 
 def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read what the fields of a dataclass name; an empty variable counts as not set."""
+    """Read the variables of a dataclass's fields; an empty variable counts as not set."""
     found = {}
     for each in fields(group):
         if not each.metadata:
@@ -216,7 +216,7 @@ def _not_set(name: str) -> SettingError:
 
 
 def _redis_url(found: dict[str, Any]) -> str | None:
-    """Return REDIS_URL with how its certificate is verified."""
+    """Return REDIS_URL with its TLS options."""
     url, authorities = found["redis_url"], found["redis_ca_file"]
     try:
         return values.redis_with_tls(url, authorities, verified=found["redis_tls_verify"])
@@ -235,7 +235,7 @@ def _origin_of(base_url: str) -> str:
 
 
 def _sender(server: MailServer | None) -> str:
-    """Return the default sender; only a mail that becomes a file may do with it."""
+    """Return the default sender, for mails that become files; a mail server needs MAIL_FROM."""
     if server is not None:
         raise _not_set("MAIL_FROM")
     return "record-service@localhost.invalid"

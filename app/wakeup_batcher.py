@@ -1,7 +1,7 @@
 """Batches wake-ups: a thread rings lanes, so that no request waits for Redis.
 
-Lanes that are asked for while a ring is under way go out with the next one, each once. What is lost
-when the process dies is rung by the sweep.
+Lanes that are requested during a ring go out with the next one, each once. The sweep rings those
+that are lost when the process dies.
 """
 
 import threading
@@ -27,7 +27,7 @@ class WakeupBatcher:
         """Have each lane, named by (tenant id, webhook id), rung soon; returns at once."""
         with self._changed:
             self._waiting.update(dict.fromkeys(lanes))
-            # Begun by the first ring, for a process that forks afterwards takes no thread along.
+            # Started by the first ring: a process that forks afterwards takes no thread along.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="wakeups", daemon=True)
                 self._thread.start()

@@ -1,6 +1,6 @@
-"""The web application: behind an event loop as `app.asgi` serves it, or without.
+"""The web application: behind the gateway's event loop (`app.asgi`), or as plain WSGI.
 
-`gunicorn 'app.web:create_app()'` serves it as it is; the tests call that.
+`gunicorn 'app.web:create_app()'` serves the plain application; the tests call it.
 """
 
 from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ _URGENT = frozenset(("/healthz", "/readyz"))
 
 _log = structlog.get_logger(__name__)
 
-# Each process records damage of the log that requests meet at most so often.
+# Each process records log damage that requests meet at most once in so many seconds.
 _DAMAGE_SECONDS = 10.0
 
 RESOURCES = (
@@ -124,25 +124,24 @@ def create_gateway() -> Gateway:
 
 
 def caller(settings: Settings, scope: Scope) -> object:
-    """Return the key that a request carries, good or not, or the address that it comes from."""
+    """Return the key that a request carries, valid or not, or else its client's address."""
     sent = dict(scope["headers"])
     key = sent.get(b"authorization") or sent.get(b"x-api-key")
     if key:
         return key
     peer = (scope.get("client") or ("",))[0]
     name = settings.proxy_header.lower().encode()
-    # A proxy may add a line of its own: several are one list (RFC 9110 section 5.3).
+    # A proxy may add a header line of its own: several are one list (RFC 9110 section 5.3).
     lines = [value for field, value in scope["headers"] if field == name]
     hops = b",".join(lines).decode("latin-1")
     return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
 
 
 def create_app(settings: Settings | None = None) -> Flask:
-    """Put the application together.
+    """Create the application, with settings from the environment unless given.
 
-    Nothing is connected before the first request, but by a thread that says from now on which
-    master key this process has in front. Without `settings` they are read from the environment.
-    Raises `SettingError`.
+    Only one thread connects before the first request: the heartbeat that records this process's
+    active master key. Raises `SettingError`.
     """
     settings = settings or load()
     logs.configure(settings)
@@ -168,9 +167,9 @@ def create_app(settings: Settings | None = None) -> Flask:
 
 
 def _with_deadline(application: Application, seconds: float) -> Application:
-    """Let no caller hold a thread for longer without a byte, where the server reads in the thread.
+    """Set a timeout on the socket, so that a silent client does not hold a thread for longer.
 
-    gunicorn shows its socket; the gateway of `app.asgi` has no need for this.
+    For gunicorn, which shows its socket and reads in the thread; the gateway does not need it.
     """
 
     def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
