@@ -1,4 +1,4 @@
-"""The console: pages for people, rendered here, over the same verbs as the API.
+"""The console: server-rendered HTML pages over the same core functions as the API.
 
-`site` puts together what `frame` gives every page and what stands in `pages`.
+`site` assembles the `pages` and the `frame` that they share.
 """

@@ -1,4 +1,4 @@
-"""The console put together: its pages under `/console`, and its errors as pages."""
+"""The console's blueprint: its pages under `/console`, and its errors as pages."""
 
 from urllib.parse import quote
 
@@ -57,14 +57,14 @@ for _page in PAGES:
 @blp.get("")
 @signed_in(Role.READ)
 def home() -> Response:
-    """Lead to the first page that the key may see."""
+    """Redirect to the first page that the key may see."""
     return redirect(url_for(navigation.entries_for(caller())[0].endpoint), 303)
 
 
 @blp.get("/<path:rest>")
 @public
 def nowhere(rest: str) -> Response:
-    """Lead from a form's address to its page; answer as the console does where there is none."""
+    """Redirect from a form's URL to its page; other unknown URLs get the console's 404 page."""
     page = navigation.page_of_form(request.path)
     if page is None:
         raise NotFound

@@ -1,4 +1,4 @@
-"""Access to the console's pages: a session, a role, and for a form that it is our own."""
+"""Access to the console's pages: a session, a role, and a CSRF check of forms."""
 
 import hmac
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _P = ParamSpec("_P")
 
 
 class ForeignForm(ServiceError, slug="forbidden"):
-    """A form that no page of this session has shown."""
+    """A form that another site has sent (CSRF)."""
 
 
 def signed_in(
@@ -30,8 +30,8 @@ def signed_in(
 ) -> Callable[[Callable[_P, AnyResponse]], Callable[_P, AnyResponse]]:
     """Let only sessions of keys with this role, or one above it, reach the view.
 
-    With `whole_tenant` a pinned key is refused. A form must come from a page of the session. Who is
-    not signed in is led to do so, and then has the form again with its input.
+    With `whole_tenant` a pinned key is refused. A form must come from a page of the session. A
+    browser without a session gets the sign-in page, and then the form again with its input.
     """
 
     def decorate(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
@@ -62,7 +62,7 @@ def require_own_form() -> None:
 
 
 def sign_in(key_text: str) -> Token:
-    """Begin a session for the holder of a key, in place of the one that the browser has.
+    """Begin a session for a key's caller, in place of the browser's present session.
 
     Raises `Unauthenticated` and `TenantSuspended`.
     """
@@ -89,7 +89,7 @@ def sign_out() -> None:
 
 
 def _recognise() -> bool:
-    """Find whose session the browser has; say whether there is one."""
+    """Load the browser's session into `g`; return whether there is one."""
     token = browser.read_token()
     if token is None:
         return False
@@ -115,7 +115,7 @@ def _sign_in_first() -> AnyResponse:
     if request.method != "POST":
         return redirect(url_for("console.sign_in.ask", next=request.full_path.rstrip("?")), 303)
     if not browser.is_from_here():
-        # Another site's form must not be shown to the person who signs in, as if it were theirs.
+        # Another site's form must not be shown to the user after sign-in, as if it were theirs.
         return redirect(url_for("console.sign_in.ask"), 303)
     shown: dict[str, Any] = {
         "next": request.path,
@@ -127,7 +127,7 @@ def _sign_in_first() -> AnyResponse:
 
 
 def _form_again_if_foreign() -> AnyResponse | None:
-    """Return a form of ours that another session had shown, to be sent again; None for a good one.
+    """Return a page to resend our form that another session had shown; None for a valid form.
 
     Raises `ForeignForm` for another site's.
     """

@@ -18,14 +18,14 @@ _YEAR = 365 * 24 * 3600
 
 
 def version(name: str) -> str:
-    """Return what a URL names of a file's bytes."""
+    """Return the part of a file's digest that its URL contains."""
     return _DIGEST[name][:16]
 
 
 @blp.get("/<digest>/<name>")
 @public
 def read(digest: str, name: str) -> Response:
-    """Serve one file; under a URL of another release too, then for this once."""
+    """Serve a file; under the URL of another release too, but then not to be cached."""
     if name not in _FILES:
         abort(404)
     content = _FILES[name]

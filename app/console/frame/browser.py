@@ -12,12 +12,12 @@ HOME = "/console"
 
 
 def read_token() -> Token | None:
-    """Return the token of the session that the browser has; None for none."""
+    """Return the token of the browser's session, or None."""
     return Token.read(request.cookies.get(cookie_name("session"), ""))
 
 
 def keep_token(response: Response, token: Token) -> None:
-    """Let the browser keep a session's token."""
+    """Set the cookie of a session's token."""
     set_cookie(response, "session", token.text, int(LONGEST.total_seconds()))
 
 
@@ -38,19 +38,19 @@ def set_cookie(response: Response, name: str, value: str, seconds: int) -> None:
 
 
 def cookie_name(name: str) -> str:
-    """Return a cookie's full name: with the prefix that a browser takes over https alone."""
+    """Return a cookie's full name: over https with the prefix `__Host-`."""
     return f"__Host-console_{name}" if _is_https() else f"console_{name}"
 
 
 def refreshes_itself() -> bool:
-    """Say whether a script asks, and no person (Fetch Metadata: the answer has no destination)."""
+    """Return whether a script sent the request (Fetch Metadata: `Sec-Fetch-Dest: empty`)."""
     return request.headers.get("Sec-Fetch-Dest") == "empty"
 
 
 def is_from_here() -> bool:
-    """Say whether a page of ours sent this request, by Fetch Metadata or else by its Origin.
+    """Return whether our own page sent this request, by Fetch Metadata or else by its Origin.
 
-    Browsers send the former to https and loopback alone. A request with neither is from elsewhere.
+    Browsers send Fetch Metadata to https and loopback only. A request with neither is foreign.
     """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
@@ -61,7 +61,7 @@ def is_from_here() -> bool:
 
 
 def is_ours(path: str) -> bool:
-    """Say whether a path, from a form or a query, leads to the console and nowhere else."""
+    """Return whether a path, from a form or a query, is inside the console (no open redirect)."""
     inside = path == HOME or path.startswith((f"{HOME}/", f"{HOME}?"))
     return inside and path.isprintable() and "\\" not in path
 

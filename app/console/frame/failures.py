@@ -1,4 +1,4 @@
-"""Errors as pages: the same problems as the API answers, in people's form."""
+"""Errors as HTML pages, made from the API's problem details."""
 
 import json
 

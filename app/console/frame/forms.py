@@ -1,4 +1,4 @@
-"""Input of forms and filters, read through the API's schemas; and forms that are sent twice."""
+"""Input of forms and filters, read by the API's schemas; and idempotency of repeated forms."""
 
 import json
 import re
@@ -31,33 +31,33 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.AS
 
 
 class Input:
-    """The input of a form or of filters as it came, and what is wrong with each field."""
+    """The input of a form or of filters, as sent, and the errors by field."""
 
     def __init__(self, typed: MultiDict[str, str], errors: Mapping[str, str] | None = None) -> None:
         self.typed = typed
         self.errors = dict(errors or {})
 
     def value(self, name: str, default: object = "") -> str:
-        """Return what was typed into a field."""
+        """Return the text of a field."""
         return self.typed.get(name, "" if default is None else str(default))
 
     def values(self, name: str) -> list[str]:
-        """Return all that was chosen in a field of several."""
+        """Return all values of a field with several."""
         return self.typed.getlist(name)
 
     def refused(self, wrong: Invalid) -> "Input":
-        """Return the same input with what is wrong with it."""
-        # An item of a field of several stands where the field does.
+        """Return the same input with its errors."""
+        # An error of an item is shown at its field.
         errors = {
             _ITEM.sub("", each.pointer)[1:].replace("/", "."): each.detail for each in wrong.fields
         }
         return Input(self.typed, errors or {"": wrong.detail})
 
     def load(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:
-        """Return what the API's schema makes of the input; raises `Invalid`.
+        """Deserialize the input with a schema of the API; raises `Invalid`.
 
-        An empty field is one that was not sent, or null where the schema takes that. `pin.agent_id`
-        is the member of an object. Names that begin with `_` are the console's own.
+        An empty field counts as null if the schema allows that, else as not sent. `pin.agent_id` is
+        the member of an object. Names that begin with `_` are the console's own.
         """
         made = schema()
         data: dict[str, Any] = {}
@@ -68,7 +68,7 @@ class Input:
 
     @property
     def form_token(self) -> str:
-        """The token of the session whose page has shown the form."""
+        """The CSRF token, of the session whose page has shown the form."""
         return self.value(_FORM_TOKEN)
 
     def without(self, *names: str) -> "Input":
@@ -77,7 +77,7 @@ class Input:
         return Input(MultiDict(pairs), self.errors)
 
     def kept_fields(self) -> list[tuple[str, str]]:
-        """Return the sender's fields; an empty one too, which may be null for what it changes."""
+        """Return the user's fields; empty ones too, since they may stand for null."""
         return [
             (name, text)
             for name, text in self.typed.items(multi=True)
@@ -112,7 +112,7 @@ def sent() -> Input:
 
 
 def blank() -> Input:
-    """Return a form that nobody has filled in: no link does, for a reader might send it."""
+    """Return an empty form. No link fills in a form, since its reader might send it unread."""
     return Input(MultiDict())
 
 
@@ -122,15 +122,15 @@ def query() -> Input:
 
 
 def new_key() -> str:
-    """Return what makes a form that is shown once be done once."""
+    """Return a fresh idempotency key for a form."""
     return secrets.token_hex(16)
 
 
 def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `make` returns, or what it has returned when the same form came before.
+    """Return the result of `make`, or the stored result if the same form was sent before.
 
-    A second click waits for the first, and its page says that the form came twice. A form that was
-    changed since is another. Raises what `make` raises, and then nothing is kept.
+    A second click waits for the first, and its page says that the form came twice. A changed form
+    counts as another. If `make` raises, nothing is stored.
     """
     found = done_before(session)
     if found is not None:
@@ -141,9 +141,9 @@ def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def done_before(session: Tx) -> dict[str, Any] | None:
-    """Return what the same form has made when it came before; None for the first time.
+    """Return the stored result if the same form was sent before; None for the first time.
 
-    Until the transaction ends, the same form waits. Raises `Invalid` for a form without its key.
+    A repeat waits until this transaction ends. Raises `Invalid` for a form without its key.
     """
     kept = _repeatable().find(session, services().settings.master_keys, wait=True)
     if kept is None:

@@ -1,4 +1,4 @@
-"""The pages that are reached from every page, and who may see each."""
+"""The navigation: pages linked from every page, and which of them a caller may see."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ NOWHERE = "console.nowhere"
 
 @dataclass(frozen=True)
 class Entry:
-    """One page: its name for people and its endpoint; a pinned key sees no `whole_tenant` page."""
+    """A page: its displayed name and its endpoint; a pinned key sees no `whole_tenant` page."""
 
     name: str
     endpoint: str
@@ -35,7 +35,7 @@ ENTRIES = (
 
 
 def page_of_form(path: str) -> str | None:
-    """Return the page that shows the form which is sent to `path`; None where no form is sent."""
+    """Return the page with the form that posts to `path`; None if no form posts there."""
     if _endpoint(path, "POST") is None:
         return None
     while path.startswith(f"{HOME}/"):

@@ -8,7 +8,7 @@ from app.api.http.services import services
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence; `grave` where what is stored contradicts itself."""
+    """A banner's sentence; `grave` if stored data is inconsistent."""
 
     text: str
     grave: bool = False
@@ -22,7 +22,7 @@ _BROKEN = Notice(
 _LOG = "The audit chain cannot be verified against the transparency log now: {}."
 _LATE = "The audit chain was not verified lately. It was {}."
 _UNKNOWN = "Whether the audit chain holds is not known now ({})."
-# As `/readyz` says the two.
+# The prefixes of the two sentences in `/readyz`.
 _OF_LOG, _OF_TIME = "not verified: ", "not verified as a whole "
 _AWAY = {
     "worker": "No worker runs: what is accepted waits to be sent.",
@@ -32,7 +32,7 @@ _AWAY = {
 
 
 def of(open_breaks: int) -> list[Notice]:
-    """Return what is wrong: with so many breaks of the tenant's chain, and the service's parts."""
+    """Return the banners for `open_breaks` of the tenant's chain, and for the service's parts."""
     here = services()
     parts = here.readiness.parts()
     found = [_BROKEN] if open_breaks else []
@@ -44,7 +44,7 @@ def of(open_breaks: int) -> list[Notice]:
 
 
 def _unverified(log: str, audit: str) -> Iterator[str]:
-    """Yield why the chain is not known to hold, by two parts of `/readyz`."""
+    """Yield why the chain is not known to be intact, from two parts of `/readyz`."""
     if audit.startswith("unknown"):
         yield _UNKNOWN.format(audit.removeprefix("unknown: "))
         return

@@ -1,4 +1,4 @@
-"""Writing a page: the template with what every page has, its headers, and its ETag."""
+"""Rendering a page: its template in the common frame, its headers, and its ETag."""
 
 import base64
 import re
@@ -28,11 +28,11 @@ _HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
-    # With no-referrer a form's Origin is null, and nobody could say where it comes from.
+    # With no-referrer a form's Origin is null, and the CSRF check could not tell its site.
     "Referrer-Policy": "same-origin",
     "X-Robots-Tag": "noindex, nofollow",
 }
-# Stands for a form's own key while the page's ETag is computed: the key is another each time.
+# Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
 
 
@@ -60,9 +60,9 @@ def page(
 
 
 def done(location: str, message: str) -> AnyResponse:
-    """Lead from a form that was done to a page, which says so once.
+    """Redirect after a form was carried out; the page at `location` shows `message` once.
 
-    For a form that came before, `message` may no longer be true: the page says that instead.
+    For a repeated form `message` may no longer be true: the page says that it came twice.
     """
     answered = redirect(location, 303)
     value = base64.urlsafe_b64encode((_twice() or message).encode()).decode()
@@ -71,13 +71,13 @@ def done(location: str, message: str) -> AnyResponse:
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
-    """Return the address of a page with a query, whose names `url_for` could take for its own."""
+    """Return the URL of a page with a query, whose names could clash with `url_for`'s arguments."""
     asked = urlencode(query, doseq=True)
     return f"{url_for(endpoint, **inside)}{'?' if asked else ''}{asked}"
 
 
 def words(moment: str | datetime | None) -> str:
-    """Write a moment for people who have no script: `31 Jan 2026, 12:00:00 UTC`."""
+    """Write a moment for browsers without script: `31 Jan 2026, 12:00:00 UTC`."""
     if moment is None:
         return "never"
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
@@ -85,9 +85,9 @@ def words(moment: str | datetime | None) -> str:
 
 
 def moments(sentence: str) -> list[str]:
-    """Split a sentence at each moment in it: every second part is one.
+    """Split a sentence at each timestamp in it: every second part is a timestamp.
 
-    A date that there is not, as in a name that people gave, is text.
+    An impossible date, such as in a user's text, stays text.
     """
     text, *rest = _MOMENT.split(sentence)
     parts = [text]
@@ -123,13 +123,13 @@ def duration(milliseconds: float | None) -> str:
 
 
 def pretty(value: object) -> str:
-    """Write JSON indented, with what cannot be seen by its number, as far as a page shows it."""
+    """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
     return f"{cut.text}\n… (cut here; the API answers with all of it)" if cut.more else cut.text
 
 
 def add_filters(state: BlueprintSetupState) -> None:
-    """Let the templates of the application that registers the console write values for people."""
+    """Register the console's template filters with the application."""
     state.app.jinja_env.filters.update(
         address=address,
         words=words,
@@ -142,7 +142,7 @@ def add_filters(state: BlueprintSetupState) -> None:
 
 
 def _frame() -> dict[str, Any]:
-    """Return what the base template shows on every page."""
+    """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
     return {
         "caller": caller,
@@ -162,7 +162,7 @@ def _twice() -> str | None:
 
 
 def _said() -> str | None:
-    """Return what the last form has to say, if it led here."""
+    """Return the message of the last form, if it redirected here."""
     kept = request.cookies.get(browser.cookie_name("said"))
     try:
         return base64.b64decode(kept or "", altchars=b"-_", validate=True).decode() or None

@@ -1,4 +1,4 @@
-"""The audit chain: its entries, whether it holds, its anchors, and all of it as a file."""
+"""The audit chain: its entries, verification, anchors, and export as a file."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def index() -> Response:
 @blp.post("/verify")
 @signed_in(Role.READ, whole_tenant=True)
 def verify() -> Response:
-    """Verify the chain now, and say what was found."""
+    """Verify the chain now, and show the report."""
     does = ("audit verify", "GET /v1/audit/verify")
     try:
         found = verify_now(forms.sent().load(VerifyArgs))
@@ -79,7 +79,7 @@ def verify() -> Response:
 @blp.post("/export")
 @signed_in(Role.READ, whole_tenant=True)
 def export() -> Response:
-    """Send the whole chain as NDJSON, which says from then on that it was taken."""
+    """Send the whole chain as NDJSON, and append an entry that records the export."""
     answered = audit_exports.answer()
     answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'
     return answered
@@ -88,7 +88,7 @@ def export() -> Response:
 @blp.get("/anchors")
 @signed_in(Role.READ, whole_tenant=True)
 def anchor_list() -> Response:
-    """List the heads of the chain in the transparency log, each with what proves it."""
+    """List the heads of the chain in the transparency log, each with its evidence."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     stands: dict[str, Any] | None = None

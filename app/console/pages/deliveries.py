@@ -1,4 +1,4 @@
-"""Deliveries of all webhooks: the list, and what failed in groups."""
+"""Deliveries of all webhooks: the list, and failures in groups."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ OUTCOMES = (
     "bad_url",
     "worker_lost",
 )
-# So many are read, and the largest groups shown, in well under 100 ms; the API's route has more.
+# This many failures are read and grouped in well under 100 ms; the API's route reads more.
 _MOST_READ, _MOST_GROUPS = 3_000, 100
 # Filters that a bulk replay has too; the others narrow the list alone.
 _REPLAYED_BY = frozenset(("status", "webhook_id", "event_type", "since", "until", "group"))
@@ -80,7 +80,7 @@ def index() -> Response:
 @blp.get("/deliveries/groups")
 @signed_in(Role.READ, whole_tenant=True)
 def groups() -> Response:
-    """Group what failed by webhook and cause."""
+    """Group failures by webhook and cause."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "complete": True}
     with transaction(snapshot=True) as session:
@@ -112,7 +112,7 @@ def known_webhooks(session: Session) -> dict[str, dict[str, Any]]:
 
 
 def webhook_names(known: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return what each webhook is called for people, by its id: its description, or its URL."""
+    """Return the displayed name of each webhook by its id: its description, or its URL."""
     return {name: each["description"] or each["url"] for name, each in known.items()}
 
 
@@ -126,7 +126,7 @@ def _choices(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _is_replayable(args: dict[str, Any]) -> bool:
-    """Say whether a bulk replay can select just what these filters list."""
+    """Return whether a bulk replay can select exactly what these filters list."""
     named = args.keys() - {"limit", "cursor"}
     if "group" in named:
         return named == {"group"}

@@ -1,4 +1,4 @@
-"""One delivery: what became of it, its attempts, its bytes, its siblings, and sending it again."""
+"""The page of a delivery: its outcome, attempts, bytes and siblings, its retry and its replay."""
 
 import shlex
 from typing import Any
@@ -20,7 +20,7 @@ from app.core.webhooks import webhooks
 blp = Blueprint("delivery", __name__, url_prefix="/webhooks/<webhook_id>/deliveries/<delivery_id>")
 
 _PHASES = ("dns", "connect", "tls", "first_byte")
-# Linux takes 128 KiB.
+# Linux allows 128 KiB.
 _LONGEST_ARGUMENT = 100_000
 # `$SECRET` is the webhook's, as it was shown once.
 _AS_CURL = """\
@@ -73,7 +73,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
 @blp.post("/replay")
 @signed_in(Role.WRITE, whole_tenant=True)
 def send_again(webhook_id: str, delivery_id: str) -> Response:
-    """Send the event again, at once, and lead to the new delivery."""
+    """Replay the event at once, and redirect to the new delivery."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
     with transaction() as session:
         made = forms.once(
@@ -87,7 +87,7 @@ def send_again(webhook_id: str, delivery_id: str) -> Response:
 @blp.post("/retry-now")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry_now(webhook_id: str, delivery_id: str) -> Response:
-    """Bring the next attempt forward."""
+    """Make the next attempt due now."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
 
     def bring_forward() -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _phases(timings: dict[str, float | None]) -> list[tuple[str, float]]:
 
 
 def _curl(webhook: dict[str, Any] | None, event_id: str, raw: bytes | None) -> str | None:
-    """Return the commands that send the event as the service does; None for what no shell takes."""
+    """Return shell commands that send the event as the service does; None if a shell cannot."""
     if webhook is None or raw is None or len(raw) > _LONGEST_ARGUMENT:
         return None
     body, url = shlex.quote(raw.decode()), shlex.quote(webhook["url"])

@@ -1,4 +1,4 @@
-"""Findings: the feed with its filters in the URL, and one of them."""
+"""Findings: the list with its filters in the URL, and the page of a finding."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Durable jobs: what runs in the background, how far each is, and trying one again."""
+"""Durable jobs: their list and progress; retry, cancel and resume."""
 
 from collections.abc import Callable
 from typing import Any
@@ -93,28 +93,28 @@ def show(job_id: str) -> Response:
 @blp.post("/<job_id>/retry")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
-    """Try a job again that has given up."""
+    """Retry a dead job."""
     return move(job_control.retry, job_id, "The job goes on where it stopped.")
 
 
 @blp.post("/<job_id>/cancel")
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
-    """Stop a job where it is."""
+    """Cancel a job."""
     return move(bulk_replay.cancel, job_id, "The job was stopped; what it has done stays done.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
-    """Go on with a job that was stopped."""
+    """Resume a cancelled job."""
     return move(job_control.resume, job_id, "The job goes on where it stopped.")
 
 
 def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
-    """Cancel, resume or retry a job once, then lead to its page, which says so.
+    """Cancel, resume or retry a job once, then redirect to its page with a message.
 
-    It is the page of the blueprint that got the form: that of jobs, or that of replays.
+    The page is that of the blueprint that got the form: jobs or replays.
     """
     with transaction() as session:
         forms.once(

@@ -1,4 +1,4 @@
-"""API keys: those there are, a new one that is shown once, and what revoking one ends."""
+"""API keys: the list, minting (the text is shown once), and revocation with its effects."""
 
 from datetime import datetime
 from typing import Any
@@ -41,7 +41,7 @@ def index() -> Response:
 @blp.post("")
 @signed_in(Role.ADMIN)
 def mint() -> Response:
-    """Mint a key, and show its text: on this page, and on no other."""
+    """Mint a key, and show its text on this page only."""
     typed = forms.sent()
     try:
         wanted = new_key(typed.load(NewKeySchema))
@@ -56,7 +56,7 @@ def mint() -> Response:
 @blp.get("/<key_id>")
 @signed_in(Role.READ)
 def show(key_id: str) -> Response:
-    """Show one key, and what revoking it ends."""
+    """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
         found = keys.find(session, caller(), ids.parse("key", key_id))
         effects = revocation.effects(session, caller(), found.id)
@@ -75,7 +75,7 @@ def show(key_id: str) -> Response:
 @blp.post("/<key_id>/revoke")
 @signed_in(Role.ADMIN)
 def revoke(key_id: str) -> Response:
-    """Revoke a key, alone or with all that descend from it."""
+    """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
 
     def end() -> dict[str, Any]:

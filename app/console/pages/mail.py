@@ -1,4 +1,4 @@
-"""Mail that was sent: the digests, and what became of each."""
+"""Mail: the digests, and the status of each."""
 
 from typing import Any
 

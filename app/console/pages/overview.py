@@ -26,7 +26,7 @@ from app.errors import Invalid
 blp = Blueprint("overview", __name__)
 
 _MOST_DEAD = 100
-# Twice as many take twice as long to be grouped, a tenth of the page's time.
+# Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
 _PARTS = {
     "redis": "Redis is away: deliveries start some seconds late.",
@@ -41,7 +41,7 @@ _PARTS = {
 
 
 class Need(NamedTuple):
-    """One item of "needs attention": a sentence, and the page where to act on it."""
+    """An item of "needs attention": a sentence, and the page where to act on it."""
 
     text: str
     label: str
@@ -52,7 +52,7 @@ class Need(NamedTuple):
 @blp.get("/overview")
 @signed_in(Role.READ, whole_tenant=True)
 def index() -> Response:
-    """Show how things stand."""
+    """Show the overview."""
     typed = forms.query()
     parts, missing = health.states()
     with transaction(snapshot=True) as session:
@@ -108,7 +108,7 @@ def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
 
 
 def _failures(session: Session) -> Iterator[Need]:
-    """Yield how much has failed for good and was not replayed since."""
+    """Yield how many deliveries failed for good and were not replayed since."""
     failed = TenantFilters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group, _ in found.groups)
@@ -127,7 +127,7 @@ def _failures(session: Session) -> Iterator[Need]:
 
 
 def _trouble(webhook: dict[str, Any]) -> str | None:
-    """Say what keeps a webhook from being sent to; None for nothing."""
+    """Return the sentence on why nothing is sent to a webhook; None if it is sent to."""
     lane = webhook["health"]
     if webhook["status"] == "disabled":
         return f"is disabled and is sent nothing ({webhook['disabled_reason']})."

@@ -34,7 +34,7 @@ blp = Blueprint("receivers", __name__, url_prefix="/webhooks/<webhook_id>")
 @blp.post("/rotate-secret")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def rotate(webhook_id: str) -> Response:
-    """Give the webhook a new secret, and show it this once."""
+    """Rotate the webhook's secret, and show the new one only once."""
     typed = forms.sent()
     webhook = ids.parse("whk", webhook_id)
     try:
@@ -58,7 +58,7 @@ def rotate(webhook_id: str) -> Response:
 @blp.get("/why")
 @signed_in(Role.READ, whole_tenant=True)
 def why(webhook_id: str) -> Response:
-    """Say why the webhook did or did not get an event."""
+    """Explain why the webhook did or did not get an event."""
     typed = forms.query()
     decision: dict[str, Any] | None = None
     with transaction(snapshot=True) as session:
@@ -86,7 +86,7 @@ def why(webhook_id: str) -> Response:
 @blp.route("/signature", methods=["GET", "POST"])
 @signed_in(Role.WRITE, whole_tenant=True)
 def signature(webhook_id: str) -> Response:
-    """Say why a receiver refuses a signature; nothing pasted is kept."""
+    """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
     typed = forms.sent() if parsing.body() else forms.query()
     found: dict[str, Any] | None = None
     with transaction(snapshot=True) as session:
@@ -127,7 +127,7 @@ def check(webhook_id: str) -> Response:
 @blp.get("/checks/<job_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def checked(webhook_id: str, job_id: str) -> Response:
-    """Show what a check of the receiver has found."""
+    """Show the results of a receiver check."""
     with transaction() as session:
         name = _name(session, webhook_id)
         found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
@@ -162,7 +162,7 @@ def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any
     if typed.value("body_base64"):
         sent["body_base64"] = "".join(typed.value("body_base64").split())
     else:
-        # A browser sends each line break as two characters.
+        # A browser sends each line break as CR LF.
         sent["body"] = typed.value("body").replace("\r\n", "\n")
     body = parsing.load(PastedSchema(), sent)
     raw = body["body_base64"] if "body_base64" in body else body["body"].encode()

@@ -1,4 +1,4 @@
-"""Records: search, one of them with its steps and what proves it, its files and its links."""
+"""Records: search, and the page of a record with its steps, proofs, files and share links."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -84,7 +84,7 @@ def download(record_id: str, name: str) -> Response:
 @blp.post("/<record_id>/share-links")
 @signed_in(Role.ADMIN)
 def share(record_id: str) -> Response:
-    """Make a share link, and show its address: on this page, and on no other."""
+    """Create a share link, and show its URL on this page only."""
     wanted = forms.sent().load(NewShareLinkSchema)
     lifetime = timedelta(seconds=wanted["expires_in_seconds"])
     base_url = services().settings.base_url
@@ -141,7 +141,7 @@ def _links(session: Session, record: Record) -> list[dict[str, Any]]:
 
 
 def _inside(record: Record) -> ShownBundle | None:
-    """Return what is to be shown of the bundle; None once it has expired."""
+    """Return the view of the bundle; None once the bundle has expired."""
     with transaction() as session:
         raw = bundle_store.read(
             session, services().settings.master_keys, record.tenant_id, record.id
@@ -150,7 +150,7 @@ def _inside(record: Record) -> ShownBundle | None:
 
 
 def _waterfall(steps: list[ShownStep]) -> list[tuple[ShownStep, float, float]]:
-    """Return each step with where its bar begins and how long it is, in thousandths of all."""
+    """Return each step with the start and length of its bar, in thousandths of the whole time."""
     if not steps:
         return []
     first = min(step.started_at for step in steps)

@@ -1,4 +1,4 @@
-"""Replays: which deliveries and how, with a preview of what runs; then the progress of each."""
+"""Bulk replays: selection and pace, with a preview before the start; then their progress."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from app.models import Job
 blp = Blueprint("replays", __name__, url_prefix="/replays")
 
 _HOW = ("rate", "canary", "stop_after_failures")
-# So many are counted in well under 100 ms, as groups are; what is started is all of them.
+# The preview counts this many in well under 100 ms; the replay takes all of them.
 _MOST_COUNTED = 3_000
 
 
@@ -62,14 +62,14 @@ def index() -> Response:
 @blp.get("/new")
 @signed_in(Role.WRITE, whole_tenant=True)
 def new() -> Response:
-    """Show what would be sent again."""
+    """Show the preview: the deliveries that would be sent again."""
     return _preview(forms.query().without("limit", "cursor"))
 
 
 @blp.post("/new")
 @signed_in(Role.WRITE, whole_tenant=True)
 def start() -> Response:
-    """Start what the page has shown."""
+    """Start the replay that the page has shown."""
     typed = forms.sent()
     try:
         body = typed.load(ReplayForm)
@@ -83,14 +83,14 @@ def start() -> Response:
 @blp.post("/new/count")
 @signed_in(Role.WRITE, whole_tenant=True)
 def count() -> Response:
-    """Show what would be sent now, at the pace that was typed."""
+    """Show the preview as of now, with the pace from the form."""
     return _preview(forms.sent().without("as_of"))
 
 
 @blp.get("/<job_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def show(job_id: str) -> Response:
-    """Show how far a replay has come."""
+    """Show the progress of a replay."""
     with transaction() as session:
         job = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
         names = webhook_names(known_webhooks(session))
@@ -107,21 +107,21 @@ def show(job_id: str) -> Response:
 @blp.post("/<job_id>/cancel")
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
-    """Stop a replay; what is not sent yet stays unsent."""
+    """Cancel a replay; deliveries not sent yet stay unsent."""
     return move(bulk_replay.cancel, job_id, "The replay was stopped: nothing more is sent.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
-    """Go on with a replay that was stopped."""
+    """Resume a cancelled replay."""
     return move(job_control.resume, job_id, "The replay goes on where it stopped.")
 
 
 @blp.post("/<job_id>/retry")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
-    """Try a replay again that died."""
+    """Retry a dead replay."""
     return move(job_control.retry, job_id, "The replay goes on where it stopped.")
 
 

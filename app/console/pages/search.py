@@ -24,7 +24,7 @@ blp = Blueprint("search", __name__, url_prefix="/search")
 @blp.get("")
 @signed_in(Role.READ)
 def index() -> Response:
-    """Lead to the one thing that was found, or list what was."""
+    """Redirect to the only result, or list the results."""
     typed = forms.query()
     settings = services().settings
     found: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ _WITHIN: dict[Type, Callable[[Hit], str]] = {
 
 
 def _place(hit: Hit) -> str:
-    """Return the page of the console that shows it."""
+    """Return the URL of the console's page that shows the result."""
     if hit.type in _WITHIN:
         return _WITHIN[hit.type](hit)
     endpoint, name, prefix = _PLACES[hit.type]

@@ -1,4 +1,4 @@
-"""The tenant's settings, with what a change does said in words before it is saved."""
+"""The tenant's settings; a page states the effects of a change before it is saved."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -46,7 +46,7 @@ def index() -> Response:
 @blp.post("")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def change() -> Response:
-    """Say what a change does; save it once that was confirmed and nothing has changed since."""
+    """Show the effects of a change; save it once confirmed, if no setting has changed since."""
     typed = forms.sent()
     try:
         wanted = typed.load(SettingsChangeSchema)
@@ -111,7 +111,7 @@ def _shortens(before: dict[str, Any], changed: dict[str, Any]) -> bool:
 def _consequences(
     session: Session, before: dict[str, Any], changed: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield what each change does, in a sentence."""
+    """Yield a sentence on the effect of each change."""
     if "bundle_retention_days" in changed:
         yield _of_retention(session, before, changed)
     if "bundle_visibility" in changed:
@@ -144,5 +144,5 @@ def _of_retention(session: Session, before: dict[str, Any], changed: dict[str, A
 
 
 def _state(before: dict[str, Any]) -> str:
-    """Return what names the settings that the consequences were said of."""
+    """Return a fingerprint of the settings that the shown effects start from."""
     return sha256(encode(before)).hexdigest()

@@ -52,7 +52,7 @@ def sign_in() -> Response:
 @blp.post("/sign-out")
 @public
 def sign_out() -> Response:
-    """End the session that the browser has, also where the form is of one before, or sent twice."""
+    """End the browser's session; the form may be of an earlier session, or sent twice."""
     access.require_own_form()
     access.sign_out()
     answered = redirect(url_for(".ask"), 303)

@@ -1,4 +1,4 @@
-"""Webhooks: all of them, a new one, and one with what keeps it from being sent to."""
+"""Webhooks: the list, creation, and the page of a webhook with its state and its changes."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def new() -> Response:
 @blp.post("/new")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def create() -> Response:
-    """Make a webhook, and show its secret this once."""
+    """Create a webhook, and show its secret only once."""
     typed = forms.sent()
     try:
         wanted = typed.load(NewWebhookSchema)
@@ -83,7 +83,7 @@ def show(webhook_id: str) -> Response:
 @blp.post("/<webhook_id>")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def change(webhook_id: str) -> Response:
-    """Hold, release, enable or disable a webhook, or set what it is."""
+    """Hold, release, enable or disable a webhook, or change its fields."""
     typed = forms.sent()
     webhook = ids.parse("whk", webhook_id)
     try:
@@ -104,7 +104,7 @@ def change(webhook_id: str) -> Response:
 @blp.post("/<webhook_id>/delete")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def delete(webhook_id: str) -> Response:
-    """Delete a webhook whose name, or id, was typed."""
+    """Delete a webhook, if its name or id was typed as confirmation."""
     typed = forms.sent()
     try:
         with transaction() as session:
@@ -125,7 +125,7 @@ def delete(webhook_id: str) -> Response:
 @blp.post("/<webhook_id>/test")
 @signed_in(Role.WRITE, whole_tenant=True)
 def test(webhook_id: str) -> Response:
-    """Send a test event, and lead to its delivery."""
+    """Send a test event, and redirect to its delivery."""
     webhook = ids.parse("whk", webhook_id)
     with transaction() as session:
         made = forms.once(
@@ -139,7 +139,7 @@ def test(webhook_id: str) -> Response:
 @blp.post("/<webhook_id>/retry-now")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry_now(webhook_id: str) -> Response:
-    """Send now what waits for its next attempt."""
+    """Retry all waiting deliveries now."""
     typed = forms.sent()
     webhook = ids.parse("whk", webhook_id)
     try:
@@ -156,7 +156,7 @@ def retry_now(webhook_id: str) -> Response:
 
 
 def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
-    """Render one webhook's page, with what was typed into its forms. Raises `NotFound`."""
+    """Render a webhook's page, with the input of its forms. Raises `NotFound`."""
     here = services().settings
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
