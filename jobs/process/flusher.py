@@ -53,6 +53,11 @@ class _Waiting:
         """The number of entries with a ticket that a sender may wait for."""
         return len(self.outcomes) + len(self.unsent)
 
+    def pieces(self) -> list["_Waiting"]:
+        """Return what can be written on its own: each outcome, and the slow lanes."""
+        pieces = [_Waiting([outcome]) for outcome in self.outcomes]
+        return [*pieces, _Waiting(slow=self.slow)] if self.slow else pieces
+
 
 class Flusher:
     """The only writer of outcomes in a process; start it once, stop it after the last sender."""
@@ -162,9 +167,10 @@ class Flusher:
             self._insist(lambda: self._record(batch))
         except Exception as error:  # noqa: BLE001  # this thread must outlive whatever a row holds
             _log.critical("outcomes_refused", count=len(batch.outcomes), error=kind(error))
-            if len(batch.outcomes) > 1:
-                for outcome in batch.outcomes:
-                    self._write(_Waiting([outcome]))
+            pieces = batch.pieces()
+            if len(pieces) > 1:
+                for piece in pieces:
+                    self._write(piece)
             else:
                 self._tally.add(metrics.REFUSED, count=len(batch.outcomes))
 
@@ -180,9 +186,9 @@ class Flusher:
         self._note(recorded)
         self._to_ring += recorded.widened
         for key, reason in recorded.to_disable.items():
-            self._insist(partial(self._disable, key, reason))
+            self._follow_up("webhook_not_disabled", key, partial(self._disable, key, reason))
         for key, reason in recorded.to_warn.items():
-            self._insist(partial(self._warn, key, reason))
+            self._follow_up("webhook_not_warned", key, partial(self._warn, key, reason))
 
     def _note(self, recorded: Recorded) -> None:
         for each in recorded.fenced:
@@ -199,6 +205,19 @@ class Flusher:
         for (delivery_kind, status), count in recorded.ended.items():
             self._tally.add(metrics.DELIVERIES, delivery_kind, status, count=count)
         self._tally.add(metrics.PAUSES, count=recorded.pauses)
+
+    def _follow_up(self, failure: str, lane: LaneKey, work: Callable[[], None]) -> None:
+        """Run `work`, which follows from outcomes that are written and stay so if it fails."""
+        try:
+            self._insist(work)
+        except Exception as error:  # noqa: BLE001  # the lane's next failed attempt asks again
+            tenant_id, webhook_id = lane
+            _log.error(
+                failure,
+                tenant_id=ids.text("ten", tenant_id),
+                webhook_id=ids.text("whk", webhook_id),
+                error=kind(error),
+            )
 
     def _return(self, unsent: _Unsent) -> None:
         try:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+import structlog
 from sqlalchemy import Engine, text
 from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
@@ -204,6 +205,29 @@ def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world:
     assert (hook["status"], hook["disabled_reason"]) == ("disabled", "gone")
     actions = [row["action"] for row in world.rows("SELECT action FROM audit_entries ORDER BY seq")]
     assert actions[-1] == "webhook.disable"
+
+
+def test_a_webhook_that_cannot_be_disabled_keeps_its_outcome(
+    world: World, admin_engine: Engine
+) -> None:
+    """Without an audit entry nothing is disabled: the next attempt asks for it again."""
+    with Receiver(http_answer(410)) as gone:
+        webhook, _ = world.webhook(gone.url())
+        world.emit()
+        with admin_engine.begin() as connection:
+            connection.execute(
+                text("UPDATE audit_heads SET seq = seq - 1 WHERE tenant_id = :tenant"),
+                {"tenant": world.tenant_id},
+            )
+        with structlog.testing.capture_logs() as lines:
+            world.turn(webhook)
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"]) == ("failed", 1)
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert hook["status"] == "enabled"
+    events = [line["event"] for line in lines]
+    assert events.count("webhook_not_disabled") == 1
+    assert not {"outcomes_refused", "outcome_fenced"} & {*events}
 
 
 def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
