@@ -34,6 +34,7 @@ SELECT t.id FROM tenants AS t CROSS JOIN LATERAL (
      WHERE f.tenant_id = t.id AND f.id < %(floor)s
        AND f.id > coalesce(t.findings_indexed, '00000000-0000-0000-0000-000000000000')
      ORDER BY f.id LIMIT 1) AS oldest
+ WHERE t.id <> ALL(%(without)s)
  ORDER BY oldest.id LIMIT %(limit)s
 """
 _NEXT = f"""
@@ -76,12 +77,15 @@ def floor(session: Session) -> UUID:
     return ids.earliest_at(row[0])
 
 
-def behind(session: Session, below: UUID, limit: int) -> Sequence[UUID]:
+def behind(
+    session: Session, below: UUID, limit: int, without: Sequence[UUID] = ()
+) -> Sequence[UUID]:
     """Return up to `limit` tenants with findings to index below an id, longest waiting first.
 
-    In a session that sees all tenants.
+    None of those in `without`. In a session that sees all tenants.
     """
-    found = cursor(session).execute(_BEHIND, {"floor": below, "limit": limit})
+    values = {"floor": below, "limit": limit, "without": [*without]}
+    found = cursor(session).execute(_BEHIND, values)
     return [tenant_id for (tenant_id,) in found.fetchall()]
 
 

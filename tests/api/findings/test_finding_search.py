@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import structlog
 from sqlalchemy import Engine, text
 
 from app import clock, ids
@@ -156,6 +157,38 @@ def test_a_tick_indexes_what_is_settled_for_each_tenant_and_the_next_nothing(
         worker.close()
     found = api().get("/v1/findings?q=pear").json["data"]
     assert [each["title"] for each in found] == ["a young pear", "an old pear"]
+
+
+def test_a_tenant_that_cannot_be_indexed_holds_up_no_other(
+    api: ApiOf,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    settings: Settings,
+    admin_engine: Engine,
+) -> None:
+    """The first tenant has waited longest, and its search key does not open."""
+    for days, each in ((2, tenant), (1, other_tenant)):
+        owner = api(each.root_key)
+        make_finding(owner, make_session(owner)["id"], title="a young pear")
+        old = ids.new(clock.now() - timedelta(days=days))
+        with admin_engine.begin() as connection:
+            connection.execute(text(_AGED), {"tenant": each.id, "id": old})
+    damage = "UPDATE tenants SET sealed_search_key = :key WHERE id = :id"
+    with admin_engine.begin() as connection:
+        connection.execute(text(damage), {"id": tenant.id, "key": b"damaged"})
+    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
+    try:
+        with structlog.testing.capture_logs() as lines:
+            index_findings.run(worker)
+    finally:
+        worker.close()
+    with admin_engine.connect() as connection:
+        rows = connection.execute(text("SELECT tenant_id FROM finding_words"))
+        indexed = {row.tenant_id for row in rows}
+    assert other_tenant.id in indexed
+    assert tenant.id not in indexed
+    (line,) = (each for each in lines if each["event"] == "findings_not_indexed")
+    assert line["tenant_id"] == ids.text("ten", tenant.id)
 
 
 def test_a_pinned_key_and_a_stranger_find_only_what_is_theirs(
