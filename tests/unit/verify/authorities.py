@@ -131,39 +131,17 @@ def attribute(dotted: str, value: bytes) -> bytes:
     return der(0x30, oid(dotted), der(0x31, value))
 
 
-def response(
+def signed_attributes(
     by: Authority,
-    data: bytes,
-    moment: datetime,
+    info: bytes,
     *,
-    status: int = 0,
-    imprint: bytes | None = None,
-    imprint_algorithm: bytes = SHA256,
     content_type: str = TST_INFO,
     digest: bytes | None = None,
     named: bytes | None = None,
     without: Sequence[str] = (),
     twice: bool = False,
-    fraction: str = "",
-    signature_algorithm: bytes | None = None,
-    version: int = 1,
-    signer_version: int = 1,
-    key_identifier: bytes | None = None,
-    held: bool = True,
-    digest_algorithm: bytes | None = None,
-    content_kind: str = "1.2.840.113549.1.7.2",
-) -> bytes:
-    moment_text = moment.astimezone(UTC).strftime("%Y%m%d%H%M%S") + fraction + "Z"
-    info = der(
-        0x30,
-        integer(version),
-        oid("1.2.3.4"),
-        der(0x30, imprint_algorithm, der(0x04, imprint or sha256(data).digest())),
-        integer(7),
-        der(0x18, moment_text.encode()),
-    )
-    algorithm = digest_of(by.key)
-    hashed = hashes.Hash(algorithm)
+) -> list[bytes]:
+    hashed = hashes.Hash(digest_of(by.key))
     hashed.update(info)
     raw = by.certificate.public_bytes(Encoding.DER)
     attributes = {
@@ -175,19 +153,35 @@ def response(
         ),
     }
     kept = [value for key, value in attributes.items() if key not in without]
-    kept = sorted(kept + kept[:1] if twice else kept)
-    signed = der(0x31, *kept)
-    if isinstance(by.key, rsa.RSAPrivateKey):
-        signature = by.key.sign(signed, padding.PKCS1v15(), algorithm)
-        standard = der(0x30, oid("1.2.840.113549.1.1.1"), NULL)
-    else:
-        signature = by.key.sign(signed, ec.ECDSA(algorithm))
-        last = "3" if algorithm.digest_size == 48 else "2"
-        standard = der(0x30, oid(f"1.2.840.10045.4.3.{last}"))
-    usual = SHA384 if algorithm.digest_size == 48 else SHA256
+    return sorted(kept + kept[:1] if twice else kept)
+
+
+def sign(key: PrivateKey, signed: bytes) -> tuple[bytes, bytes]:
+    """Return the identifier of the signature's algorithm, and the signature."""
+    algorithm = digest_of(key)
+    if isinstance(key, rsa.RSAPrivateKey):
+        signature = key.sign(signed, padding.PKCS1v15(), algorithm)
+        return der(0x30, oid("1.2.840.113549.1.1.1"), NULL), signature
+    last = "3" if algorithm.digest_size == 48 else "2"
+    return der(0x30, oid(f"1.2.840.10045.4.3.{last}")), key.sign(signed, ec.ECDSA(algorithm))
+
+
+def signer_info(
+    by: Authority,
+    info: bytes,
+    usual: bytes,
+    *,
+    signature_algorithm: bytes | None = None,
+    signer_version: int = 1,
+    key_identifier: bytes | None = None,
+    digest_algorithm: bytes | None = None,
+    **of_attributes: Any,
+) -> bytes:
+    kept = signed_attributes(by, info, **of_attributes)
+    standard, signature = sign(by.key, der(0x31, *kept))
     number = integer(by.certificate.serial_number)
     serial = der(0x30, by.certificate.issuer.public_bytes(), number)
-    signer = der(
+    return der(
         0x30,
         integer(signer_version),
         serial if key_identifier is None else der(0x80, key_identifier),
@@ -196,13 +190,39 @@ def response(
         signature_algorithm or standard,
         der(0x04, signature),
     )
+
+
+def response(
+    by: Authority,
+    data: bytes,
+    moment: datetime,
+    *,
+    status: int = 0,
+    imprint: bytes | None = None,
+    imprint_algorithm: bytes = SHA256,
+    fraction: str = "",
+    version: int = 1,
+    held: bool = True,
+    content_kind: str = "1.2.840.113549.1.7.2",
+    **of_signer: Any,
+) -> bytes:
+    moment_text = moment.astimezone(UTC).strftime("%Y%m%d%H%M%S") + fraction + "Z"
+    info = der(
+        0x30,
+        integer(version),
+        oid("1.2.3.4"),
+        der(0x30, imprint_algorithm, der(0x04, imprint or sha256(data).digest())),
+        integer(7),
+        der(0x18, moment_text.encode()),
+    )
+    usual = SHA384 if digest_of(by.key).digest_size == 48 else SHA256
     content = der(
         0x30,
         integer(3),
         der(0x31, usual),
         der(0x30, oid(TST_INFO), der(0xA0, der(0x04, info))),
-        der(0xA0, raw) if held else b"",
-        der(0x31, signer),
+        der(0xA0, by.certificate.public_bytes(Encoding.DER)) if held else b"",
+        der(0x31, signer_info(by, info, usual, **of_signer)),
     )
     token = der(0x30, oid(content_kind), der(0xA0, content))
     return der(0x30, der(0x30, integer(status)), token)
