@@ -1,9 +1,8 @@
 """`make soak`: several faults at once, round after round; after each the books must close.
 
 `python -m tests.e2e.soak --minutes 60 --seed 7`. As root, and with `ip` (iproute2), a second worker
-runs on a host of its own that is cut off from the stores; the first round is that alone. It stops
-at the first round that fails, says what is wrong, and leaves the service's own words in the folder
-that it names.
+runs on another host cut off from the stores; the first round is that alone. A failed round
+ends it, and it names the folder of the logs.
 """
 
 import argparse

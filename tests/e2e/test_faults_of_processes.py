@@ -1,9 +1,8 @@
 """Faults in the service's processes: nothing accepted is lost.
 
-Each lasts some seconds, while findings are posted. After each the books close: the
-service's accounting balances and agrees with the rows, every receiver has every number and every
-accepted finding, nothing is left held or running, and the audit chain is whole. What is paid is
-duplicates: `pytest -s` shows how many.
+Each lasts some seconds, while findings are posted. After each the accounting balances and agrees
+with the rows, every receiver has every accepted finding, nothing is left claimed or running, and
+the audit chain is whole. `pytest -s` shows how many duplicates were sent.
 """
 
 import pytest

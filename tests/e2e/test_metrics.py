@@ -77,6 +77,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         yield it
 
 
+def _until_ended(scraper: Scraper, count: int) -> None:
+    ended = {"kind": "event", "status": "succeeded"}
+    until(
+        lambda: scraper.value("record_service_deliveries_total", **ended) == count, WRITTEN_SECONDS
+    )
+
+
 def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
     stack: RunningStack,
 ) -> None:
@@ -98,10 +105,7 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
         assert scraper.value("record_service_claims_total") >= 43
         assert scraper.value("record_service_attempt_duration_seconds_count") == 43
         assert scraper.value("record_service_delivery_delay_seconds_count", kind="event") == 40
-        ended = {"kind": "event", "status": "succeeded"}
-        until(
-            lambda: scraper.value("record_service_deliveries_total", **ended) == 40, WRITTEN_SECONDS
-        )
+        _until_ended(scraper, 40)
         assert scraper.value("http_requests_total", route="/v1/findings/batch") == 1
 
         until(
@@ -115,9 +119,7 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
         caller.findings(caller.session(), 10)
         assert hook.settled(LEASE_SECONDS)["succeeded"] == 50
         until(lambda: scraper.value("record_service_sweeps_total") > swept, WRITTEN_SECONDS)
-        until(
-            lambda: scraper.value("record_service_deliveries_total", **ended) == 50, WRITTEN_SECONDS
-        )
+        _until_ended(scraper, 50)
         until(lambda: scraper.value("record_service_lanes_due") == 0)
         until(lambda: scraper.value("record_service_up") == 4, WRITTEN_SECONDS)
         assert scraper.value("record_service_attempts_total") == len(began)

@@ -1,68 +1,22 @@
-"""Callers that are slow or ask for much: others are answered, before any of the many is let go."""
+"""Slow callers and callers of much: others are answered meanwhile."""
 
 import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.harness.stack import Caller
-from tests.e2e.harness.web import Web, everything, one_answer, request, serving
+from tests.e2e.harness.web import Web, everything, one_answer, request
+from tests.e2e.held_callers import JSON, SETTINGS, THREADS, TOKEN, large_record
 from tests.support.callers.api import FreshTenant
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks
-
-TOKEN = "t0ken"
-JSON = "Content-Type: application/json"
 MANY = 64
-THREADS = 4
 MIB = 1024 * 1024
-SETTINGS = "/v1/tenant/settings"
-FOR_EVER = "100000"
-STEP: dict[str, Any] = {
-    "name": "read the order",
-    "kind": "tool",
-    "started_at": "2026-01-31T12:00:00Z",
-    "ended_at": "2026-01-31T12:00:01Z",
-    "status": "ok",
-    "attributes": {"note": "x" * 2_000},
-}
-
-
-@pytest.fixture(scope="module")
-def patient(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """Run a web process with few threads that waits for ever for slow senders and readers."""
-    folder = tmp_path_factory.mktemp("patient")
-    with serving(
-        environ,
-        folder,
-        WEB_THREADS=str(THREADS),
-        BODY_SECONDS=FOR_EVER,
-        ANSWER_SECONDS=FOR_EVER,
-        BODY_MEMORY_MIB="8",
-        ANSWER_MEMORY_MIB="32",
-    ) as web:
-        yield web
-
-
-@pytest.fixture(scope="module")
-def strict(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """Run a web process that waits for nobody."""
-    folder = tmp_path_factory.mktemp("strict")
-    with serving(
-        environ,
-        folder,
-        BODY_SECONDS="1",
-        BODY_RATE="1000000",
-        ANSWER_SECONDS="1",
-        ANSWER_RATE="10000000",
-        METRICS_TOKEN=TOKEN,
-    ) as web:
-        yield web
 
 
 @contextmanager
@@ -81,13 +35,6 @@ def others_are_answered(web: Web, other: Caller) -> None:
     for _ in range(3 * THREADS):
         other.get(SETTINGS)
     other.post("/v1/agents", {"name": "still at work"})
-
-
-def large_record(caller: Caller, steps: int = 400) -> str:
-    """Post a record whose bundle has more than 800 KB; return its path."""
-    body = {"session_id": caller.session(), "kind": "k", "title": "t", "content": None}
-    made = caller.post("/v1/records", {**body, "steps": [STEP] * steps})
-    return f"/v1/records/{made['id']}"
 
 
 def refusals(web: Web, reason: str) -> float:
@@ -268,74 +215,3 @@ def test_a_request_counts_once_however_late_its_body_is(patient: Web, tenant: Fr
         for size in (100, 70_000, 100)
     ]
     assert left in ([left[0], left[0] - 1, left[0] - 2], sorted(left))
-
-
-@pytest.mark.parametrize("chunks", [b"5\r\n12345\r\nzz\r\n", b"-1\r\n", b"5\r\n123"])
-def test_chunks_that_cannot_be_read_are_refused(
-    strict: Web, tenant: FreshTenant, chunks: bytes
-) -> None:
-    begun = request("POST", "/v1/agents", JSON, "Transfer-Encoding: chunked", key=tenant.root_key)
-    with strict.connection(begun + chunks) as connection:
-        connection.shutdown(socket.SHUT_WR)
-        answered = everything(connection)
-    assert b"201" not in answered[:12]
-
-
-def test_a_head_has_the_headers_and_no_body(patient: Web, tenant: FreshTenant) -> None:
-    caller = patient.caller(tenant.root_key)
-    path = large_record(caller)
-    whole = caller.ask("GET", f"{path}/bundle")
-    head = caller.ask("HEAD", f"{path}/bundle")
-    assert head.headers["Content-Length"] == str(len(whole.content))
-    assert head.headers["ETag"] == whole.headers["ETag"]
-    assert head.content == b""
-
-
-def test_the_same_rendering_is_answered_to_all_and_304_to_those_who_have_it(
-    patient: Web, tenant: FreshTenant
-) -> None:
-    caller = patient.caller(tenant.root_key)
-    path = large_record(caller)
-    for export in ("prov.json", "otlp-logs.json", "otlp-traces.json"):
-        first, again = (caller.ask("GET", f"{path}/{export}") for _ in range(2))
-        assert first.content == again.content
-        assert first.headers["ETag"] == again.headers["ETag"]
-        assert not first.headers["ETag"].startswith("W/")
-        has_it = {"If-None-Match": first.headers["ETag"]}
-        assert caller.ask("GET", f"{path}/{export}", headers=has_it).status_code == 304
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "heads", "status"),
-    [
-        ("GET", SETTINGS, ["x-api-key: {key}"], 200),
-        ("GET", SETTINGS, ["x_api_key: {key}"], 401),
-        ("GET", SETTINGS, ["X_Api-Key: {key}"], 401),
-        ("GET", SETTINGS, ["x-api-key: svc_other", "x_api_key: {key}"], 401),
-        ("GET", SETTINGS, ["x-api-key: {key}", "x_api_key: svc_other"], 200),
-        ("GET", SETTINGS, ["x-api-key: {key}", "x-api-key: svc_other"], 401),
-        ("GET", SETTINGS, ["x-api-key: {key}", "Authorization: Bearer svc_other"], 401),
-        ("GET", "//v1/agents", ["x-api-key: {key}"], 404),
-        ("GET", "http://records.test//v1/agents", ["x-api-key: {key}"], 404),
-        ("GET", "/%2Fv1/agents", ["x-api-key: {key}"], 404),
-        ("GET", "//healthz", [], 404),
-        ("DELETE", "/v1/keys/self", ["x-api-key: {key}"], 405),
-        ("POST", "/v1/agents", ["x-api-key: {key}", JSON, "Content-Encoding: gzip"], 415),
-        (
-            "POST",
-            "/v1/agents",
-            ["x-api-key: {key}", JSON, "Content-Encoding: identity", "Content-Encoding: gzip"],
-            415,
-        ),
-        ("POST", "/v1/agents", ["x-api-key: {key}", JSON, "Content_Encoding: gzip"], 201),
-    ],
-)
-def test_a_request_is_read_as_it_was_written(
-    patient: Web, tenant: FreshTenant, method: str, path: str, heads: list[str], status: int
-) -> None:
-    body = b'{"name": "a"}' if method == "POST" else b""
-    heads = [*heads, f"Content-Length: {len(body)}", "Connection: close"]
-    sent = request(method, path, *(head.format(key=tenant.root_key) for head in heads))
-    with patient.connection(sent + body) as connection:
-        answered = everything(connection)
-    assert answered.startswith(f"HTTP/1.1 {status} ".encode()), answered

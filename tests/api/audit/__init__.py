@@ -1,1 +1,4 @@
-"""The audit chain and the transparency log over HTTP; `chains` reads and exports chains."""
+"""The audit chain and the transparency log over HTTP.
+
+`chains` reads and exports chains; `log_service` is a service with a log of its own.
+"""

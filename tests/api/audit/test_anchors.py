@@ -1,8 +1,8 @@
 """The anchors of an audit chain over HTTP."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,26 @@ def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(
     assert said["detail"].startswith(f"Anchoring is switched off since {entry['at']}.")
 
 
-def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
-    anchor: Callable[[], None],
-    tenant: FreshTenant,
-    settings: Settings,
-    database: Database,
-    admin_engine: Engine,
-    tmp_path: Path,
-) -> None:
+@dataclass
+class Vouched:
+    """A service that trusts a timestamp authority and a witness, neither of which answers."""
+
+    api: Api
+    authority: TimestampAuthority
+    witness: Witness
+    part: str
+
+    def ready(self) -> str:
+        return str(self.api.readyz().json["parts"]["anchored_by"])
+
+    def said(self) -> dict[str, Any]:
+        return dict(listed(self.api)["anchoring"])
+
+
+@pytest.fixture
+def vouched(
+    tenant: FreshTenant, settings: Settings, admin_engine: Engine, tmp_path: Path
+) -> Iterator[Vouched]:
     authority, witness = TimestampAuthority(tmp_path), Witness("one.test")
     policy = f"witness w {witness.vkey} http://127.0.0.1:1/\nquorum w\n"
     set_up = replace(
@@ -120,53 +132,57 @@ def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
         witness_policy=Policy.parse(policy.encode()),
     )
     part = f"witness {witness.name}+{witness.vkey.key_hash.hex()}"
-    anchor()
     with serving(set_up) as made:
-        api = made(tenant.root_key)
+        yield Vouched(made(tenant.root_key), authority, witness, part)
+    with admin_engine.begin() as connection:
+        for table in ("anchoring_troubles", "checkpoint_timestamps", "checkpoint_cosignatures"):
+            connection.execute(text(f"DELETE FROM {table}"))
 
-        def ready() -> str:
-            return str(api.readyz().json["parts"]["anchored_by"])
 
-        said = listed(api)["anchoring"]
-        assert said["anchored_by"] == ["log"]
-        for missing in ("No timestamp covers", "No quorum of witnesses covers"):
-            assert missing in said["detail"]
-            assert missing in ready()
-        try:
-            with database.across_tenants() as session:
-                since = database_now(session)
-                incidents.begin(session, "timestamps", since, "It hangs at 10.0.0.7.")
-                incidents.begin(session, part, since, "It cosigned another.", alarm=True)
-            said = listed(api)["anchoring"]
-            at = rfc3339(since)
-            found = [(each["part"], each["since"], each["alarm"]) for each in said["troubles"]]
-            assert found == [(part, at, True), ("timestamps", at, False)]
-            assert said["troubles"][0]["detail"].startswith("ALARM: ")
-            assert said["troubles"][1]["detail"] == f"unstamped since {at}"
-            assert "10.0.0.7" not in json.dumps(said), "that is the operator's"
-            put_stamp(admin_engine, authority)
-            assert listed(api)["anchoring"]["anchored_by"] == ["log", "timestamps"]
-            assert "stamped by a timestamp authority (the first " in ready()
-            assert "No quorum of witnesses covers" in ready()
-            put_line(admin_engine, witness)
-            said = listed(api)["anchoring"]
-            assert said["anchored_by"] == ["log", "timestamps", "witnesses"]
-            assert "covers" not in said["detail"]
-            assert "cosigned by a quorum of witnesses (the first " in ready()
-            switch(api, on=False)
-            anchor()
-            said = listed(api)["anchoring"]
-            assert said["anchored_through"] == 2, "what is behind it is vouched for by nobody"
-            assert said["detail"].startswith("Anchoring is switched off since ")
-            switch(api, on=True)
-            anchor()
-            said = listed(api)["anchoring"]
-            assert (said["anchored_through"], said["anchored_by"]) == (4, ["log"])
-        finally:
-            with admin_engine.begin() as connection:
-                for table in ("troubles", "timestamps", "cosignatures"):
-                    name = "anchoring" if table == "troubles" else "checkpoint"
-                    connection.execute(text(f"DELETE FROM {name}_{table}"))
+def test_troubles_of_anchoring_are_told_without_the_operator_s_details(
+    vouched: Vouched, anchor: Callable[[], None], database: Database
+) -> None:
+    anchor()
+    with database.across_tenants() as session:
+        since = database_now(session)
+        incidents.begin(session, "timestamps", since, "It hangs at 10.0.0.7.")
+        incidents.begin(session, vouched.part, since, "It cosigned another.", alarm=True)
+    said = vouched.said()
+    at = rfc3339(since)
+    found = [(each["part"], each["since"], each["alarm"]) for each in said["troubles"]]
+    assert found == [(vouched.part, at, True), ("timestamps", at, False)]
+    assert said["troubles"][0]["detail"].startswith("ALARM: ")
+    assert said["troubles"][1]["detail"] == f"unstamped since {at}"
+    assert "10.0.0.7" not in json.dumps(said), "that is the operator's"
+
+
+def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
+    vouched: Vouched, anchor: Callable[[], None], admin_engine: Engine
+) -> None:
+    anchor()
+    said = vouched.said()
+    assert said["anchored_by"] == ["log"]
+    for missing in ("No timestamp covers", "No quorum of witnesses covers"):
+        assert missing in said["detail"]
+        assert missing in vouched.ready()
+    put_stamp(admin_engine, vouched.authority)
+    assert vouched.said()["anchored_by"] == ["log", "timestamps"]
+    assert "stamped by a timestamp authority (the first " in vouched.ready()
+    assert "No quorum of witnesses covers" in vouched.ready()
+    put_line(admin_engine, vouched.witness)
+    said = vouched.said()
+    assert said["anchored_by"] == ["log", "timestamps", "witnesses"]
+    assert "covers" not in said["detail"]
+    assert "cosigned by a quorum of witnesses (the first " in vouched.ready()
+    switch(vouched.api, on=False)
+    anchor()
+    said = vouched.said()
+    assert said["anchored_through"] == 2, "what is behind it is vouched for by nobody"
+    assert said["detail"].startswith("Anchoring is switched off since ")
+    switch(vouched.api, on=True)
+    anchor()
+    said = vouched.said()
+    assert (said["anchored_through"], said["anchored_by"]) == (4, ["log"])
 
 
 def test_it_says_since_when_it_is_switched_off(api: ApiOf) -> None:

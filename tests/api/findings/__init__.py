@@ -1,1 +1,1 @@
-"""Findings, their search and their digest."""
+"""Findings, their search and their digest; `feed` lists them."""

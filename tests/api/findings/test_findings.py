@@ -1,4 +1,4 @@
-"""Findings over HTTP: one by one, a thousand at once, and the feed."""
+"""A finding over HTTP: its fields, its event, its record, and who may add it."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.api.findings.feed import BATCH, events, listed
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
@@ -18,23 +19,7 @@ from tests.support.callers.making import (
     pin_of,
     pointers,
     refused,
-    shifted,
 )
-
-BATCH = "/v1/findings/batch"
-
-
-def listed(api: Api, query: str = "") -> list[str]:
-    return [finding["id"] for finding in api.get(f"/v1/findings?{query}").json["data"]]
-
-
-def events(admin_engine: Engine, tenant: FreshTenant) -> list[dict[str, Any]]:
-    with admin_engine.connect() as connection:
-        found = connection.execute(
-            text("SELECT payload FROM events WHERE tenant_id = :tenant AND type = :type"),
-            {"tenant": tenant.id, "type": "finding.created"},
-        )
-        return [json.loads(payload) for (payload,) in found]
 
 
 def test_a_finding_is_answered_alike_when_made_read_listed_and_emitted(
@@ -174,133 +159,6 @@ def test_a_finding_of_a_session_that_does_not_exist_is_not_found(
     api: ApiOf, session_id: str
 ) -> None:
     refused(api().post("/v1/findings", finding_of(session_id)), 404, "not-found")
-
-
-def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    one, other = make_session(api()), make_session(api())
-    body = [
-        finding_of((one, other)[number % 2]["id"], title=f"finding {number}", data=number)
-        for number in range(1000)
-    ]
-    answer = api().post(BATCH, {"findings": body})
-    assert answer.status_code == 201
-    made = answer.json["data"]
-    assert [finding["title"] for finding in made] == [finding["title"] for finding in body]
-    assert made[1]["agent_id"] == other["agent_id"]
-    assert listed(api(), "limit=200") == [finding["id"] for finding in made][:-201:-1]
-    emitted = {event["data"]["id"]: event["data"] for event in events(admin_engine, tenant)}
-    assert emitted == {finding["id"]: finding for finding in made}
-
-
-def test_one_unknown_session_refuses_the_whole_batch(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    session_id = make_session(api())["id"]
-    body = [finding_of(session_id), finding_of("ses_" + NOBODY), finding_of(session_id)]
-    problem = refused(api().post(BATCH, {"findings": body}), 404, "not-found")
-    assert "/findings/1/session_id" in problem["detail"]
-    assert listed(api()) == []
-    assert events(admin_engine, tenant) == []
-
-
-def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: ApiOf) -> None:
-    session_id = make_session(api())["id"]
-    body = [finding_of(session_id), finding_of(session_id, data="x" * 262_000)]
-    (pointer,) = pointers(api().post(BATCH, {"findings": body}))
-    assert pointer.startswith("/findings/1")
-    assert listed(api()) == []
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({}, "/findings"),
-        ({"findings": []}, "/findings"),
-        ({"findings": None}, "/findings"),
-        ({"findings": {"0": {}}}, "/findings"),
-        ({"findings": [7]}, "/findings/0"),
-        ({"findings": [None]}, "/findings/0"),
-        ({"findings": [{}] * 1001}, "/findings"),
-        ({"findings": [{}], "all": True}, "/all"),
-    ],
-)
-def test_a_batch_that_is_none_is_refused(api: ApiOf, body: dict[str, Any], pointer: str) -> None:
-    assert pointer in pointers(api().post(BATCH, body))
-
-
-def test_every_finding_of_a_batch_that_is_wrong_is_named(api: ApiOf) -> None:
-    session_id = make_session(api())["id"]
-    body = [finding_of(session_id, severity="bad", rule=7), finding_of(session_id), {}]
-    found = pointers(api().post(BATCH, {"findings": body}))
-    assert set(found) == {
-        "/findings/0/severity",
-        "/findings/0/rule",
-        "/findings/2/session_id",
-        "/findings/2/rule",
-        "/findings/2/severity",
-        "/findings/2/title",
-    }
-
-
-def test_a_repeated_batch_with_the_same_idempotency_key_happens_once(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    body = {"findings": [finding_of(make_session(api())["id"])] * 3}
-    headers = {"Idempotency-Key": "batch-1"}
-    first = api().post(BATCH, body, headers=headers)
-    again = api().post(BATCH, body, headers=headers)
-    assert (again.status_code, again.json) == (201, first.json)
-    assert again.headers["Idempotent-Replayed"] == "true"
-    assert len(listed(api())) == len(events(admin_engine, tenant)) == 3
-
-
-def test_the_feed_combines_its_filters(api: ApiOf) -> None:
-    alice = make_session(api(), principal="alice")
-    bob = make_session(api(), alice["agent_id"], principal="bob")
-    carol = make_session(api(), principal="carol")
-    a = make_finding(api(), alice["id"], severity="low", rule="r1")["id"]
-    b = make_finding(api(), bob["id"], severity="high", rule="r1")["id"]
-    c = make_finding(api(), carol["id"], severity="high", rule="r2")["id"]
-    assert listed(api()) == [c, b, a]
-    assert listed(api(), f"agent_id={alice['agent_id']}") == [b, a]
-    assert listed(api(), "principal=carol") == [c]
-    assert listed(api(), f"session_id={bob['id']}") == [b]
-    assert listed(api(), "severity=high") == [c, b]
-    assert listed(api(), "rule=r1") == [b, a]
-    assert listed(api(), f"severity=high&rule=r1&agent_id={alice['agent_id']}") == [b]
-    assert listed(api(), "severity=critical") == []
-    assert listed(api(), f"session_id=ses_{NOBODY}") == []
-
-
-def test_since_includes_its_moment_and_until_does_not(api: ApiOf) -> None:
-    session_id = make_session(api())["id"]
-    made = [make_finding(api(), session_id) for _ in range(3)]
-    old, middle, new = (finding["id"] for finding in made)
-    at = made[1]["created_at"]
-    assert listed(api(), f"since={shifted(at, 0)}") == [new, middle]
-    assert listed(api(), f"until={shifted(at, 0)}") == [old]
-    assert listed(api(), f"since={shifted(at, 0)}&until={shifted(at, 1)}") == [middle]
-
-
-@pytest.mark.parametrize("query", ["severity=HIGH", "rule=", "since=1", "x=q"])
-def test_a_wrong_filter_is_refused_by_name(api: ApiOf, query: str) -> None:
-    assert pointers(api().get(f"/v1/findings?{query}")) == ["/" + query.partition("=")[0]]
-
-
-def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: ApiOf) -> None:
-    session_id = make_session(api())["id"]
-    body = {"findings": [finding_of(session_id)] * 7}
-    made = [finding["id"] for finding in api().post(BATCH, body).json["data"]]
-    seen: list[str] = []
-    path: str | None = "/v1/findings?limit=3"
-    while path:
-        page = api().get(path).json
-        seen += [finding["id"] for finding in page["data"]]
-        make_finding(api(), session_id)
-        path = page["next_cursor"] and f"/v1/findings?limit=3&cursor={page['next_cursor']}"
-    assert seen == made[::-1]
 
 
 def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(

@@ -16,11 +16,8 @@ from tests.support.callers.making import (
     pin_of,
     token_to,
 )
-from tests.support.evidence.packing import Packer, packer
+from tests.support.evidence.packing import Packer
 from tests.support.workers.expiring import expire_link, make_due
-
-__all__ = ["packer"]
-
 
 COLUMNS = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json", "log-proof")
 PACK = "evidence.zip"
@@ -93,20 +90,12 @@ class Cast:
         self.owner = owner
         self.record = make_record(owner, session["id"])
         self._api = api
+        keys = self._keys(session, stranger)
         sibling = make_record(owner, session["id"])
         theirs = make_record(stranger, make_session(stranger)["id"])
         link, revoked, expired = (token_to(owner, self.record) for _ in range(3))
         owner.delete(f"{_links(self.record)}/{revoked[1]}")
         expire_link(admin_engine, expired[1])
-        keys = {
-            "good": self._minted("read"),
-            "pinned": self._minted("read", pin_of(session)),
-            "elsewhere": self._minted(
-                "read", pin_of(session) | {"agent_id": make_agent(owner)["id"]}
-            ),
-            "foreign": _key(stranger, "admin"),
-            "bad": "svc_" + "0" * 46,
-        }
         bearer = {name: {"Authorization": f"Bearer {key}"} for name, key in keys.items()}
         self.sent: dict[str, tuple[dict[str, str], str | None]] = {
             "nothing": ({}, None),
@@ -128,6 +117,17 @@ class Cast:
             "a token that cannot be one": ({}, "x' OR 1=1\0"),
             "a revoked link and a read key": (bearer["good"], revoked[0]),
             "a revoked link and a bad key": (bearer["bad"], revoked[0]),
+        }
+
+    def _keys(self, session: dict[str, Any], stranger: Api) -> dict[str, str]:
+        """Return keys that may read the record and keys that may not, by name."""
+        pin = pin_of(session)
+        return {
+            "good": self._minted("read"),
+            "pinned": self._minted("read", pin),
+            "elsewhere": self._minted("read", pin | {"agent_id": make_agent(self.owner)["id"]}),
+            "foreign": _key(stranger, "admin"),
+            "bad": "svc_" + "0" * 46,
         }
 
     def ask(self, caller: str, export: str, record_id: str | None = None, **more: str) -> Answer:

@@ -2,5 +2,5 @@
 
 `stack` starts one and `web` a web process alone; `traffic` is what is posted and taken.
 `elsewhere` is another host and `other_worker` a worker on it; `misfortune` has the faults. An
-`ordeal` is all of these together, after which the `books` (the accounting) must close.
+`ordeal` is all of these together, after which the `books` (accounting) must close.
 """

@@ -1,23 +1,20 @@
-"""A lane's turn, with a real database and real receivers: what is sent, recorded and left alone."""
+"""What a receiver gets: bytes, signatures, retries, and nothing from a suspended tenant."""
 
-import json
 import threading
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
-import structlog
 from sqlalchemy import Engine, text
 from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
 from app.core import tenant_control
-from app.core.delivery import cancelling, sweeping
+from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
 from app.database import Database
-from app.errors import Conflict
 from jobs.delivery import lane_run
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
@@ -135,101 +132,6 @@ def test_a_delivery_fails_for_good_after_its_last_attempt(world: World) -> None:
     assert world.books(webhook) | {"failed": 1, "pending": 0} == world.books(webhook)
 
 
-def test_five_failures_in_a_row_pause_the_lane_and_waiting_spends_no_attempt(world: World) -> None:
-    with Receiver(http_answer(500)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(8)
-        world.turn(webhook)
-        world.turn(webhook)
-        assert len(receiver.requests) == 5
-    lane = world.lane(webhook)
-    assert lane["consecutive_failures"] == 5
-    assert timedelta(seconds=16) < lane["paused_until"] - clock.now() < timedelta(seconds=31)
-    assert lane["due_at"] >= lane["paused_until"]
-    assert sum(row["attempts"] for row in world.deliveries(webhook)) == 5
-
-
-def test_a_pause_ends_with_one_probe_and_a_failed_probe_doubles_it(world: World) -> None:
-    with Receiver(http_answer(500)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(8)
-        world.turn(webhook)
-        _end_pause(world, webhook)
-        world.turn(webhook)
-        assert len(receiver.requests) == 6
-    lane = world.lane(webhook)
-    assert timedelta(seconds=35) < lane["paused_until"] - clock.now() < timedelta(seconds=61)
-
-
-def test_a_probe_that_succeeds_opens_the_lane(world: World) -> None:
-    answers = iter([http_answer(500)] * 5)
-    with Receiver(lambda _: next(answers, OK)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(8)
-        world.turn(webhook)
-        _end_pause(world, webhook)
-        world.turn(webhook)
-        world.turn(webhook)
-    assert all(row["status"] == "succeeded" for row in world.deliveries(webhook))
-    assert world.lane(webhook)["paused_until"] is None
-
-
-def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> None:
-    answer = http_answer(429, headers={"Retry-After": "3600"})
-    with Receiver(answer) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(3)
-        world.turn(webhook)
-        assert len(receiver.requests) == 1
-    row = next(row for row in world.deliveries(webhook) if row["attempts"] == 1)
-    assert row["next_attempt_at"] - clock.now() > timedelta(minutes=50)
-    paused = world.lane(webhook)["paused_until"] - clock.now()
-    assert timedelta(minutes=20) < paused < timedelta(minutes=30, seconds=1)
-
-
-def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world: World) -> None:
-    with Receiver(http_answer(410)) as gone, Receiver() as other:
-        webhook, _ = world.webhook(gone.url())
-        world.emit(3)
-        other_webhook, _ = world.webhook(other.url())
-        world.turn(webhook)
-        world.turn(other_webhook)
-        assert len(gone.requests) == 1
-    statuses = sorted(row["status"] for row in world.deliveries(webhook))
-    assert statuses == ["cancelled", "cancelled", "failed"]
-    assert world.books(webhook)["balanced"]
-    (told,) = (json.loads(request.body) for request in other.requests)
-    assert told["type"] == "webhook.disabled"
-    assert told["data"]["webhook_id"] == ids.text("whk", webhook)
-    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
-    assert (hook["status"], hook["disabled_reason"]) == ("disabled", "gone")
-    actions = [row["action"] for row in world.rows("SELECT action FROM audit_entries ORDER BY seq")]
-    assert actions[-1] == "webhook.disable"
-
-
-def test_a_webhook_that_cannot_be_disabled_keeps_its_outcome(
-    world: World, admin_engine: Engine
-) -> None:
-    """Without an audit entry nothing is disabled: the next attempt asks for it again."""
-    with Receiver(http_answer(410)) as gone:
-        webhook, _ = world.webhook(gone.url())
-        world.emit()
-        with admin_engine.begin() as connection:
-            connection.execute(
-                text("UPDATE audit_heads SET seq = seq - 1 WHERE tenant_id = :tenant"),
-                {"tenant": world.tenant_id},
-            )
-        with structlog.testing.capture_logs() as lines:
-            world.turn(webhook)
-    (row,) = world.deliveries(webhook)
-    assert (row["status"], row["attempts"]) == ("failed", 1)
-    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
-    assert hook["status"] == "enabled"
-    events = [line["event"] for line in lines]
-    assert events.count("webhook_not_disabled") == 1
-    assert not {"outcomes_refused", "outcome_fenced"} & {*events}
-
-
 def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
     with (
         Receiver() as target,
@@ -256,17 +158,6 @@ def test_during_an_overlap_each_secret_verifies_alone(world: World) -> None:
         StandardWebhook(secret).verify(request.body.decode(), dict(request.headers))
         SvixWebhook(secret).verify(request.body, dict(request.headers))
     assert request.headers["x-service-signature-v2"].count("v2=") == 2
-
-
-def test_a_disabled_webhook_is_sent_nothing_even_what_was_committed_late(world: World) -> None:
-    with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(2)
-        world.rows("UPDATE webhooks SET status = 'disabled' WHERE id = :w RETURNING 1", w=webhook)
-        world.turn(webhook)
-        assert receiver.requests == []
-    assert {row["status"] for row in world.deliveries(webhook)} == {"cancelled"}
-    assert world.books(webhook)["balanced"]
 
 
 def test_a_worker_that_wakes_after_its_lease_was_taken_changes_nothing(
@@ -348,83 +239,3 @@ def _make_due(world: World, webhook: UUID) -> None:
         " WHERE webhook_id = :w AND finished_at IS NULL RETURNING 1",
         w=webhook,
     )
-
-
-def _end_pause(world: World, webhook: UUID) -> None:
-    world.rows(
-        "UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
-        w=webhook,
-    )
-
-
-def test_what_the_old_url_answers_does_not_count_against_the_new(world: World) -> None:
-    changed = threading.Event()
-
-    def gone_once_changed(_: Request) -> bytes:
-        with world.runtime.database.transaction(world.tenant_id) as session:
-            webhooks.change(
-                session,
-                world.caller,
-                world.runtime.settings,
-                webhook,
-                {"url": "http://127.0.0.1:9/new"},
-            )
-        changed.set()
-        return http_answer(410)
-
-    with Receiver(gone_once_changed) as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit()
-        world.turn(webhook)
-    assert changed.is_set()
-    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
-    assert (hook["status"], hook["url"]) == ("enabled", "http://127.0.0.1:9/new")
-    (row,) = world.deliveries(webhook)
-    assert (row["status"], row["attempts"]) == ("failed", 1)
-    assert world.lane(webhook)["failing_since"] is None
-
-
-def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
-    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
-    with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(35)
-        _set_status(world, webhook, "disabled")
-        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
-        world.turn(webhook)
-        assert world.books(webhook)["cancelled"] == 20
-        _set_status(world, webhook, "enabled")
-        world.turn(webhook)
-        assert receiver.requests == []
-    books = world.books(webhook)
-    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
-    assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 36))
-
-
-def test_a_webhook_is_not_enabled_while_workers_have_many_of_its_deliveries_to_cancel(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
-    monkeypatch.setattr(cancelling, "LEFT_AT_MOST", 20)
-    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
-    with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
-        world.emit(35)
-        _set_status(world, webhook, "disabled")
-        with pytest.raises(Conflict, match="25 are left"):
-            _set_status(world, webhook, "enabled")
-        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
-        world.turn(webhook)
-        _set_status(world, webhook, "enabled")
-        world.turn(webhook)
-        assert receiver.requests == []
-    books = world.books(webhook)
-    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
-
-
-def _set_status(world: World, webhook: UUID, status: str) -> None:
-    with world.runtime.database.transaction(world.tenant_id) as session:
-        webhooks.change(session, world.caller, world.runtime.settings, webhook, {"status": status})

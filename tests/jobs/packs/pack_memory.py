@@ -1,4 +1,4 @@
-"""A process of its own that downloads a pack and builds it anew, and says what memory that took.
+"""A process that downloads a pack, builds it anew, and prints the memory that it took.
 
 Called as `python -m tests.jobs.packs.pack_memory TENANT RECORD KEY`, with the service's settings in
 the environment. For each of three steps it prints by how many KiB the peak grew in it: downloading

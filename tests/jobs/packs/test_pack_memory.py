@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.callers.api import FreshTenant
-from tests.support.evidence.packing import Packer, packer
-
-__all__ = ["packer"]
+from tests.support.evidence.packing import Packer
 
 KIB = 1024
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,3 +147,11 @@ def set_up_as(packer: Packer, settings: Settings, **changed: Any) -> Iterator[Pa
     own_key = packer.tenant.root_key
     with serving(other) as api, opened_runtime(other) as runtime:
         yield Packer(lambda key=own_key: api(key), packer.tenant, runtime, packer.log)
+
+
+def due_now(owner: Engine) -> None:
+    execute(owner, "UPDATE jobs SET run_at = clock_timestamp() WHERE kind = 'evidence_pack'")
+
+
+def progress(job: Job) -> Any:
+    return json.loads(job.progress or "null")

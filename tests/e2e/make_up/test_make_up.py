@@ -1,168 +1,27 @@
-"""`make up` on real processes: what it starts, refuses, survives, and leaves behind."""
+"""`make up` on real processes: what it starts, survives and leaves behind."""
 
-import json
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
-from app.dev import env_file
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
-from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS, remove_data
+from tests.e2e.harness.stack import PLAIN, START_SECONDS
+from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there, until
 from tests.support.faults import LONG_ENOUGH
-from tests.support.servers.ports import own_port
 
 pytestmark = pytest.mark.stacks
-
-ROOT = Path(__file__).resolve().parents[2]
-UP = (sys.executable, "-m", "app.dev.up")
 MAKE_UP = ("make", "--old-file=.venv/installed", "up")
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def until(
-    condition: Callable[[], object], seconds: float = START_SECONDS, why: object = ""
-) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, why or "it did not happen in time"
-        time.sleep(0.02)
-
-
-def processes() -> dict[int, tuple[int, str]]:
-    """Return each living process's parent and start time, by process id."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
-            if state != "Z":
-                found[int(folder.name)] = (int(parent), rest[17])
-    return found
-
-
-class Stack:
-    """One `make up`, in a folder of its own."""
-
-    def __init__(self, data_dir: Path, port: int, said: Path) -> None:
-        self.data_dir = data_dir
-        self.port = port
-        self.said_file = said
-        self.process: subprocess.Popen[bytes]
-
-    def start(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
-        told = {**PLAIN, "PORT": str(self.port), "DATA_DIR": str(self.data_dir), **(env or {})}
-        if not command:
-            told = {**ONE_OF_EACH, **told}
-        with self.said_file.open("ab") as said:
-            self.process = subprocess.Popen(
-                command or UP,
-                cwd=ROOT,
-                env=told,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **options,  # type: ignore[call-overload]
-            )
-
-    def up(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
-        """Start it, and wait until it says that all is up."""
-        self.start(*command, env=env, **options)
-        until(lambda: self.env_file.exists() or self.process.poll() is not None, why=self)
-        assert self.process.poll() is None, self
-
-    @property
-    def env_file(self) -> Path:
-        return self.data_dir / "env"
-
-    @property
-    def env(self) -> dict[str, str]:
-        return env_file.read(self.env_file)
-
-    @property
-    def said(self) -> str:
-        return self.said_file.read_text("utf-8", "replace")
-
-    def __repr__(self) -> str:
-        return self.said
-
-    def get(self, path: str) -> dict[str, object]:
-        """GET a path with the root admin key, and return the JSON of a good answer."""
-        request = urllib.request.Request(
-            self.env["BASE_URL"] + path,
-            headers={"Authorization": f"Bearer {self.env['SERVICE_API_KEY']}"},
-        )
-        with urllib.request.urlopen(request, timeout=LONG_ENOUGH) as answer:
-            found: dict[str, object] = json.load(answer)
-            return found
-
-    def all_of_it(self) -> dict[int, str]:
-        """Return every process of the stack with its start time, by process id."""
-        table = processes()
-        mine = {self.process.pid}
-        grown = True
-        while grown:
-            more = {pid for pid, (parent, _) in table.items() if parent in mine} - mine
-            mine |= more
-            grown = bool(more)
-        return {pid: table[pid][1] for pid in mine if pid in table}
-
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(START_SECONDS)
-
-    def name_of(self, pid: int) -> str:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-
-
-def still_there(those: Mapping[int, str]) -> list[int]:
-    table = processes()
-    return [pid for pid, born in those.items() if pid in table and table[pid][1] == born]
-
-
-def gone(those: Mapping[int, str]) -> bool:
-    return not still_there(those)
-
-
-@pytest.fixture
-def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
-    """Return a maker of stacks; whatever they left is removed after the test."""
-    made: list[Stack] = []
-
-    def make(name: str = "data", port: int | None = None) -> Stack:
-        said = tmp_path / f"{name}.{len(made)}.said"
-        made.append(Stack(tmp_path / name, port or own_port(), said))
-        return made[-1]
-
-    yield make
-    for stack in made:
-        if hasattr(stack, "process"):
-            whole = stack.all_of_it()
-            stack.process.kill()
-            stack.process.wait()
-            until(partial(gone, whole))
-        remove_data(stack.data_dir)
-
-
-@pytest.fixture
-def stack(make_stack: Callable[..., Stack]) -> Stack:
-    return make_stack()
 
 
 def run(*command: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -184,33 +43,11 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
     # As a user does it; what is installed is not to be checked again by this.
     stack.up(*MAKE_UP)
     env = stack.env
-    assert list(env) == [
-        "BASE_URL",
-        "SERVICE_BASE_URL",
-        "SERVICE_API_KEY",
-        "DATABASE_URL",
-        "REDIS_URL",
-        "DATABASE_ADMIN_URL",
-        "DATA_DIR",
-        "WEBHOOK_ALLOWED_NETWORKS",
-        "LOG_HEAD_URL",
-    ]
-    assert env["LOG_HEAD_URL"] == (stack.data_dir / "log-head").as_uri()
-    assert env["BASE_URL"] == f"http://127.0.0.1:{stack.port}"
-    kept = [stack.env_file, *stack.data_dir.rglob("secrets")]
-    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
-    sourced = run("sh", "-c", '. "$0" && echo "$DATABASE_URL"', str(stack.env_file))
-    assert sourced.stdout.strip() == env["DATABASE_URL"]
-
-    with psycopg.connect(env["DATABASE_URL"]) as connection:
-        who = connection.execute("SELECT current_user, pg_has_role('postgres', 'MEMBER')")
-        assert who.fetchone() == ("record_service", False)
+    _names_where_it_is_and_keeps_its_secrets(stack, env)
 
     # Operators need no more than the same DATA_DIR.
     here = {"DATA_DIR": str(stack.data_dir)}
-    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "second", **here)
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1].startswith("key: svc_")
+    _creates_a_tenant("second", here)
     rung = run("make", "--old-file=.venv/installed", "now", "NAME=sweep", **here)
     assert rung.returncode == 0, rung.stderr
 
@@ -234,13 +71,46 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
     assert stack.get("/v1/keys/self")["role"] == "admin"
     until(lambda: "warning: degraded: audit (" in stack.said, why=stack)
     assert stack.get("/readyz")["degraded"] == ["audit"]
-    made = run(sys.executable, "-m", "app.manage", "tenant", "create", "third", **here)
-    assert made.returncode == 0, made.stderr
+    _creates_a_tenant("third", here)
     listed = run(sys.executable, "-m", "app.manage", "tenant", "list", **here)
     names = [line.split()[-1] for line in listed.stdout.splitlines()]
     assert names == ["default", "second", "third"]
 
-    # When make itself is killed, nothing goes on without it.
+    _dies_with_make(stack)
+
+
+def _names_where_it_is_and_keeps_its_secrets(stack: Stack, env: Mapping[str, str]) -> None:
+    assert list(env) == [
+        "BASE_URL",
+        "SERVICE_BASE_URL",
+        "SERVICE_API_KEY",
+        "DATABASE_URL",
+        "REDIS_URL",
+        "DATABASE_ADMIN_URL",
+        "DATA_DIR",
+        "WEBHOOK_ALLOWED_NETWORKS",
+        "LOG_HEAD_URL",
+    ]
+    assert env["LOG_HEAD_URL"] == (stack.data_dir / "log-head").as_uri()
+    assert env["BASE_URL"] == f"http://127.0.0.1:{stack.port}"
+    kept = [stack.env_file, *stack.data_dir.rglob("secrets")]
+    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
+    sourced = run("sh", "-c", '. "$0" && echo "$DATABASE_URL"', str(stack.env_file))
+    assert sourced.stdout.strip() == env["DATABASE_URL"]
+
+    with psycopg.connect(env["DATABASE_URL"]) as connection:
+        who = connection.execute("SELECT current_user, pg_has_role('postgres', 'MEMBER')")
+        assert who.fetchone() == ("record_service", False)
+
+
+def _creates_a_tenant(name: str, here: Mapping[str, str]) -> None:
+    made = run(sys.executable, "-m", "app.manage", "tenant", "create", name, **here)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1].startswith("key: svc_")
+
+
+def _dies_with_make(stack: Stack) -> None:
+    """When make itself is killed, nothing goes on without it."""
     whole = stack.all_of_it()
     stack.process.kill()
     until(lambda: still_there(whole) == [])
@@ -316,73 +186,6 @@ def _refuses_a_database_of_a_newer_release(stack: Stack) -> None:
     assert len(said) == 1
     assert "newer than this release" in said[0]
     assert still_there(whole) == []
-
-
-def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", stack.port))
-        other.listen()
-        stack.start()
-        assert stack.process.wait(START_SECONDS) == 1
-    assert stack.said == f"make up: port {stack.port} is taken: set PORT to a free one\n"
-    assert not (stack.data_dir / "postgres").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PORT", "eight"),
-        ("PORT", "65536"),
-        ("MASTER_KEYS", "short"),
-        ("BASE_URL", "records.example.com"),
-        ("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.1/33"),
-        ("DATABASE_URL", "mysql://localhost/records"),
-        ("REDIS_URL", "localhost:6379"),
-    ],
-)
-def test_a_bad_setting_is_refused_by_name_before_anything_starts(
-    stack: Stack, name: str, value: str
-) -> None:
-    stack.start(env={name: value})
-    assert stack.process.wait(START_SECONDS) == 1
-    assert stack.said.startswith(f"make up: {name} is wrong: ")
-    assert len(stack.said.splitlines()) == 1
-    assert not (stack.data_dir / "postgres").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(stack: Stack) -> None:
-    # A file where the folder should be: that stops root as well.
-    stack.data_dir.touch()
-    stack.start()
-    assert stack.process.wait(START_SECONDS) == 1
-    assert len(stack.said.splitlines()) == 1
-    assert f"cannot write to {stack.data_dir}" in stack.said
-    assert "DATA_DIR" in stack.said
-
-
-def test_a_damaged_file_of_secrets_is_named(stack: Stack) -> None:
-    stack.data_dir.mkdir()
-    (stack.data_dir / "secrets").write_text("MASTER_KEYS='half\n")
-    stack.start()
-    assert stack.process.wait(START_SECONDS) == 1
-    assert stack.said == f"make up: {stack.data_dir}/secrets, line 1: this is not NAME=value\n"
-
-
-def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_path: Path) -> None:
-    with (
-        EmbeddedPostgres(tmp_path / "pg", durable=False) as postgres,
-        EmbeddedValkey(tmp_path / "vk") as valkey,
-    ):
-        given = {
-            "DATABASE_URL": postgres.url,
-            "DATABASE_ADMIN_URL": postgres.admin_url,
-            "REDIS_URL": valkey.url,
-        }
-        stack.up(env=given)
-        assert {name: stack.env[name] for name in given} == given
-        assert sorted(file.name for file in stack.data_dir.iterdir()) == ["env", "lock", "secrets"]
-        assert stack.get("/v1/keys/self")["role"] == "admin"
-        assert stack.stop() == 0
 
 
 def test_stopped_at_any_moment_of_its_start_it_comes_up_then_beside_another(

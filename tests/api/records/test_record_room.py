@@ -1,0 +1,74 @@
+"""Room for large records: refused before the body is read."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app import ids, metrics
+from app.api.http import bulkhead
+from app.api.http.requests import large_bodies
+from app.api.http.services import EXTENSION
+from app.core.callers import Caller, Role
+from app.core.records import records
+from app.core.records.records import NewRecord
+from app.database import Database
+from app.errors import SessionCompleted
+from app.ids import parse
+from app.lib.gateway.gateway import REFUSED_BEFORE
+from app.settings import Settings
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import make_record, make_session, refused
+
+
+def test_a_record_comes_in_while_another_is_signed(
+    database: Database, settings: Settings, tenant: FreshTenant, api: ApiOf
+) -> None:
+    """Between draft and store a session may be completed, and then takes the record no more."""
+    session = make_session(api())
+    session_id = parse("ses", session["id"])
+    assert session_id is not None
+    caller = Caller(tenant.id, ids.new(), Role.WRITE, None, "test")
+    with database.transaction(tenant.id) as opened:
+        draft = records.draft(opened, caller, settings.master_keys, session_id)
+    assert draft is not None
+    signed = records.sign(caller, draft, NewRecord(session_id, "k", "t", None))
+    done = api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+    assert done.status_code == 200
+    with pytest.raises(SessionCompleted), database.transaction(tenant.id) as opened:
+        records.add(opened, caller, settings, session_id, signed)
+    assert api().get("/v1/records").json["data"] == []
+
+
+def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
+    app: Flask, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
+    large = large_bodies.LARGE + 1
+    here = app.extensions[EXTENSION]
+    refusals = here.tally.value(metrics.WEB_REFUSED, "large_work")
+    others = ["another tenant", "and another"]
+    for other in others:
+        here.large.enter(other)
+    answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+    assert refused(answer, 503, "busy")
+    assert answer.headers["Retry-After"]
+    make_record(api(), session["id"])
+    for other in others:
+        here.large.leave(other)
+    assert here.tally.value(metrics.WEB_REFUSED, "large_work") == refusals + 1
+    answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+    refused(answer, 400, "malformed-body")
+
+
+def test_a_request_that_was_refused_a_moment_ago_is_refused_before_anything_is_asked(
+    app: Flask, api: ApiOf
+) -> None:
+    tally = app.extensions[EXTENSION].tally
+    before = tally.value(metrics.WEB_REFUSED, "early_retry")
+    told = {REFUSED_BEFORE: "There is too much to do."}
+    answer = api(None).get("/v1/records", environ_overrides=told)
+
+    assert refused(answer, 503, "busy")["detail"] == "There is too much to do."
+    assert answer.headers["Retry-After"]
+    assert tally.value(metrics.WEB_REFUSED, "early_retry") == before + 1

@@ -1,0 +1,80 @@
+"""`make up` refuses bad settings and taken ports by name before it starts."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from app.dev.stores.postgres import EmbeddedPostgres
+from app.dev.stores.valkey import EmbeddedValkey
+from tests.e2e.harness.stack import START_SECONDS
+from tests.e2e.make_up.dev_stack import Stack
+
+pytestmark = pytest.mark.stacks
+
+
+def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", stack.port))
+        other.listen()
+        stack.start()
+        assert stack.process.wait(START_SECONDS) == 1
+    assert stack.said == f"make up: port {stack.port} is taken: set PORT to a free one\n"
+    assert not (stack.data_dir / "postgres").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "eight"),
+        ("PORT", "65536"),
+        ("MASTER_KEYS", "short"),
+        ("BASE_URL", "records.example.com"),
+        ("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.1/33"),
+        ("DATABASE_URL", "mysql://localhost/records"),
+        ("REDIS_URL", "localhost:6379"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name_before_anything_starts(
+    stack: Stack, name: str, value: str
+) -> None:
+    stack.start(env={name: value})
+    assert stack.process.wait(START_SECONDS) == 1
+    assert stack.said.startswith(f"make up: {name} is wrong: ")
+    assert len(stack.said.splitlines()) == 1
+    assert not (stack.data_dir / "postgres").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(stack: Stack) -> None:
+    # A file where the folder should be: that stops root as well.
+    stack.data_dir.touch()
+    stack.start()
+    assert stack.process.wait(START_SECONDS) == 1
+    assert len(stack.said.splitlines()) == 1
+    assert f"cannot write to {stack.data_dir}" in stack.said
+    assert "DATA_DIR" in stack.said
+
+
+def test_a_damaged_file_of_secrets_is_named(stack: Stack) -> None:
+    stack.data_dir.mkdir()
+    (stack.data_dir / "secrets").write_text("MASTER_KEYS='half\n")
+    stack.start()
+    assert stack.process.wait(START_SECONDS) == 1
+    assert stack.said == f"make up: {stack.data_dir}/secrets, line 1: this is not NAME=value\n"
+
+
+def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_path: Path) -> None:
+    with (
+        EmbeddedPostgres(tmp_path / "pg", durable=False) as postgres,
+        EmbeddedValkey(tmp_path / "vk") as valkey,
+    ):
+        given = {
+            "DATABASE_URL": postgres.url,
+            "DATABASE_ADMIN_URL": postgres.admin_url,
+            "REDIS_URL": valkey.url,
+        }
+        stack.up(env=given)
+        assert {name: stack.env[name] for name in given} == given
+        assert sorted(file.name for file in stack.data_dir.iterdir()) == ["env", "lock", "secrets"]
+        assert stack.get("/v1/keys/self")["role"] == "admin"
+        assert stack.stop() == 0

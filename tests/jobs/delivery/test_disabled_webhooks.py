@@ -1,0 +1,116 @@
+"""A webhook is disabled by 410 or its tenant, and its deliveries are cancelled."""
+
+import json
+from uuid import UUID
+
+import pytest
+import structlog
+from sqlalchemy import Engine, text
+
+from app import ids
+from app.core.delivery import cancelling
+from app.core.delivery.lanes import lanes
+from app.core.webhooks import webhooks
+from app.errors import Conflict
+from tests.support.servers.receivers import Receiver, http_answer
+from tests.support.workers.worlds import World
+
+
+def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world: World) -> None:
+    with Receiver(http_answer(410)) as gone, Receiver() as other:
+        webhook, _ = world.webhook(gone.url())
+        world.emit(3)
+        other_webhook, _ = world.webhook(other.url())
+        world.turn(webhook)
+        world.turn(other_webhook)
+        assert len(gone.requests) == 1
+    statuses = sorted(row["status"] for row in world.deliveries(webhook))
+    assert statuses == ["cancelled", "cancelled", "failed"]
+    assert world.books(webhook)["balanced"]
+    (told,) = (json.loads(request.body) for request in other.requests)
+    assert told["type"] == "webhook.disabled"
+    assert told["data"]["webhook_id"] == ids.text("whk", webhook)
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert (hook["status"], hook["disabled_reason"]) == ("disabled", "gone")
+    actions = [row["action"] for row in world.rows("SELECT action FROM audit_entries ORDER BY seq")]
+    assert actions[-1] == "webhook.disable"
+
+
+def test_a_webhook_that_cannot_be_disabled_keeps_its_outcome(
+    world: World, admin_engine: Engine
+) -> None:
+    """Without an audit entry nothing is disabled: the next attempt asks for it again."""
+    with Receiver(http_answer(410)) as gone:
+        webhook, _ = world.webhook(gone.url())
+        world.emit()
+        with admin_engine.begin() as connection:
+            connection.execute(
+                text("UPDATE audit_heads SET seq = seq - 1 WHERE tenant_id = :tenant"),
+                {"tenant": world.tenant_id},
+            )
+        with structlog.testing.capture_logs() as lines:
+            world.turn(webhook)
+    (row,) = world.deliveries(webhook)
+    assert (row["status"], row["attempts"]) == ("failed", 1)
+    (hook,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    assert hook["status"] == "enabled"
+    events = [line["event"] for line in lines]
+    assert events.count("webhook_not_disabled") == 1
+    assert not {"outcomes_refused", "outcome_fenced"} & {*events}
+
+
+def test_a_disabled_webhook_is_sent_nothing_even_what_was_committed_late(world: World) -> None:
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(2)
+        world.rows("UPDATE webhooks SET status = 'disabled' WHERE id = :w RETURNING 1", w=webhook)
+        world.turn(webhook)
+        assert receiver.requests == []
+    assert {row["status"] for row in world.deliveries(webhook)} == {"cancelled"}
+    assert world.books(webhook)["balanced"]
+
+
+def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(35)
+        _set_status(world, webhook, "disabled")
+        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
+        world.turn(webhook)
+        assert world.books(webhook)["cancelled"] == 20
+        _set_status(world, webhook, "enabled")
+        world.turn(webhook)
+        assert receiver.requests == []
+    books = world.books(webhook)
+    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
+    assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 36))
+
+
+def test_a_webhook_is_not_enabled_while_workers_have_many_of_its_deliveries_to_cancel(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
+    monkeypatch.setattr(cancelling, "LEFT_AT_MOST", 20)
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
+    with Receiver() as receiver:
+        webhook, _ = world.webhook(receiver.url())
+        world.emit(35)
+        _set_status(world, webhook, "disabled")
+        with pytest.raises(Conflict, match="25 are left"):
+            _set_status(world, webhook, "enabled")
+        assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
+        world.turn(webhook)
+        _set_status(world, webhook, "enabled")
+        world.turn(webhook)
+        assert receiver.requests == []
+    books = world.books(webhook)
+    assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
+
+
+def _set_status(world: World, webhook: UUID, status: str) -> None:
+    with world.runtime.database.transaction(world.tenant_id) as session:
+        webhooks.change(session, world.caller, world.runtime.settings, webhook, {"status": status})

@@ -1,0 +1,269 @@
+"""Builds that are killed, too late, failing, or for an expired bundle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from app import ids
+from app.core.packs import building, store
+from app.database import Database
+from app.dev.tsa import TimestampAuthority
+from app.models import Job
+from jobs.actors import prune_history
+from tests.support.callers.making import refused
+from tests.support.evidence.anchoring import put_stamp
+from tests.support.evidence.packing import (
+    Packer,
+    due_now,
+    execute,
+    files_in,
+    progress,
+    record_id,
+    stored,
+)
+from tests.support.workers.expiring import Expirer
+
+FLIP_BUNDLE = """
+UPDATE bundles SET bytes = set_byte(bytes, 40, get_byte(bytes, 40) # 1) WHERE record_id = :id
+"""
+
+
+def lease_over(owner: Engine) -> None:
+    execute(owner, "UPDATE jobs SET locked_until = created_at WHERE kind = 'evidence_pack'")
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PART_BYTES", 1024)
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def at_part(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> None:
+    """Let something happen before part `number` of each build is stored."""
+    add_part = store.add_part
+
+    def adding(*args: Any) -> None:
+        if args[3] == number:
+            happens()
+        add_part(*args)
+
+    monkeypatch.setattr(store, "add_part", adding)
+
+
+def die() -> None:
+    raise Killed
+
+
+def test_a_build_that_was_killed_is_begun_anew_and_leaves_nothing(
+    packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    record = packer.record()
+    packer.ask(record)
+    with monkeypatch.context() as patched:
+        at_part(patched, 3, die)
+        with pytest.raises(Killed):
+            packer.work()
+    assert stored(admin_engine, record) == [(False, False, 3)]
+    (job,) = packer.work()
+    assert (job.status, progress(job)["bytes"]) == ("running", 3 * 1024), "it is leased still"
+    lease_over(admin_engine)
+    (job,) = packer.work()
+    assert job.status == "succeeded"
+    ((built, superseded, parts),) = stored(admin_engine, record)
+    assert (built, superseded) == (True, False)
+    data = packer.ask(record).data
+    assert parts == -(-len(data) // 1024)
+    assert progress(job) == {
+        "record_id": record["id"],
+        "phase": "built",
+        "bytes": len(data),
+        "total": len(data),
+    }
+
+
+def test_a_worker_that_was_taken_for_dead_stores_nothing_more(
+    packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    record = packer.record()
+    packer.ask(record)
+    others: list[Job] = []
+
+    def another_comes() -> None:
+        if not others:
+            others.append(packer.jobs()[0])
+            lease_over(admin_engine)
+            others.extend(packer.work())
+
+    # Between two parts, so that the first one holds no row while the other works.
+    held = building._Build._held  # where a transaction of a build begins
+
+    def holding(build: Any, size: int, total: int) -> Any:
+        if size > 1024:
+            another_comes()
+        return held(build, size, total)
+
+    monkeypatch.setattr(building._Build, "_held", holding)
+    (job,) = packer.work()
+    assert others[-1].status == job.status == "succeeded"
+    assert [each[:2] for each in stored(admin_engine, record)] == [(True, False)]
+    assert files_in(packer.ask(record).data)
+
+
+@pytest.mark.parametrize("at", ["a part", "the end"])
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "due"])
+def test_a_build_in_flight_when_the_bundle_expires_stores_nothing(
+    packer: Packer,
+    database: Database,
+    admin_engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+    deleted: bool,
+) -> None:
+    small_parts(monkeypatch)
+    record = packer.record()
+    packer.ask(record)
+    packer.api().patch("/v1/tenant/settings", {"bundle_retention_days": 1})
+    expirer = Expirer(database, admin_engine, packer.tenant)
+
+    def expire() -> None:
+        expirer.age(record, days=2)
+        if deleted:
+            assert expirer.run() == {"expired": 1}
+
+    held, record_end = building._Build._held, building._Build.record
+
+    def holding(build: Any, size: int, total: int) -> Any:
+        if size == 3 * 1024:
+            expire()
+        return held(build, size, total)
+
+    def ending(build: Any, session: Any, said: Any) -> Any:
+        expire()
+        return record_end(build, session, said)
+
+    name, wrapped = ("_held", holding) if at == "a part" else ("record", ending)
+    monkeypatch.setattr(building._Build, name, wrapped)
+    (job,) = packer.work()
+    assert (job.status, progress(job)["phase"]) == ("succeeded", "the bundle has expired")
+    assert [each for each in stored(admin_engine, record) if each[0]] == []
+    assert packer.ask(record).status_code == 410
+    if not deleted:
+        assert expirer.run() == {"expired": 1}
+    assert stored(admin_engine, record) == []
+    assert len(packer.jobs()) == 1
+
+
+def test_expiry_takes_the_pack_with_the_bundle(
+    packer: Packer, database: Database, admin_engine: Engine
+) -> None:
+    old, young = packer.record(), packer.record()
+    packer.built(old)
+    kept = packer.built(young)
+    packer.api().patch("/v1/tenant/settings", {"bundle_retention_days": 1})
+    expirer = Expirer(database, admin_engine, packer.tenant)
+    expirer.age(old, days=2)
+    for _ in range(2):
+        gone = packer.ask(old)
+        assert (gone.status_code, gone.json["sha256"]) == (410, old["bundle"]["sha256"])
+        expirer.run()
+    assert stored(admin_engine, old) == []
+    assert packer.ask(young).data == kept
+
+
+def test_a_build_that_fails_says_so_and_is_tried_again(
+    packer: Packer, admin_engine: Engine
+) -> None:
+    record = packer.record()
+    execute(admin_engine, FLIP_BUNDLE, id=record_id(record))
+    packer.ask(record)
+    (job,) = packer.work()
+    assert (job.status, job.error) == (
+        "retrying",
+        "The job failed inside the service (CannotOpen).",
+    )
+    answer = packer.ask(record)
+    assert answer.status_code == 202
+    assert answer.json["job"]["error"] == job.error
+    assert 3 <= int(answer.headers["Retry-After"]) <= 5
+    for _ in range(5):
+        due_now(admin_engine)
+        packer.work()
+    dead = refused(packer.ask(record), 503, "evidence-pack-failed")
+    assert dead["job_id"] == ids.text("job", job.id)
+    execute(admin_engine, FLIP_BUNDLE, id=record_id(record))
+    assert packer.api().post(f"/v1/jobs/{dead['job_id']}/retry").status_code == 200
+    assert packer.ask(record).status_code == 202
+    assert files_in(packer.built(record))
+    assert len(packer.jobs()) == 1
+
+
+def test_an_hour_after_a_job_gave_up_another_is_begun(packer: Packer, admin_engine: Engine) -> None:
+    record = packer.record()
+    packer.ask(record)
+    execute(
+        admin_engine,
+        "UPDATE jobs SET status = 'dead', finished_at = clock_timestamp() WHERE id = :id",
+        id=packer.jobs()[0].id,
+    )
+    dead = refused(packer.ask(record), 503, "evidence-pack-failed")["job_id"]
+    execute(
+        admin_engine,
+        "UPDATE jobs SET finished_at = finished_at - interval '61 min' WHERE id = :id",
+        id=packer.jobs()[0].id,
+    )
+    assert packer.ask(record).status_code == 202
+    refused(packer.api().post(f"/v1/jobs/{dead}/retry"), 409, "job-state")
+    assert files_in(packer.built(record))
+
+
+_UNFINISHED = """
+UPDATE evidence_packs SET built_at = NULL, sha256 = NULL,
+       began_at = began_at - make_interval(hours => 23)
+ WHERE record_id = :id
+"""
+_TWO_HOURS_LATER = """
+UPDATE evidence_packs SET began_at = began_at - interval '2 hours',
+       superseded_at = superseded_at - interval '2 hours'
+"""
+
+
+def test_what_dead_builds_and_replaced_packs_leave_is_swept_up(
+    trusting: Packer,
+    database: Database,
+    admin_engine: Engine,
+    authority: TimestampAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packer = trusting
+    monkeypatch.setattr(store, "MOST_AT_ONCE", 1)
+    left, replaced = packer.record(), packer.record()
+    packer.built(replaced)
+    put_stamp(admin_engine, authority)
+    packer.ask(left)
+    packer.ask(replaced)
+    with monkeypatch.context() as patched:
+        at_part(patched, 0, die)
+        with pytest.raises(Killed):
+            packer.work()
+    lease_over(admin_engine)
+    packer.work()
+    execute(
+        admin_engine,
+        _UNFINISHED,
+        id=record_id(left),
+    )
+
+    def swept() -> int:
+        return prune_history._forget_packs(database)  # the daily tick's part
+
+    assert swept() == 0
+    execute(admin_engine, _TWO_HOURS_LATER)
+    assert swept() >= 2
+    assert stored(admin_engine, left) == []
+    assert [each[:2] for each in stored(admin_engine, replaced)] == [(True, False)]

@@ -1,0 +1,60 @@
+"""Limits that keep the code findable: short modules, short functions, small folders."""
+
+import ast
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# Auditors download this one file and read it; a migration is never moved again.
+EXEMPT = ("app/evidence/verify.py", "migrations/")
+MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_MODULES, MOST_WORDS = 300, 40, 15, 59
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, str]:
+    """Return the text of every module of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    return {
+        name: (ROOT / name).read_text()
+        for name in listed
+        if not name.startswith(EXEMPT) and (ROOT / name).is_file()
+    }
+
+
+def test_no_module_is_long(modules: dict[str, str]) -> None:
+    assert {name.split("/")[0] for name in modules} >= {"app", "jobs", "scheduler", "tests"}
+    lines = {name: text.count("\n") for name, text in modules.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_no_folder_has_many_modules(modules: dict[str, str]) -> None:
+    counted = Counter(
+        folder
+        for folder, _, name in (path.rpartition("/") for path in modules)
+        if name not in ("__init__.py", "conftest.py")
+    )
+    assert {folder: count for folder, count in counted.items() if count > MOST_MODULES} == {}
+
+
+def test_functions_and_docstrings_of_modules_are_short(modules: dict[str, str]) -> None:
+    long = {}
+    for path, text in modules.items():
+        module = ast.parse(text)
+        words = len((ast.get_docstring(module) or "").split())
+        if not 0 < words <= MOST_WORDS:
+            long[path] = f"a docstring of {words} words"
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    long[f"{path}: {node.name}"] = f"{lines} lines"
+    assert long == {}
