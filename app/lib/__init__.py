@@ -1,8 +1,8 @@
-"""Leaf modules: they import nothing else of the service.
+"""Leaf modules: they import no other module of the service.
 
 `gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`,
 `indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
 `mail/` send with a `breaker`; `redis_reasons` names failures; `database/` wraps the driver;
 `metric_registry` counts, `process_memory` measures, `repeater` runs background threads;
-`parent_death` ends orphaned processes, `json_lines` writes a leader's logs.
+`parent_death` ends orphaned processes, `json_lines` writes logs.
 """

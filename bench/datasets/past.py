@@ -1,7 +1,7 @@
 """Deliveries of the past by the million, written straight into a database.
 
-One in forty failed, of twenty causes; one in a thousand was cancelled; of the newest, some wait to
-be tried again. Weeks are filled as tables of their own and attached, which builds their indexes.
+One in forty failed, of twenty causes; one in a thousand was cancelled; of the newest, some wait
+for a retry. Weeks are filled as tables and attached, which builds their indexes.
 On request they have events, a webhook that fails far more often, and replays.
 """
 

@@ -1,9 +1,8 @@
 """The load: HTTP/1.1 over raw sockets, so that the client costs little beside what it measures.
 
-A plan is driven by one process over some kept-alive connections. Without a rate the next request
-leaves when an answer has come (what the server can take at most). With a rate the requests have
-their times whatever the server does, and an answer's latency counts from that time, so that a stall
-is felt by all requests it delayed and not only by the one it met.
+One process drives a plan over kept-alive connections. Without a rate (closed loop) the next
+request follows the response. With a rate (open loop) requests have fixed times and latency counts
+from them, so that a stall counts for each request delayed.
 """
 
 import re

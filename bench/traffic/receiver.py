@@ -1,10 +1,9 @@
-"""A receiver that answers at once and remembers when what arrived: one process, on uvloop.
+"""A receiver that records arrivals: one process, on uvloop.
 
-`python -m bench.traffic.receiver FD` serves the listening socket FD until its parent ends. A POST
-to `/ok` is answered 204, and so is one to `/stamp`, whose body is kept with the moment it came; one
-to `/hang` is answered after 20 s, one to `/refuse` 400, one to `/paced/NAME` as late as `GET
-/pace/NAME/SECONDS` said last. `GET /count` says how many POSTs came, `GET /arrivals` hands over
-what `/stamp` kept, `GET /crowd/NAME` what came to `/paced/NAME` since its pace was set.
+`python -m bench.traffic.receiver FD` serves the listening socket FD until its parent ends. POST:
+`/ok` and `/stamp` (recorded) 204, `/hang` after 20 s, `/refuse` 400, `/paced/NAME` after the delay
+set by `GET /pace/NAME/SECONDS`. GET: `/count` the number of POSTs, `/arrivals` those to `/stamp`,
+`/crowd/NAME` those to `/paced/NAME`.
 """
 
 import asyncio

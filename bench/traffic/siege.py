@@ -1,8 +1,8 @@
 """Callers that take more than their share: slow senders, readers that read nothing, many at once.
 
-A siege runs in one thread of a process of its own until it is ended: callers elsewhere would take
-no processor from the service. A connection that the service closes is opened again at once: the
-pressure stays the same however it is answered.
+A siege runs in one thread of its own process until it is ended: callers elsewhere would take no
+processor from the service. A connection that the service closes is opened again at once, so that
+the pressure stays the same.
 """
 
 import asyncio

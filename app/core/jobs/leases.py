@@ -1,8 +1,8 @@
 """Leases of durable jobs: claim, renew, release, and the handling of lost leases.
 
-A lease that ends without an outcome is lost, and counted at the next claim. After the second in a
-row the job is a suspect: it waits longer each time (backoff), and never runs beside another
-suspect. So an innocent job succeeds, which resets the count.
+A lease that ends without an outcome is lost and counted at the next claim. After the second in a
+row the job is a suspect: it waits longer each time (backoff) and never runs beside another
+suspect. So an innocent job succeeds, which resets it.
 """
 
 from collections.abc import Collection, Mapping

@@ -2,7 +2,7 @@
 
 A step's effect and the job's `cursor` commit together, so a killed job resumes. An errand is slow
 or external work between two transactions, under a renewed lease. A failed job is retried with
-backoff, then is `dead` (a dead letter) until it is retried by hand.
+backoff, then is `dead` (a dead letter) until retried by hand.
 """
 
 from collections.abc import Callable, Mapping

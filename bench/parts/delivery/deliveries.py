@@ -1,8 +1,8 @@
 """Deliveries a second, with their history, beside what else a Python team would use.
 
-Each contender finds its whole work waiting, and is measured from the first POST that arrives until
-the last thing it writes: for the service and for Celery that is history, for the others the last
-POST. They take turns, so that a busy machine is unfair to all of them.
+Each contender finds all its work waiting. It is measured from the first POST that arrives until
+its last write: history for the service and for Celery, the last POST for the others. They take
+turns, so that a busy machine affects all.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Receivers that take long: how near a backlog comes to as many POSTs at once as are allowed.
+"""Slow receivers: how near a backlog comes to `max_in_flight` POSTs at once.
 
 Each answers well after so many seconds, and 200 events wait on its webhook, whose `max_in_flight`
 is 16. The ideal is 16 POSTs out all the time. Then the same beside a tenant whose webhooks all

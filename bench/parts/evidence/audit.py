@@ -1,8 +1,8 @@
-"""The audit chain: entries verified and appended a second, and what comes after the newest anchor.
+"""The audit chain: entries verified and appended a second, those after the newest anchor.
 
-Verified is all of `GET /v1/audit/verify`: the chain out of PostgreSQL, and the log that anchors it.
-Appending is held against the least that a chain in PostgreSQL does, on tables of the same shape:
-one transaction of a row lock and two statements, by as many threads.
+Verification is all of `GET /v1/audit/verify`: the chain, and the log that anchors it. The bound of
+appending is the least for a chain in PostgreSQL, on tables of the same shape: one transaction
+of a row lock and two statements, by as many threads.
 """
 
 import time

@@ -1,8 +1,8 @@
 """The transparency log as a service: leaves published a second, and how long proofs take.
 
-What it is held against is measured in the same run, on the same leaves: their hashes and a hash for
-each node, and one bulk INSERT of them, which is the least that any log in PostgreSQL does. The CPU
-is counted as well as the clock: that of this process and of PostgreSQL's.
+The bound, in the same run and on the same leaves: a hash for each leaf and node, and one bulk
+INSERT of them, the least that any log in PostgreSQL does. The CPU time of this process and of
+PostgreSQL is measured too.
 """
 
 import time
