@@ -30,7 +30,11 @@ def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def world(open_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> World:
-    # A turn sends all it claimed, though an answer of ours be late for want of a processor.
+def never_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a turn send all it claims, even if a receiver here is late for want of a processor."""
     monkeypatch.setattr(batch, "STALLED_SECONDS", LONG_ENOUGH)
+
+
+@pytest.fixture
+def world(open_world: Callable[..., World], never_stalled: None) -> World:
     return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)

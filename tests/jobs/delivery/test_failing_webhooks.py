@@ -67,7 +67,9 @@ class Endpoint:
 
 
 @pytest.fixture
-def endpoint_with(open_world: Callable[..., World]) -> Iterator[Callable[..., Endpoint]]:
+def endpoint_with(
+    open_world: Callable[..., World], never_stalled: None
+) -> Iterator[Callable[..., Endpoint]]:
     """Make the endpoint of a world with this schedule."""
     made: list[Endpoint] = []
 

@@ -82,7 +82,7 @@ class Outage:
 
 
 @pytest.fixture
-def outage(open_world: Callable[..., World]) -> Iterator[Outage]:
+def outage(open_world: Callable[..., World], never_stalled: None) -> Iterator[Outage]:
     """A world where a second attempt comes after 14 hours, and a third is the last."""
     made: list[Outage] = []
 

@@ -30,5 +30,5 @@ def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def world(open_world: Callable[..., Observed]) -> Observed:
+def world(open_world: Callable[..., Observed], never_stalled: None) -> Observed:
     return open_world()
