@@ -5,7 +5,7 @@ import multiprocessing
 import signal
 from typing import TYPE_CHECKING
 
-from app.lib import parent_death
+from app.lib import imports, parent_death
 
 if TYPE_CHECKING:
     from app.lib.gateway.gateway import Gateway
@@ -19,15 +19,13 @@ def create_app() -> "Gateway":
     parent_death.end_with_parent()
     if multiprocessing.parent_process() is not None:
         _end_when_told()
-    # Imported objects stay: collecting garbage among them would take a quarter of the start.
-    gc.disable()
-    from app.web import create_gateway  # noqa: PLC0415  # takes a second; a signal may end it
+    with imports.without_collection():
+        from app.web import create_gateway  # noqa: PLC0415  # takes a second; a signal may end it
 
-    gateway = create_gateway()
-    # A full collection among large bodies stops all threads; it took 350 ms with this, 40 without.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+        gateway = create_gateway()
+        # Afterwards a full collection, which stops all threads, takes 40 ms among large bodies; it
+        # took 350 with all that was imported.
+        gc.collect()
     return gateway
 
 

@@ -10,10 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -107,6 +103,12 @@ def _said(error: DBAPIError) -> str:
 
 
 def _upgrade(connection: Connection, role: str | None) -> str:
+    # Here, since other commands need no Alembic, which is a tenth of their start.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.migration import MigrationContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
     def grant(**_: Any) -> None:
         # Triggers and functions of tables that the service writes to use the new tables.
         _grant(connection, role)

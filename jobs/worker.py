@@ -8,14 +8,16 @@ import sys
 
 import dramatiq
 
-from app import logs
-from app.lib import parent_death
-from app.lib.metric_registry import Tally
-from app.settings import SettingError, load
-from jobs.actors import registry
-from jobs.process import runtime
-from jobs.process.broker import BellBroker
-from jobs.process.middleware import Lifetime, MessageCount
+from app.lib import imports, parent_death
+
+with imports.without_collection():
+    from app import logs
+    from app.lib.metric_registry import Tally
+    from app.settings import SettingError, load
+    from jobs.actors import registry
+    from jobs.process import runtime
+    from jobs.process.broker import BellBroker
+    from jobs.process.middleware import Lifetime, MessageCount
 
 parent_death.end_with_parent()
 

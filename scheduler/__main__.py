@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Callable
 
-import redis
+from app.lib import imports
 
-from app import heartbeats, logs, queue
-from app.lib.redis_reasons import reason
-from app.settings import SettingError, load
-from scheduler.clock import Clock, connect
-from scheduler.timetable import TIMETABLE
+with imports.without_collection():
+    import redis
+
+    from app import heartbeats, logs, queue
+    from app.lib.redis_reasons import reason
+    from app.settings import SettingError, load
+    from scheduler.clock import Clock, connect
+    from scheduler.timetable import TIMETABLE
 
 _DONE, _FAILED, _MISUSED = 0, 1, 2
 

@@ -4,5 +4,5 @@
 `indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
 `mail/` send with a `breaker`; `redis_reasons` names failures; `database/` wraps the driver;
 `metric_registry` counts, `process_memory` measures, `repeater` runs background threads;
-`parent_death` ends orphaned processes, `json_lines` writes logs.
+`imports` starts programs, `parent_death` ends orphans, `json_lines` writes logs.
 """

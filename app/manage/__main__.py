@@ -2,7 +2,10 @@
 
 import sys
 
-from app.manage.commands import main
+from app.lib import imports
+
+with imports.without_collection():
+    from app.manage.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())
