@@ -1,8 +1,8 @@
-"""Leaf modules: they import no other module of the service.
+"""Leaf modules, which import nothing of the service.
 
 `gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`,
 `indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
 `mail/` send with a `breaker`; `redis_reasons` names failures; `database/` wraps the driver;
-`metric_registry` counts, `process_memory` measures, `repeater` runs background threads;
-`imports` starts programs, `parent_death` ends orphans, `json_lines` writes logs.
+`metric_registry` counts, `process_memory` measures, `repeater` runs threads; processes start with
+`imports` and end by `parent_death`; `json_lines` logs.
 """
