@@ -57,6 +57,8 @@ def test_a_post_after_a_lost_claim_is_counted_as_a_possible_duplicate(world: Obs
 def test_what_took_five_workers_is_no_post_and_no_duplicate(world: Observed) -> None:
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
+        # Or a turn claims one by one, and again what its own first outcome made due at once.
+        world.has_answered(webhook)
         world.emit()
         world.run("UPDATE deliveries SET status = 'sending', claims_lost = 4")
         world.turn(webhook)
