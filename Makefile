@@ -26,7 +26,7 @@ test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (ro
 	@exec $(BIN)/python -m tests.deploy
 
 check: lint ## lint, and run the unit tests: under a minute
-	@$(BIN)/pytest -n 2 --dist worksteal -q tests/unit tests/test_architecture.py tests/test_rooms.py
+	@$(BIN)/pytest -n 3 --dist worksteal -q tests/unit tests/test_architecture.py tests/test_rooms.py
 
 soak: $(INSTALLED) ## repeat faults at length, several at once (MINUTES=30)
 	@exec $(BIN)/python -m tests.e2e.soak --minutes "$(or $(MINUTES),30)"

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -26,14 +26,6 @@ class PublicKey:
         """Raise ValueError for what is not 32 bytes."""
         if len(self.raw) != KEY_BYTES:
             raise ValueError(f"An Ed25519 public key has {KEY_BYTES} bytes.")
-
-    @classmethod
-    def from_pem(cls, pem: bytes) -> "PublicKey":
-        """Read a SubjectPublicKeyInfo in PEM. Raises ValueError for any other kind of key."""
-        key = load_pem_public_key(pem)
-        if not isinstance(key, Ed25519PublicKey):
-            raise ValueError("This public key is not an Ed25519 key.")
-        return cls(key.public_bytes_raw())
 
     @property
     def id(self) -> str:

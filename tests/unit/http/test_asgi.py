@@ -69,10 +69,9 @@ def test_workers_that_are_told_to_stop_while_they_start_end_at_once() -> None:
         stderr=subprocess.STDOUT,
         text=True,
     ) as web:
-        assert web.stdout is not None
-        until(lambda: _importing(web.pid) == 2)
-        web.terminate()
         try:
+            until(lambda: _importing(web.pid) == 2)
+            web.terminate()
             web.communicate(timeout=LONG_ENOUGH)
         finally:
             web.kill()
@@ -85,4 +84,11 @@ def _importing(master: int) -> int:
     Before, in the moment of its fork, Python drops a worker's signal, and granian kills it later.
     """
     children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return sum("/psycopg" in Path(f"/proc/{child}/maps").read_text() for child in children)
+    return sum("/psycopg" in _maps(child) for child in children)
+
+
+def _maps(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/maps").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # It has ended in the meantime.
+        return ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.lib.mail.mailer import Letter
+from tests.support.servers.receivers import Listener
 
 LETTER = Letter(
     "dig_1", "records@example.com", "dana@example.com", b"Subject: x\r\n\r\n.dot\r\nbody\r\n"
@@ -26,22 +27,17 @@ class GoAhead:
 
 @contextmanager
 def dripping(first: bytes, then: bytes) -> Iterator[int]:
-    """Serve one connection: `first` at once, then `then`, a byte at a time, for ever."""
+    """Serve each connection: `first` at once, then `then`, a byte at a time, for ever."""
     over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(first)
-                while not over.wait(0.02):
-                    try:
-                        connection.sendall(then)
-                    except OSError:
-                        return
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(first)
+        while not over.wait(0.02):
+            connection.sendall(then)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1]
-        over.set()
-        thread.join()
+    # It waits for no sender: one whose time was up before it connected never comes.
+    with Listener(serve) as listener:
+        try:
+            yield listener.port
+        finally:
+            over.set()
