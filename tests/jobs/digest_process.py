@@ -21,6 +21,8 @@ from jobs.process.runtime import Runtime
 
 # Two share the one conversation of a process: one sends, one finds it taken.
 _WORKER_THREADS = 2
+# Between polls that find nothing: ten threads that poll without rest take a processor of their own.
+_IDLE_SECONDS = 0.1
 _DUE = text("""
 SELECT tenant_id, id FROM jobs WHERE kind = 'digest' AND finished_at IS NULL
    AND run_at <= clock_timestamp() AND (locked_until IS NULL OR locked_until < clock_timestamp())
@@ -58,7 +60,7 @@ def _repeat(do: Callable[[], bool]) -> None:
             # Two of them met at a row: the next look finds it as it is then.
             busy = True
         if not busy:
-            time.sleep(0.02)
+            time.sleep(_IDLE_SECONDS)
 
 
 def _tick(here: Runtime) -> bool:

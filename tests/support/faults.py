@@ -78,18 +78,20 @@ class OwnValkey:
 
 # A guard, no measure: a slow machine that does much else takes long for what is soon done.
 LONG_ENOUGH = 90.0
+_SHORTEST_PAUSE = 0.005
 
 
 def until(
-    condition: Callable[[], object], seconds: float = LONG_ENOUGH, *, pause: float = 0.005
+    condition: Callable[[], object], seconds: float = LONG_ENOUGH, *, pause: float = 0.1
 ) -> float:
     """Wait until `condition()` is true and return the seconds it took; fail after `seconds`.
 
-    It is asked again each `pause` seconds.
+    It is asked again at once, then ever more seldom (backoff), at least each `pause` seconds: what
+    asks a service takes processor time from it.
     """
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
         assert waited < seconds, f"not within {seconds} s"
-        time.sleep(pause)
+        time.sleep(min(pause, max(_SHORTEST_PAUSE, waited / 20)))
     return time.monotonic() - began
