@@ -9,7 +9,7 @@ from tlog_scales.signing import Vkey
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
 from tests.api.audit.log_service import Service, Stranger
-from tests.support.callers.making import NOBODY, make_record, make_session, pointers, refused
+from tests.support.callers.making import make_record, make_session, pointers, refused
 from tests.support.evidence.logs import FLIP, add_leaves
 
 
@@ -100,10 +100,6 @@ def test_a_record_is_proved_by_nothing_but_its_proof_and_the_log_s_key(service: 
             [bytes.fromhex(each) for each in proof["inclusion"]],
             checkpoint.root,
         )
-
-
-def test_the_proof_of_no_record_is_not_found(service: Service) -> None:
-    refused(service.api.get(f"/v1/records/rec_{NOBODY}/log-proof"), 404, "not-found")
 
 
 def test_a_damaged_tile_proves_nothing(service: Service) -> None:

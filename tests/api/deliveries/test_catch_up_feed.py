@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.core.delivery.history import catch_up
-from tests.support.callers.api import Api, ApiOf
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import finding_of, make_finding, make_session, refused
-from tests.support.callers.sending import Worker, deliveries, history, make_findings
+from tests.support.callers.sending import Worker, deliveries, history, make_findings, make_webhook
 
 
 def test_the_feed_gives_events_in_order_with_their_payloads(
@@ -26,9 +26,7 @@ def test_the_feed_gives_events_in_order_with_their_payloads(
     assert "after=3" in feed.headers["Link"]
 
 
-def test_whoever_follows_next_after_gets_every_event_once(
-    api: ApiOf, webhook: dict[str, Any]
-) -> None:
+def test_following_next_after_yields_every_event_once(api: ApiOf, webhook: dict[str, Any]) -> None:
     make_findings(api(), 23)
 
     seen, after = [], 0
@@ -55,6 +53,13 @@ def test_a_webhook_that_never_had_an_event_has_an_empty_feed(
     api: ApiOf, webhook: dict[str, Any]
 ) -> None:
     assert api().get(deliveries(webhook, "?after=0")).json["data"] == []
+
+
+def test_the_feed_of_another_tenant_s_webhook_is_not_found(
+    api: ApiOf, other_tenant: FreshTenant
+) -> None:
+    foreign = make_webhook(api(other_tenant.root_key))
+    refused(api().get(deliveries(foreign, "?after=0")), 404, "not-found")
 
 
 def test_replays_and_tests_are_not_in_the_feed(

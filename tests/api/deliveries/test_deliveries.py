@@ -5,8 +5,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.support.callers.api import ApiOf, Mint
-from tests.support.callers.making import make_finding, make_session, pin_of, pointers, refused
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import make_finding, make_session, pointers
 from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
@@ -172,25 +172,6 @@ def test_a_cursor_of_another_webhook_or_filter_is_refused(
         deliveries(webhook, f"?limit=1&status=pending&cursor={cursor}"),
     ):
         assert pointers(api().get(path)) == ["/cursor"]
-
-
-def test_a_read_key_may_read_all_of_it_and_a_pinned_key_none(
-    api: ApiOf, webhook: dict[str, Any], mint: Mint
-) -> None:
-    make_findings(api(), 1)
-    (row,) = history(api(), webhook)
-    reader, pinned = api(mint("read")), api(mint("admin", pin_of(make_session(api()))))
-    base = f"/v1/webhooks/{webhook['id']}"
-
-    for path in (
-        f"{base}/deliveries",
-        f"{base}/deliveries?after=0",
-        f"{base}/deliveries/{row['id']}",
-        f"{base}/decisions?event_id={row['event_id']}",
-        f"{base}/accounting",
-    ):
-        assert reader.get(path).status_code == 200
-        refused(pinned.get(path), 403, "pinned-key")
 
 
 def test_answers_with_everything_in_them_fit_the_served_document(

@@ -9,8 +9,8 @@ from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.support.callers.api import Api, ApiOf, FreshTenant
+from tests.support.callers.making import pointers, refused
 
 # Of a bulk replay to no webhook.
 REPLAY = {
@@ -149,35 +149,3 @@ def test_a_move_takes_no_fields(api: ApiOf, queue: Queue) -> None:
     job = queue.add()
     assert pointers(api().post(f"/v1/jobs/{job}/cancel", {"force": True})) == ["/force"]
     assert api().post(f"/v1/jobs/{job}/cancel", {}).status_code == 200
-
-
-def test_reading_needs_the_read_role_moving_the_write_role_and_no_pin(
-    api: ApiOf, queue: Queue, mint: Mint
-) -> None:
-    job = queue.add()
-    reader, pinned = api(mint("read")), api(mint("admin", pin_of(make_session(api()))))
-
-    assert reader.get("/v1/jobs").status_code == 200
-    assert reader.get(f"/v1/jobs/{job}").status_code == 200
-    refused(pinned.get("/v1/jobs"), 403, "pinned-key")
-    refused(pinned.get(f"/v1/jobs/{job}"), 403, "pinned-key")
-    for move in ("retry", "cancel", "resume"):
-        refused(reader.post(f"/v1/jobs/{job}/{move}"), 403, "insufficient-role")
-        refused(pinned.post(f"/v1/jobs/{job}/{move}"), 403, "pinned-key")
-    assert api(mint("write")).post(f"/v1/jobs/{job}/cancel").status_code == 200
-
-
-def test_a_stranger_s_job_and_one_that_never_was_answer_alike(
-    api: ApiOf, queue: Queue, other_tenant: FreshTenant
-) -> None:
-    job = queue.add()
-    stranger = api(other_tenant.root_key)
-
-    assert stranger.get("/v1/jobs").json["data"] == []
-    for method, tail in (("GET", ""), ("POST", "/retry"), ("POST", "/cancel"), ("POST", "/resume")):
-        answers = [
-            refused(stranger.request(method, f"/v1/jobs/{each}{tail}"), 404, "not-found")
-            for each in (job, f"job_{NOBODY}", "job_1", f"whk_{NOBODY}")
-        ]
-        assert all(answer == answers[0] for answer in answers)
-    assert read(api(), job)["status"] == "queued"

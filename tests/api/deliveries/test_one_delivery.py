@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import NOBODY, refused
-from tests.support.callers.sending import Worker, deliveries, history, make_findings, make_webhook
+from tests.support.callers.api import ApiOf
+from tests.support.callers.sending import Worker, deliveries, history, make_findings
 
 
 def test_a_delivery_shows_its_payload_and_every_attempt(
@@ -72,24 +71,3 @@ def test_an_answer_with_a_nul_is_text_all_the_same(
     (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
 
     assert (attempt["body"], attempt["body_base64"]) == ("a\x00b", None)
-
-
-def test_a_delivery_is_found_under_its_own_webhook_alone(
-    api: ApiOf, webhook: dict[str, Any], other_tenant: FreshTenant
-) -> None:
-    other = make_webhook(api())
-    make_findings(api(), 1)
-    stranger = api(other_tenant.root_key)
-    foreign_webhook = make_webhook(stranger)
-    make_findings(stranger, 1)
-    (row,), (foreign,) = history(api(), webhook), history(stranger, foreign_webhook)
-
-    answers = [
-        refused(api().get(deliveries(webhook, f"/{each}")), 404, "not-found")
-        for each in (foreign["id"], history(api(), other)[0]["id"], f"dlv_{NOBODY}", "dlv_1")
-    ]
-    assert all(answer == answers[0] for answer in answers)
-    foreign_path = deliveries(foreign_webhook)
-    refused(api().get(foreign_path), 404, "not-found")
-    refused(api().get(f"{foreign_path}?after=0"), 404, "not-found")
-    refused(api().get(f"{foreign_path}/{row['id']}"), 404, "not-found")

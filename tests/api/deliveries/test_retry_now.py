@@ -108,14 +108,6 @@ def test_what_does_not_wait_is_not_brought_forward(
     assert books(api(), waiting)["balanced"]
 
 
-def test_a_repeat_of_the_request_brings_nothing_more_forward(
-    api: ApiOf, waiting: dict[str, Any]
-) -> None:
-    once = {"Idempotency-Key": "k"}
-    for _ in range(2):
-        assert api().post(f"{path(waiting)}/retry-now", headers=once).json == {"count": 3}
-
-
 def test_holding_and_releasing_are_shown_and_audited_once_each(
     api: ApiOf, waiting: dict[str, Any]
 ) -> None:

@@ -76,15 +76,3 @@ def test_every_finding_of_a_batch_that_is_wrong_is_named(api: ApiOf) -> None:
         "/findings/2/severity",
         "/findings/2/title",
     }
-
-
-def test_a_repeated_batch_with_the_same_idempotency_key_happens_once(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    body = {"findings": [finding_of(make_session(api())["id"])] * 3}
-    headers = {"Idempotency-Key": "batch-1"}
-    first = api().post(BATCH, body, headers=headers)
-    again = api().post(BATCH, body, headers=headers)
-    assert (again.status_code, again.json) == (201, first.json)
-    assert again.headers["Idempotent-Replayed"] == "true"
-    assert len(listed(api())) == len(events(admin_engine, tenant)) == 3

@@ -1,4 +1,4 @@
-"""A POST that is sent twice happens once, whoever dies, hurries or lies in between."""
+"""A POST that is sent twice happens once: after crashes, in races, and with forged repeats."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +15,15 @@ from app.database import Database
 from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.matrix import ROWS, Row, World, send
 
 NAMED = {"name": "the agent"}
+MAKING = [
+    row
+    for row in ROWS
+    if row.method == "POST"
+    and (row.expected["admin", "no pin"] in (201, 202) or row.rule.endswith("/rotate-secret"))
+]
 
 
 def repeating(key: str) -> dict[str, Any]:
@@ -52,14 +59,16 @@ def test_without_the_header_each_post_makes_one(api: ApiOf) -> None:
     assert agents(api) == 2
 
 
-def test_a_repeat_returns_the_secret_that_is_shown_once(api: ApiOf) -> None:
-    body = {"name": "n", "role": "read"}
+@pytest.mark.parametrize("row", MAKING, ids=str)
+def test_every_route_that_makes_something_answers_a_repeat_as_the_first(
+    api: ApiOf, row: Row
+) -> None:
+    world = World(api())
 
-    first = api().post("/v1/keys", body, **repeating("k"))
-    second = api().post("/v1/keys", body, **repeating("k"))
+    first, again = (send(api(), row, world, {"Idempotency-Key": "k"}) for _ in range(2))
 
-    assert first.json["key"] == second.json["key"]
-    assert len(api().get("/v1/keys").json["data"]) == 2
+    assert (again.status_code, again.data) == (first.status_code, first.data)
+    assert again.headers["Idempotent-Replayed"] == "true"
 
 
 def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: FreshTenant) -> None:

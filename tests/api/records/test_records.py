@@ -135,15 +135,6 @@ def test_a_record_may_have_8_mib_and_no_more(api: ApiOf, session: dict[str, Any]
     assert "8 MiB" in refused(too_large, 413, "body-too-large")["detail"]
 
 
-def test_the_same_idempotency_key_makes_one_record(api: ApiOf, session: dict[str, Any]) -> None:
-    first, second = (
-        api().post("/v1/records", record_of(session["id"]), headers={"Idempotency-Key": "once"})
-        for _ in range(2)
-    )
-    assert first.json == second.json
-    assert len(api().get("/v1/records").json["data"]) == 1
-
-
 def test_the_signature_verifies_with_the_published_key(
     api: ApiOf,
     session: dict[str, Any],

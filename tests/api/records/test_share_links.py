@@ -60,14 +60,6 @@ def test_both_ends_of_a_lifetime_are_taken(api: ApiOf, path: str, seconds: int) 
     assert api().post(path, {"expires_in_seconds": seconds}).status_code == 201
 
 
-def test_a_repeat_with_an_idempotency_key_makes_one_link(api: ApiOf, path: str) -> None:
-    headers = {"Idempotency-Key": "link-1"}
-    first, again = (api().post(path, {}, headers=headers) for _ in range(2))
-    assert first.json == again.json
-    assert again.headers["Idempotent-Replayed"] == "true"
-    assert len(api().get(path).json["data"]) == 1
-
-
 def test_a_revoked_link_opens_nothing_from_that_moment(
     api: ApiOf, record: dict[str, Any], path: str
 ) -> None:

@@ -236,16 +236,6 @@ def test_another_admin_may_revoke_the_root_key(api: ApiOf, mint: Mint) -> None:
     assert api().get("/v1/keys/self").status_code == 401
 
 
-def test_another_tenants_key_is_not_found(
-    api: ApiOf, app: Flask, other_tenant: FreshTenant
-) -> None:
-    stranger = Api(app.test_client(), other_tenant.root_key)
-    theirs = stranger.get("/v1/keys/self").json["id"]
-
-    assert api().delete(f"/v1/keys/{theirs}").status_code == 404
-    assert stranger.get("/v1/keys/self").status_code == 200
-
-
 def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: FreshTenant) -> None:
     """Over HTTP only admins get this far; the verb holds the rule by itself."""
     root = keyring.authenticate(database, tenant.root_key, "r")

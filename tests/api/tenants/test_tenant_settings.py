@@ -1,13 +1,12 @@
 """The tenant's settings: strict, audited, and silent about the address."""
 
-from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 
 from tests.support.callers.api import Api, ApiOf
-from tests.support.callers.making import make_session, pin_of, pointers, refused
+from tests.support.callers.making import pointers
 
 PATH = "/v1/tenant/settings"
 DEFAULTS = {
@@ -163,23 +162,6 @@ def test_plain_addresses_are_kept_as_they_were_sent(api: ApiOf, address: str) ->
 def test_a_domain_in_unicode_is_told_to_use_its_ascii_form(api: ApiOf) -> None:
     answer = api().patch(PATH, {"notification_email": "a@b\u00fccher.example"})
     assert "xn--" in answer.json["errors"][0]["detail"]
-
-
-def test_only_an_admin_changes_settings_and_everyone_reads_them(
-    api: ApiOf, mint: Callable[..., str]
-) -> None:
-    for role in ("read", "write"):
-        key = mint(role)
-        assert api(key).get(PATH).status_code == 200
-        refused(api(key).patch(PATH, {"anchoring_enabled": False}), 403, "insufficient-role")
-
-
-def test_settings_are_the_whole_tenants_and_no_pinned_key_sees_them(
-    api: ApiOf, mint: Callable[..., str]
-) -> None:
-    key = mint("admin", pin_of(make_session(api())))
-    refused(api(key).get(PATH), 403, "pinned-key")
-    refused(api(key).patch(PATH, {"anchoring_enabled": False}), 403, "pinned-key")
 
 
 def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: ApiOf) -> None:

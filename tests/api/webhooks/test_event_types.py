@@ -11,8 +11,8 @@ from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
 from app.core.delivery.lanes import lanes
 from app.database import Database
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import NOBODY, finding_of, make_session, pin_of, refused
+from tests.support.callers.api import Api, ApiOf, FreshTenant
+from tests.support.callers.making import NOBODY, finding_of, make_session, refused
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 
 
@@ -121,17 +121,6 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     validator("webhook.disabled").validate(payload["data"])
     assert payload["data"]["webhook_id"] == disabled["id"]
     assert api().get(f"/v1/webhooks/{disabled['id']}").json["disabled_reason"] == "gone"
-
-
-def test_a_pinned_key_may_read_the_catalogue_and_no_event(api: ApiOf, mint: Mint) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 1)
-    (row,) = history(api(), webhook)
-    pinned = api(mint("read", pin_of(make_session(api()))))
-
-    assert pinned.get("/v1/event-types").status_code == 200
-    refused(pinned.get(f"/v1/events/{row['event_id']}"), 403, "pinned-key")
-    refused(pinned.get(f"/v1/events/evt_{NOBODY}"), 403, "pinned-key")
 
 
 # One event

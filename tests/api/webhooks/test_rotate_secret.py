@@ -140,17 +140,6 @@ def test_an_overlap_is_an_integer_of_at_most_a_week(api: ApiOf, overlap: Any) ->
         assert pointers(answer) == ["/overlap_seconds"]
 
 
-def test_a_repeated_rotation_happens_once(api: ApiOf, in_force: InForce) -> None:
-    webhook = make_webhook(api())
-    path, again = f"/v1/webhooks/{webhook['id']}/rotate-secret", {"Idempotency-Key": "r1"}
-
-    first = api().post(path, {}, headers=again).json
-    second = api().post(path, {}, headers=again).json
-
-    assert first == second
-    assert in_force(webhook) == [first["secret"], webhook["secret"]]
-
-
 def test_a_rotation_needs_no_body(api: ApiOf, in_force: InForce) -> None:
     webhook = make_webhook(api())
     assert api().post(f"/v1/webhooks/{webhook['id']}/rotate-secret").status_code == 200

@@ -67,6 +67,7 @@ def refused(answer: Any, status: int, slug: str) -> dict[str, Any]:
     assert answer.status_code == status, answer.json
     assert answer.content_type == "application/problem+json"
     assert answer.json["type"].endswith(f"/problems/{slug}")
+    assert answer.json["request_id"]
     return {name: value for name, value in answer.json.items() if name != "request_id"}
 
 

@@ -1,11 +1,11 @@
 """Who may do what: every route with what each caller gets, and a tenant with one of everything."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import Answer, Api
 from tests.support.callers.making import (
     finding_of,
     make_agent,
@@ -145,6 +145,12 @@ class Row:
     def parameters(self) -> list[str]:
         return [name for name in PREFIXES if f"<{name}>" in self.rule]
 
+    def refusal(self, role: str, pin: str) -> str:
+        """Return the problem of a 403: the role is checked before the pin."""
+        if self.expected[role, "no pin"] == 403:
+            return "insufficient-role"
+        return "wider-than-pin" if self.rule == "/v1/keys" else "pinned-key"
+
 
 def rows() -> Iterator[Row]:
     route = ""
@@ -234,8 +240,35 @@ class World:
     def _other_pin(self) -> dict[str, str]:
         return {**self.pin, "agent_id": make_agent(self.api)["id"]}
 
+    def shown(self, *lists: str) -> dict[str, Any]:
+        """Return what the routes that read one thing answer about this world, and these lists."""
+        one = [row for row in ROWS if row.method == "GET" and row.rule.endswith(">")]
+        answers = {str(row): send(self.api, row, self) for row in one}
+        answers |= {path: self.api.get(path) for path in lists}
+        assert {answer.status_code for answer in answers.values()} == {200}
+        return {name: answer.json for name, answer in answers.items()}
+
     def _made(self, path: str, body: Any) -> dict[str, Any]:
         answer = self.api.post(path, body)
         assert answer.status_code in (201, 202), answer.json
         made: dict[str, Any] = answer.json
         return made
+
+
+def send(
+    caller: Api, row: Row, world: World, headers: Mapping[str, str] | None = None, /, **changed: str
+) -> Answer:
+    """Send the route's request about the world's things, some ids changed."""
+    named = world.ids() | changed
+    path = row.rule
+    for name in row.parameters:
+        path = path.replace(f"<{name}>", named[name])
+    if row.rule.endswith("/decisions"):
+        path += f"?event_id={named['event_id']}"
+    if row.rule == "/v1/search":
+        path += "?q=a"
+    body = world.body(row)
+    options = {} if body is None else {"json": body}
+    return caller.request(
+        row.method, path, headers={"Prefer": "wait=0", **(headers or {})}, **options
+    )
