@@ -1,36 +1,55 @@
-"""Bulk replays of one webhook: start, preview, progress."""
+"""Bulk replays of one webhook or of all: dry run, start, progress."""
 
 from typing import Any
 
 from tests.support.callers.api import Api
 from tests.support.callers.sending import Worker, history, make_findings
 
+ALL = "/v1/deliveries/replay"
 
-def start(api: Api, webhook: dict[str, Any], **body: Any) -> dict[str, Any]:
-    answer = api.post(f"/v1/webhooks/{webhook['id']}/replay", body)
+
+def of(webhook: dict[str, Any]) -> str:
+    return f"/v1/webhooks/{webhook['id']}/replay"
+
+
+def dry(api: Api, path: str, **body: Any) -> dict[str, Any]:
+    answer = api.post(path, body | {"dry_run": True})
+    assert answer.status_code == 200, answer.json
+    assert answer.json.keys() == {"count", "oldest", "newest", "left_out", "seconds", "as_of"}
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def preview(api: Api, webhook: dict[str, Any], **body: Any) -> int:
+    return int(dry(api, of(webhook), **body)["count"])
+
+
+def start(api: Api, path: str, **body: Any) -> dict[str, Any]:
+    answer = api.post(path, body)
     assert answer.status_code == 202, answer.json
     job: dict[str, Any] = answer.json
     return job
 
 
-def preview(api: Api, webhook: dict[str, Any], **body: Any) -> int:
-    answer = api.post(f"/v1/webhooks/{webhook['id']}/replay", body | {"dry_run": True})
-    assert answer.status_code == 200, answer.json
-    assert answer.json.keys() == {"count", "oldest", "newest", "left_out", "seconds", "as_of"}
-    return int(answer.json["count"])
-
-
 def read(api: Api, job: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = api.get(f"/v1/jobs/{job['id']}").json
+    kept = found["progress"]
+    ended = ("succeeded", "failed_same", "failed_otherwise", "cancelled", "waiting")
+    assert kept["sent"] == sum(kept[name] for name in ended)
     return found
 
 
 def progress(api: Api, job: dict[str, Any]) -> tuple[int, int, int]:
     """Return (selected, sent, skipped)."""
     found = read(api, job)["progress"]
-    ended = ("succeeded", "failed_same", "failed_otherwise", "cancelled", "waiting")
-    assert found["sent"] == sum(found[name] for name in ended)
     return found["selected"], found["sent"], found["skipped"]
+
+
+def made(api: Api, job: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
+    """Return the deliveries that a job has made."""
+    path = f"/v1/deliveries?limit=200&job_id={job['id']}{query}"
+    rows: list[dict[str, Any]] = api.get(path).json["data"]
+    return rows
 
 
 def replays(api: Api, webhook: dict[str, Any]) -> list[dict[str, Any]]:
@@ -38,10 +57,10 @@ def replays(api: Api, webhook: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == "replay"]
 
 
-def fail(api: Api, worker: Worker, webhook: dict[str, Any], count: int) -> None:
+def fail(api: Api, worker: Worker, webhook: dict[str, Any], count: int, status: int = 400) -> None:
     """Make events whose deliveries fail for good."""
     make_findings(api, count)
-    worker.send(webhook, 400)
+    worker.send(webhook, status)
 
 
 def disable(api: Api, webhook: dict[str, Any]) -> None:

@@ -10,7 +10,16 @@ from app.core.jobs.steps import JobFailed
 from app.core.replay import bulk_replay
 from app.database import Database
 from app.models import Job
-from tests.api.deliveries.replays.bulk import disable, enable, fail, progress, read, replays, start
+from tests.api.deliveries.replays.bulk import (
+    disable,
+    enable,
+    fail,
+    of,
+    progress,
+    read,
+    replays,
+    start,
+)
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.sending import Worker, books, make_findings
 
@@ -22,7 +31,7 @@ def test_more_than_a_step_s_worth_takes_several_steps(
     make_findings(api(), 200)
     while worker.send(webhook, 400):
         pass
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
 
     assert worker.step(job)
     assert progress(api(), job) == (1200, 500, 0)
@@ -36,7 +45,7 @@ def test_a_rate_bounds_each_step_and_spaces_them(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, 5)
-    job = start(api(), webhook, rate=2)
+    job = start(api(), of(webhook), rate=2)
 
     assert worker.step(job)
     assert progress(api(), job) == (5, 2, 0)
@@ -56,7 +65,7 @@ def test_a_worker_killed_in_the_middle_of_a_step_leaves_no_half_of_it(
     tenant: FreshTenant,
 ) -> None:
     fail(api(), worker, webhook, 5)
-    job = start(api(), webhook, rate=2)
+    job = start(api(), of(webhook), rate=2)
     dying = worker.claim_job(job)
 
     def die_before_the_commit() -> None:
@@ -97,7 +106,7 @@ def test_a_step_whose_claim_was_taken_over_has_no_effect(
     tenant: FreshTenant,
 ) -> None:
     fail(api(), worker, webhook, 2)
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
     stale = worker.claim_job(job)
     worker.run("UPDATE jobs SET locked_until = clock_timestamp() - interval '1 s'")
     worker.finish(job)
@@ -116,7 +125,7 @@ def test_a_step_under_way_while_its_job_is_cancelled_and_resumed_has_no_effect(
     tenant: FreshTenant,
 ) -> None:
     fail(api(), worker, webhook, 5)
-    job = start(api(), webhook, rate=2)
+    job = start(api(), of(webhook), rate=2)
     worker.step(job)
     worker.run("UPDATE jobs SET run_at = clock_timestamp()")
     stale = worker.claim_job(job)
@@ -138,7 +147,7 @@ def test_two_jobs_over_the_same_events_send_each_once(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, 20)
-    both = [start(api(), webhook) for _ in range(2)]
+    both = [start(api(), of(webhook)) for _ in range(2)]
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(worker.finish, both))
@@ -153,7 +162,7 @@ def test_a_cancelled_job_stops_and_a_resumed_one_goes_on(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, 5)
-    job = start(api(), webhook, rate=2)
+    job = start(api(), of(webhook), rate=2)
     worker.step(job)
 
     cancelled = api().post(f"/v1/jobs/{job['id']}/cancel").json
@@ -183,7 +192,7 @@ def test_a_webhook_that_goes_away_ends_the_job_with_a_reason(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, how: str
 ) -> None:
     fail(api(), worker, webhook, 3)
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
     if how == "disabled":
         disable(api(), webhook)
     else:
@@ -203,7 +212,7 @@ def test_a_job_that_died_of_a_disabled_webhook_can_be_retried(
     tenant: FreshTenant,
 ) -> None:
     fail(api(), worker, webhook, 3)
-    job = start(api(), webhook, rate=1)
+    job = start(api(), of(webhook), rate=1)
     worker.step(job)
     disable(api(), webhook)
     worker.run("UPDATE jobs SET run_at = clock_timestamp()")
@@ -227,7 +236,7 @@ def test_an_event_that_was_pruned_before_its_turn_is_skipped(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, 2)
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
     worker.run("DELETE FROM events WHERE id = (SELECT min(id::text)::uuid FROM events)")
 
     worker.finish(job)

@@ -6,6 +6,7 @@ from tests.api.deliveries.replays.bulk import (
     disable,
     enable,
     fail,
+    of,
     preview,
     progress,
     read,
@@ -25,7 +26,7 @@ def test_what_failed_is_sent_again_with_its_number(
     assert preview(api(), webhook) == 3
     assert replays(api(), webhook) == []
 
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
     worker.finish(job)
 
     assert progress(api(), job) == (3, 3, 0)
@@ -57,7 +58,7 @@ def test_what_has_arrived_since_or_is_waiting_already_is_left_out(
     api().post(f"{path}/{rows[2]['id']}/replay")
 
     assert preview(api(), webhook) == 2
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
     worker.finish(job)
 
     assert progress(api(), job) == (2, 2, 0)
@@ -71,7 +72,7 @@ def test_what_settles_while_the_job_runs_is_skipped(
 ) -> None:
     fail(api(), worker, webhook, 3)
     first = history(api(), webhook)[0]
-    job = start(api(), webhook)
+    job = start(api(), of(webhook))
 
     api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{first['id']}/replay")
     fail(api(), worker, webhook, 2)
@@ -92,7 +93,7 @@ def test_cancelled_deliveries_are_covered_when_asked_for(
     assert preview(api(), webhook) == 1
     assert preview(api(), webhook, status="cancelled") == 2
     assert preview(api(), webhook, status=["failed", "cancelled"]) == 3
-    job = start(api(), webhook, status=["cancelled"])
+    job = start(api(), of(webhook), status=["cancelled"])
     worker.finish(job)
 
     assert progress(api(), job) == (2, 2, 0)
@@ -111,7 +112,7 @@ def test_what_happened_while_disabled_is_made_a_delivery_by_skipped(
     assert preview(api(), webhook, status="skipped") == 3
     assert preview(api(), other, status="skipped") == 0
 
-    job = start(api(), webhook, status="skipped")
+    job = start(api(), of(webhook), status="skipped")
     worker.finish(job)
 
     made = replays(api(), webhook)
@@ -135,7 +136,7 @@ def test_all_three_together_are_one_job(
     make_findings(api(), 2)
     enable(api(), webhook)
 
-    job = start(api(), webhook, status=["skipped", "failed", "cancelled"])
+    job = start(api(), of(webhook), status=["skipped", "failed", "cancelled"])
     assert job["progress"]["selected"] == 5
     worker.finish(job)
 
@@ -155,7 +156,7 @@ def test_since_and_until_bound_what_is_covered(
     assert preview(api(), webhook, since=second, until=third) == 1
     assert preview(api(), webhook, since="9999-12-31T23:59:59Z") == 0
     assert preview(api(), webhook, since="0001-01-01T00:00:00Z") == 3
-    job = start(api(), webhook, since=second, until=third)
+    job = start(api(), of(webhook), since=second, until=third)
     worker.finish(job)
     assert [row["sequence"] for row in replays(api(), webhook)] == [2]
 
@@ -176,7 +177,7 @@ def test_live_events_go_before_bulk_replays(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, 2)
-    worker.finish(start(api(), webhook))
+    worker.finish(start(api(), of(webhook)))
     make_findings(api(), 2)
 
     _, claimed = worker.claim(webhook)
@@ -185,7 +186,7 @@ def test_live_events_go_before_bulk_replays(
 
 
 def test_a_job_over_nothing_succeeds(api: ApiOf, webhook: dict[str, Any], worker: Worker) -> None:
-    job = start(api(), webhook, status=["failed", "skipped"])
+    job = start(api(), of(webhook), status=["failed", "skipped"])
     worker.finish(job)
 
     assert (read(api(), job)["status"], progress(api(), job)) == ("succeeded", (0, 0, 0))

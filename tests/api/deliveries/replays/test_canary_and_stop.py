@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.deliveries.replays.confirmed import ALL, dry, fail, made, of, read, start
+from tests.api.deliveries.replays.bulk import ALL, dry, fail, made, of, read, start
 from tests.support.callers.api import ApiOf
 from tests.support.callers.sending import TWO_TRIES, Worker, books, history, make_webhook
 
@@ -12,7 +12,7 @@ from tests.support.callers.sending import TWO_TRIES, Worker, books, history, mak
 def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 4, 400)
+    fail(api(), worker, webhook, 4, 400)
     job = start(api(), of(webhook))
     worker.finish(job)
     worker.send(webhook, 200, limit=1)
@@ -44,7 +44,7 @@ def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
 def test_a_canary_that_succeeds_is_followed_by_the_rest(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 6)
+    fail(api(), worker, webhook, 6)
     job = start(api(), of(webhook), canary=2)
     worker.finish(job)
     assert len(made(api(), job)) == 2
@@ -62,7 +62,7 @@ def test_a_canary_that_succeeds_is_followed_by_the_rest(
 def test_a_canary_that_fails_ends_the_job(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, schedule: tuple[float, ...]
 ) -> None:
-    fail(worker, api(), webhook, 6)
+    fail(api(), worker, webhook, 6)
     job = start(api(), of(webhook), canary=3)
     worker.finish(job)
     worker.send(webhook, 200, limit=1)
@@ -84,7 +84,7 @@ def test_a_canary_that_fails_ends_the_job(
 def test_a_canary_goes_even_to_a_paused_webhook(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 2)
+    fail(api(), worker, webhook, 2)
     worker.run(
         "UPDATE lanes SET paused_until = clock_timestamp() + interval '1 h', pause_level = 1"
     )
@@ -98,7 +98,7 @@ def test_a_canary_goes_even_to_a_paused_webhook(
 def test_a_replay_stops_after_so_many_failures_and_sends_no_more(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 9)
+    fail(api(), worker, webhook, 9)
     job = start(api(), of(webhook), stop_after_failures=3)
     worker.finish(job)
     worker.send(webhook, 400, limit=2)
@@ -123,7 +123,7 @@ def test_a_replay_stops_after_so_many_failures_and_sends_no_more(
 def test_a_cancelled_replay_leaves_unsent_what_is_not_sent_and_the_books_close(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 5)
+    fail(api(), worker, webhook, 5)
     job = start(api(), of(webhook))
     worker.finish(job)
     lane, claimed = worker.claim(webhook, limit=2)
@@ -143,7 +143,7 @@ def test_a_replay_goes_on_beside_a_webhook_that_was_disabled_meanwhile(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     other = make_webhook(api())
-    fail(worker, api(), webhook, 2)
+    fail(api(), worker, webhook, 2)
     worker.send(other, 400)
     job = start(api(), ALL)
     api().patch(f"/v1/webhooks/{other['id']}", {"status": "disabled"})
@@ -159,7 +159,7 @@ def test_a_replay_goes_on_beside_a_webhook_that_was_disabled_meanwhile(
 def test_a_job_of_the_release_before_goes_on_where_it_was(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 3)
+    fail(api(), worker, webhook, 3)
     oldest = history(api(), webhook)[-1]
     job = start(api(), of(webhook))
     worker.run(

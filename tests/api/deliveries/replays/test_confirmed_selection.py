@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.deliveries.replays.confirmed import ALL, dry, fail, made, of, read, start
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import NOBODY, make_session, pin_of, pointers, refused
+from tests.api.deliveries.replays.bulk import ALL, dry, fail, made, of, read, start
+from tests.support.callers.api import Api, ApiOf, FreshTenant
+from tests.support.callers.making import NOBODY, make_session, pointers, refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
 
 
@@ -23,8 +23,8 @@ def group_of(api: Api, **wanted: Any) -> dict[str, Any]:
 def test_a_group_is_replayed_as_it_was_confirmed_while_more_fails(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 4, 400)
-    fail(worker, api(), webhook, 3, 404)
+    fail(api(), worker, webhook, 4, 400)
+    fail(api(), worker, webhook, 3, 404)
     group = group_of(api(), status_code=400)
     shown = dry(api(), of(webhook), group=group["group"], rate=2)
     assert (shown["count"], shown["seconds"], group["count"]) == (4, 2, 4)
@@ -32,7 +32,7 @@ def test_a_group_is_replayed_as_it_was_confirmed_while_more_fails(
         row["id"] for row in history(api(), webhook) if row["last_attempt"]["status"] == 400
     }
 
-    fail(worker, api(), webhook, 5, 400)
+    fail(api(), worker, webhook, 5, 400)
     job = start(api(), of(webhook), group=group["group"], as_of=shown["as_of"])
     worker.finish(job)
 
@@ -44,7 +44,7 @@ def test_a_group_is_replayed_as_it_was_confirmed_while_more_fails(
 def test_what_settled_between_the_dry_run_and_the_start_is_skipped(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 3)
+    fail(api(), worker, webhook, 3)
     shown = dry(api(), of(webhook))
     row = history(api(), webhook)[0]
     api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay")
@@ -61,7 +61,7 @@ def test_a_dry_run_says_what_is_left_out_and_why(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     other = make_webhook(api())
-    fail(worker, api(), webhook, 5)
+    fail(api(), worker, webhook, 5)
     worker.send(other, 400)
     rows = history(api(), webhook)
     path = f"/v1/webhooks/{webhook['id']}/deliveries"
@@ -82,7 +82,7 @@ def test_ids_are_replayed_and_no_others(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     other = make_webhook(api())
-    fail(worker, api(), webhook, 3)
+    fail(api(), worker, webhook, 3)
     worker.send(other, 200)
     make_findings(api(), 1)
     waiting, *failed = history(api(), webhook)
@@ -102,7 +102,7 @@ def test_ids_are_replayed_and_no_others(
 def test_an_event_that_two_ids_name_is_sent_once(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 1)
+    fail(api(), worker, webhook, 1)
     (row,) = history(api(), webhook)
     again = api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay").json
     worker.send(webhook, 400)
@@ -118,7 +118,7 @@ def test_an_event_that_two_ids_name_is_sent_once(
 def test_event_types_and_the_time_of_the_failure_narrow_it(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
-    fail(worker, api(), webhook, 1)
+    fail(api(), worker, webhook, 1)
     session = make_session(api())
     api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
     worker.send(webhook, 400)
@@ -138,7 +138,7 @@ def test_a_replay_of_all_webhooks_sends_to_each_its_own(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     other = make_webhook(api())
-    fail(worker, api(), webhook, 3)
+    fail(api(), worker, webhook, 3)
     worker.send(other, 404)
 
     job = start(api(), ALL)
@@ -195,7 +195,7 @@ def test_a_wrong_field_is_refused_and_named(
 def test_ids_and_groups_of_others_are_as_if_they_did_not_exist(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, other_tenant: FreshTenant
 ) -> None:
-    fail(worker, api(), webhook, 1)
+    fail(api(), worker, webhook, 1)
     (row,) = history(api(), webhook)
     stranger = api(other_tenant.root_key)
     for caller, path, named in (
@@ -210,17 +210,3 @@ def test_ids_and_groups_of_others_are_as_if_they_did_not_exist(
     group = group_of(api())["group"]
     assert dry(stranger, ALL, group=group)["count"] == 0
     assert pointers(api().post(of(make_webhook(api())), {"group": group})) == ["/group"]
-
-
-def test_a_replay_of_all_needs_the_write_role_and_no_pin_and_is_made_once(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker, mint: Mint
-) -> None:
-    pinned = api(mint("write", pin_of(make_session(api()))))
-    refused(api(mint("read")).post(ALL, {}), 403, "insufficient-role")
-    refused(pinned.post(ALL, {}), 403, "pinned-key")
-
-    fail(worker, api(), webhook, 1)
-    once = {"Idempotency-Key": "k"}
-    first, second = (api().post(ALL, {}, headers=once) for _ in range(2))
-    assert first.json == second.json
-    assert len(api().get("/v1/jobs").json["data"]) == 1

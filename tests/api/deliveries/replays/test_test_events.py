@@ -1,12 +1,11 @@
 """Test events go to one webhook at once, also while it is paused."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.api.deliveries.replays.single import fire, replay
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import NOBODY, make_session, pin_of, refused
+from tests.support.callers.api import ApiOf
+from tests.support.callers.making import refused
 from tests.support.callers.sending import Worker, books, history, make_findings, make_webhook
 
 
@@ -67,19 +66,6 @@ def test_a_test_takes_no_body(api: ApiOf, webhook: dict[str, Any]) -> None:
     assert answer.status_code == 422
 
 
-def test_repeats_of_one_request_send_one_test_and_one_replay(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any]
-) -> None:
-    again = {"headers": {"Idempotency-Key": "k"}}
-
-    tests = [fire(api(), webhook, **again) for _ in range(3)]
-    replays = [replay(api(), failed, **again) for _ in range(3)]
-
-    assert len({answer.json["id"] for answer in tests}) == 1
-    assert len({answer.json["id"] for answer in replays}) == 1
-    assert len(history(api(), webhook)) == 3
-
-
 def test_many_tests_at_once_all_count(api: ApiOf, webhook: dict[str, Any]) -> None:
     callers = [api() for _ in range(8)]
 
@@ -89,39 +75,3 @@ def test_many_tests_at_once_all_count(api: ApiOf, webhook: dict[str, Any]) -> No
     assert {answer.status_code for answer in answers} == {202}
     assert books(api(), webhook)["tests"]["accepted"] == 8
     assert books(api(), webhook)["balanced"]
-
-
-def test_testing_and_replaying_need_the_write_role_and_no_pin(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], mint: Mint
-) -> None:
-    reader, writer = api(mint("read")), api(mint("write"))
-    pinned = api(mint("write", pin_of(make_session(api()))))
-
-    acts: list[Callable[[Api], Any]] = [
-        lambda one: fire(one, webhook),
-        lambda one: replay(one, failed),
-    ]
-    for act in acts:
-        refused(act(reader), 403, "insufficient-role")
-        refused(act(pinned), 403, "pinned-key")
-        assert act(writer).status_code == 202
-
-
-def test_what_is_not_there_cannot_be_tested_or_replayed(
-    api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], other_tenant: FreshTenant
-) -> None:
-    stranger = api(other_tenant.root_key)
-    foreign = make_webhook(stranger)
-    other = make_webhook(api())
-
-    refused(fire(stranger, webhook), 404, "not-found")
-    refused(fire(api(), foreign), 404, "not-found")
-    refused(replay(stranger, failed), 404, "not-found")
-    for wrong in (
-        {"webhook_id": other["id"]},
-        {"id": f"dlv_{NOBODY}"},
-        {"id": "dlv_1"},
-        {"webhook_id": f"whk_{NOBODY}"},
-    ):
-        refused(replay(api(), failed | wrong), 404, "not-found")
-    assert len(history(api(), webhook)) == 1
