@@ -5,7 +5,7 @@ They own every row: finished jobs, open ones, their times. They do not have MAST
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, text
 
-from app import ids
 from app.core.verification.result_cache import identity, seal
 from app.lib import canonical_json
 from app.lib.crypto.sealing import MasterKeys
@@ -21,7 +20,8 @@ from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Answer, Api, FreshTenant
-from tests.support.callers.making import refused
+from tests.support.callers.making import refused, uuid_of
+from tests.support.evidence.packing import opened_runtime
 from tests.support.secrets import MASTER_KEYS
 
 pytestmark = pytest.mark.usefixtures("forgotten")
@@ -81,18 +81,15 @@ class Attacked:
 
     def work(self, place: str) -> None:
         """Have the worker do a job."""
-        job_id = ids.parse("job", place.rpartition("/")[2])
-        assert job_id is not None
-        work_on(self.worker, self.tenant_id, job_id)
+        work_on(self.worker, self.tenant_id, uuid_of(place.rpartition("/")[2]))
 
 
 @pytest.fixture
 def attacked(
     api: Callable[..., Api], tenant: FreshTenant, admin_engine: Engine, settings: Settings
 ) -> Any:
-    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
-    yield Attacked(api(), tenant.id, admin_engine, worker)
-    worker.close()
+    with opened_runtime(settings) as worker:
+        yield Attacked(api(), tenant.id, admin_engine, worker)
     # What was planted is no row that others could work with.
     with admin_engine.begin() as connection:
         connection.execute(

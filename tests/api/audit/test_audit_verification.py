@@ -1,19 +1,16 @@
 """`GET /v1/audit/verify`: reports, jobs, kept heads, breaks."""
 
-from dataclasses import replace
-
 import pytest
 from sqlalchemy import Engine
 
-from app import ids
 from app.api.resources.audit import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.settings import Settings
 from jobs.durable.run_job import work_on
-from jobs.process.runtime import Runtime
 from tests.api.audit.chains import _execute, change_settings, entries
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import pointers, refused
+from tests.support.callers.making import pointers, refused, uuid_of
+from tests.support.evidence.packing import opened_runtime
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -95,12 +92,9 @@ def test_who_asks_again_within_a_minute_of_a_job_gets_what_it_found(
     good = "/v1/audit/verify"
     bad = f"/v1/audit/verify?seq=1&hash={head['hash']}"
     places = [api().get(path).headers["Location"] for path in (good, bad)]
-    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
-    for place in places:
-        job_id = ids.parse("job", place.rpartition("/")[2])
-        assert job_id is not None
-        work_on(worker, tenant.id, job_id)
-    worker.close()
+    with opened_runtime(settings) as worker:
+        for place in places:
+            work_on(worker, tenant.id, uuid_of(place.rpartition("/")[2]))
     change_settings(api(), 1)
     answers = [api().get(good) for _ in range(2)]
     assert [(answer.status_code, answer.json["entries"]) for answer in answers] == [(200, 2)] * 2

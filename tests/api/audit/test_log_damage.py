@@ -15,7 +15,6 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from app import ids
 from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.errors import LogHalted
@@ -24,10 +23,10 @@ from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
 from jobs.durable.run_job import work_on
-from jobs.process.runtime import Runtime
 from tests.support.callers.api import Answer, Api
-from tests.support.callers.making import make_record, make_session
+from tests.support.callers.making import make_record, make_session, uuid_of
 from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
+from tests.support.evidence.packing import opened_runtime
 from tests.support.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -271,13 +270,8 @@ def test_damage_that_a_job_found_is_answered_as_at_once(
     site.damage("a bit of a tile of level 0")
     accepted = site.api.get("/v1/audit/verify?full=1")
     assert accepted.status_code == 202
-    job_id = ids.parse("job", accepted.json["id"])
-    assert job_id is not None
-    worker = Runtime.open(replace(log_settings, redis_url=None), threads=1)
-    try:
-        work_on(worker, site.tenant_id, job_id)
-    finally:
-        worker.close()
+    with opened_runtime(log_settings) as worker:
+        work_on(worker, site.tenant_id, uuid_of(accepted.json["id"]))
     assert said(site.api.get("/v1/audit/verify?full=1")) == "409 log-damaged"
     # Another question was not answered by it.
     assert site.api.get("/v1/audit/verify?since=anchor").status_code == 202

@@ -1,4 +1,4 @@
-"""A webhook's list of deliveries: pages, filters, roles."""
+"""A webhook's list of deliveries: pages and filters."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import jsonschema_rs
 import pytest
 
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import make_finding, make_session, pointers
+from tests.support.callers.making import all_pages, make_finding, make_session, pointers
 from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
@@ -55,15 +55,9 @@ def test_pages_hold_every_delivery_once_while_others_are_made(
     make_findings(api(), 7)
     expected = [row["id"] for row in history(api(), webhook)]
 
-    seen, query = [], "?limit=3"
-    while query:
-        answer = api().get(deliveries(webhook, query))
-        seen += [row["id"] for row in answer.json["data"]]
-        cursor = answer.json["next_cursor"]
-        query = f"?limit=3&cursor={cursor}" if cursor else ""
-        make_findings(api(), 1)
+    seen = all_pages(api(), deliveries(webhook, "?limit=3"), lambda: make_findings(api(), 1))
 
-    assert seen == expected
+    assert [row["id"] for row in seen] == expected
 
 
 def test_a_lease_that_has_run_out_reads_as_waiting_and_not_as_sending(

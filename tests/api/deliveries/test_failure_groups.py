@@ -36,7 +36,7 @@ def fail(api: Api, worker: Worker, webhook: dict[str, Any], *answers: tuple[Any,
     for status, error in answers:
         make_findings(api, 1)
         worker.send(webhook, status, error=error)
-        worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+        worker.unpause()
 
 
 def test_failures_are_grouped_by_webhook_outcome_status_and_normal_error(
@@ -154,7 +154,7 @@ def test_what_failed_for_a_session_a_record_or_an_event_is_grouped(
     record = make_record(api(), session["id"])
     make_finding(api(), session["id"], record_id=record["id"])
     worker.send(webhook, 500, error="a")
-    worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+    worker.unpause()
     make_finding(api(), other["id"])
     worker.send(webhook, 502, error="b")
     event = history(api(), webhook)[0]["event_id"]

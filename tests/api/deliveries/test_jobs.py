@@ -10,7 +10,7 @@ from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import pointers, refused
+from tests.support.callers.making import pointers, refused, uuid_of
 
 # Of a bulk replay to no webhook.
 REPLAY = {
@@ -42,10 +42,8 @@ class Queue:
 
     def work(self, job: str, *, cursor: str | None = None, error: str | None = None) -> None:
         """Claim a job and let its step go on at `cursor`, succeed (None), or fail for good."""
-        job_id = ids.parse("job", job)
-        assert job_id is not None
         with self._database.transaction(self._tenant_id) as session:
-            claimed = leases.claim(session, self._tenant_id, job_id)
+            claimed = leases.claim(session, self._tenant_id, uuid_of(job))
             assert claimed is not None
             if error is None:
                 assert steps.advance(session, claimed, Step(cursor, {"selected": 3, "skipped": 1}))

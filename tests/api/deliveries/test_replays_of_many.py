@@ -1,7 +1,6 @@
 """Many failures and their replays at once: read by ranges they are what they are one by one."""
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -14,6 +13,7 @@ from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Status, Wanted
 from app.database import Database, cursor
 from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import uuid_of
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
 EVENTS = 24
@@ -48,7 +48,7 @@ def webhooks(api: ApiOf, worker: Worker) -> list[dict[str, Any]]:
     make_findings(api(), EVENTS)
     for webhook in made:
         worker.send(webhook, 500, limit=EVENTS // 2, error="a")
-        worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+        worker.unpause()
         worker.send(webhook, 404, error="b")
     return made
 
@@ -56,14 +56,8 @@ def webhooks(api: ApiOf, worker: Worker) -> list[dict[str, Any]]:
 @pytest.fixture
 def replayed(webhooks: list[dict[str, Any]], worker: Worker) -> list[dict[str, Any]]:
     worker.run(REPLAYS)
-    worker.run(COUNTED, probed=_uuid(webhooks[1]))
+    worker.run(COUNTED, probed=uuid_of(webhooks[1]["id"]))
     return webhooks
-
-
-def _uuid(webhook: dict[str, Any]) -> UUID:
-    found = ids.parse("whk", webhook["id"])
-    assert found is not None
-    return found
 
 
 def _preview(
@@ -141,7 +135,7 @@ def test_a_bounded_preview_of_a_group_leaves_out_other_failures(
 ) -> None:
     with database.transaction(tenant.id) as session:
         groups = failure_groups.find(
-            session, tenant.id, TenantFilters(webhook_id=_uuid(webhooks[0]))
+            session, tenant.id, TenantFilters(webhook_id=uuid_of(webhooks[0]["id"]))
         )
     for found, _ in groups.groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
@@ -157,9 +151,8 @@ def test_a_preview_counts_everything_where_the_newest_are_settled(
     webhooks: list[dict[str, Any]],
     worker: Worker,
 ) -> None:
-    worker.run(
-        "UPDATE deliveries SET kind = 'test' WHERE webhook_id = :other", other=_uuid(webhooks[1])
-    )
+    other = uuid_of(webhooks[1]["id"])
+    worker.run("UPDATE deliveries SET kind = 'test' WHERE webhook_id = :other", other=other)
     path = f"/v1/webhooks/{webhooks[0]['id']}/deliveries"
     for row in api().get(f"{path}?limit=3").json["data"]:
         api().post(f"{path}/{row['id']}/replay")

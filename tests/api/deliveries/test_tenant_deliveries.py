@@ -8,7 +8,14 @@ from sqlalchemy import Connection, Engine, text
 from app.core.delivery.history.subject_events import MOST_SUBJECTS
 from app.core.delivery.history.tenant_history import MOST_READ
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import NOBODY, finding_of, make_record, make_session, pointers
+from tests.support.callers.making import (
+    NOBODY,
+    all_pages,
+    finding_of,
+    make_record,
+    make_session,
+    pointers,
+)
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 PATH = "/v1/deliveries"
@@ -64,14 +71,7 @@ def test_pages_hold_each_delivery_once_while_others_are_made(
     worker.send(webhooks[1], 500, TWO_TRIES, limit=2)
     expected = ids(listed(api(), f"limit=200{query}"))
 
-    seen, cursor = [], ""
-    while True:
-        answer = api().get(f"{PATH}?limit=3{query}{cursor}").json
-        seen += ids(answer["data"])
-        if answer["next_cursor"] is None:
-            break
-        cursor = f"&cursor={answer['next_cursor']}"
-        make_findings(api(), 1)
+    seen = ids(all_pages(api(), f"{PATH}?limit=3{query}", lambda: make_findings(api(), 1)))
 
     assert [each for each in seen if each in expected] == seen[: len(expected)] == expected
 
@@ -89,7 +89,7 @@ def mixed(api: ApiOf, webhooks: list[dict[str, Any]], worker: Worker) -> list[di
     worker.send(first, 400)
     worker.send(second, 503)
     make_findings(api(), 1)
-    worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+    worker.unpause()
     api().patch(f"/v1/webhooks/{first['id']}", {"status": "disabled"})
     return webhooks
 

@@ -6,6 +6,7 @@ from tests.api.findings.feed import BATCH, listed
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import (
     NOBODY,
+    all_pages,
     finding_of,
     make_finding,
     make_session,
@@ -51,11 +52,5 @@ def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: ApiOf) -> N
     session_id = make_session(api())["id"]
     body = {"findings": [finding_of(session_id)] * 7}
     made = [finding["id"] for finding in api().post(BATCH, body).json["data"]]
-    seen: list[str] = []
-    path: str | None = "/v1/findings?limit=3"
-    while path:
-        page = api().get(path).json
-        seen += [finding["id"] for finding in page["data"]]
-        make_finding(api(), session_id)
-        path = page["next_cursor"] and f"/v1/findings?limit=3&cursor={page['next_cursor']}"
-    assert seen == made[::-1]
+    seen = all_pages(api(), "/v1/findings?limit=3", lambda: make_finding(api(), session_id))
+    assert [finding["id"] for finding in seen] == made[::-1]

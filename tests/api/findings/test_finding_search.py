@@ -1,7 +1,6 @@
 """Findings by words: found at once, indexed later, and alike in both."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -17,9 +16,16 @@ from app.core.finding_search.search import MOST_READ
 from app.database import Database
 from app.settings import Settings
 from jobs.actors import index_findings
-from jobs.process.runtime import Runtime
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import finding_of, make_finding, make_session, pin_of, pointers
+from tests.support.callers.making import (
+    all_pages,
+    finding_of,
+    make_finding,
+    make_session,
+    pin_of,
+    pointers,
+)
+from tests.support.evidence.packing import opened_runtime
 from tests.support.secrets import MASTER_KEYS
 
 MATCHING = [
@@ -88,14 +94,8 @@ def test_pages_go_from_what_is_not_indexed_to_what_is(
         made.append(make_finding(api(), session["id"], title=f"pear {n}")["id"])
         if n + 1 == indexed:
             index(database, tenant)
-    url, found = "/v1/findings?q=pear&limit=2", []
-    while True:
-        page = api().get(url).json
-        found += [each["id"] for each in page["data"]]
-        if page["next_cursor"] is None:
-            break
-        url = f"/v1/findings?q=pear&limit=2&cursor={page['next_cursor']}"
-    assert found == made[::-1]
+    found = all_pages(api(), "/v1/findings?q=pear&limit=2")
+    assert [each["id"] for each in found] == made[::-1]
 
 
 def test_a_page_reads_a_bounded_part_of_what_is_not_indexed_and_goes_on(api: ApiOf) -> None:
@@ -146,15 +146,12 @@ def test_a_tick_indexes_what_is_settled_for_each_tenant_and_the_next_nothing(
         make_finding(owner, make_session(owner)["id"], title="a young pear")
         with admin_engine.begin() as connection:
             connection.execute(text(_AGED), {"tenant": each.id, "id": old[each.id]})
-    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
-    try:
+    with opened_runtime(settings) as worker:
         for _ in range(2):
             index_findings.run(worker)
             with admin_engine.connect() as connection:
                 rows = connection.execute(text("SELECT tenant_id, finding_id FROM finding_words"))
                 assert {tuple(row) for row in rows} >= set(old.items())
-    finally:
-        worker.close()
     found = api().get("/v1/findings?q=pear").json["data"]
     assert [each["title"] for each in found] == ["a young pear", "an old pear"]
 
@@ -176,12 +173,8 @@ def test_a_tenant_that_cannot_be_indexed_holds_up_no_other(
     damage = "UPDATE tenants SET sealed_search_key = :key WHERE id = :id"
     with admin_engine.begin() as connection:
         connection.execute(text(damage), {"id": tenant.id, "key": b"damaged"})
-    worker = Runtime.open(replace(settings, redis_url=None), threads=1)
-    try:
-        with structlog.testing.capture_logs() as lines:
-            index_findings.run(worker)
-    finally:
-        worker.close()
+    with opened_runtime(settings) as worker, structlog.testing.capture_logs() as lines:
+        index_findings.run(worker)
     with admin_engine.connect() as connection:
         rows = connection.execute(text("SELECT tenant_id FROM finding_words"))
         indexed = {row.tenant_id for row in rows}

@@ -11,6 +11,7 @@ from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
     make_agent,
+    make_key,
     make_record,
     make_session,
     pin_of,
@@ -126,7 +127,7 @@ class Cast:
             "good": self._minted("read"),
             "pinned": self._minted("read", pin),
             "elsewhere": self._minted("read", pin | {"agent_id": make_agent(self.owner)["id"]}),
-            "foreign": _key(stranger, "admin"),
+            "foreign": make_key(stranger, role="admin")["key"],
             "bad": "svc_" + "0" * 46,
         }
 
@@ -140,7 +141,7 @@ class Cast:
         )
 
     def _minted(self, role: str, pin: dict[str, str] | None = None) -> str:
-        return _key(self.owner, role, pin)
+        return str(make_key(self.owner, role=role, pin=pin)["key"])
 
 
 @pytest.fixture
@@ -220,9 +221,3 @@ def _comparable(answer: Answer) -> tuple[int, dict[str, Any], list[str]]:
 
 def _links(record: dict[str, Any]) -> str:
     return f"/v1/records/{record['id']}/share-links"
-
-
-def _key(owner: Api, role: str, pin: dict[str, str] | None = None) -> str:
-    answer = owner.post("/v1/keys", {"name": "n", "role": role} | ({"pin": pin} if pin else {}))
-    assert answer.status_code == 201, answer.json
-    return str(answer.json["key"])

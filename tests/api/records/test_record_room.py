@@ -14,11 +14,10 @@ from app.core.records import records
 from app.core.records.records import NewRecord
 from app.database import Database
 from app.errors import SessionCompleted
-from app.ids import parse
 from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.settings import Settings
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import make_record, make_session, refused
+from tests.support.callers.making import make_record, make_session, refused, uuid_of
 
 
 def test_a_record_comes_in_while_another_is_signed(
@@ -26,8 +25,7 @@ def test_a_record_comes_in_while_another_is_signed(
 ) -> None:
     """Between draft and store a session may be completed, and then takes the record no more."""
     session = make_session(api())
-    session_id = parse("ses", session["id"])
-    assert session_id is not None
+    session_id = uuid_of(session["id"])
     caller = Caller(tenant.id, ids.new(), Role.WRITE, None, "test")
     with database.transaction(tenant.id) as opened:
         draft = records.draft(opened, caller, settings.master_keys, session_id)

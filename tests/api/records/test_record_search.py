@@ -8,7 +8,7 @@ import pytest
 from app.core.words.tokenizer import MOST_WORDS, in_text
 from tests.api.records.steps import STEP
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import make_record, pointers, refused
+from tests.support.callers.making import all_pages, make_record, pointers, refused
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,15 @@ def test_records_are_found(
 def test_pages_of_a_search_hold_every_record_once(api: ApiOf, session: dict[str, Any]) -> None:
     told = [make_record(api(), session["id"], title="a pear")["id"] for _ in range(4)]
     inside = [make_record(api(), session["id"], content="a pear")["id"] for _ in range(4)]
-    seen: list[str] = []
-    url = "/v1/records?q=pear&limit=3"
-    while url:
-        page = api().get(url)
-        seen += [row["id"] for row in page.json["data"]]
-        # What comes in while somebody reads moves nothing.
-        make_record(api(), session["id"], title="a pear")
-        cursor = page.json["next_cursor"]
-        url = f"/v1/records?q=pear&limit=3&cursor={cursor}" if cursor else ""
-    assert seen == [*reversed(told), *reversed(inside)]
+
+    # Records that arrive between two pages move nothing.
+    seen = all_pages(
+        api(),
+        "/v1/records?q=pear&limit=3",
+        lambda: make_record(api(), session["id"], title="a pear"),
+    )
+
+    assert [row["id"] for row in seen] == [*reversed(told), *reversed(inside)]
 
 
 @pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "label=x", "label=:y", "q=a&q=b"])

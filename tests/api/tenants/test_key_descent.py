@@ -10,17 +10,14 @@ from sqlalchemy import text
 from app.clock import rfc3339
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import refused
+from tests.support.callers.making import make_key, refused
 from tests.support.faults import until
 
 SOON = datetime(2060, 1, 1, tzinfo=UTC)
 
 
 def minted(api: Api, **fields: Any) -> dict[str, Any]:
-    answer = api.post("/v1/keys", {"name": "n", "role": "admin"} | fields)
-    assert answer.status_code == 201, answer.json
-    made: dict[str, Any] = answer.json
-    return made
+    return make_key(api, role="admin", **fields)
 
 
 def expiring(api: ApiOf) -> Api:
@@ -100,7 +97,7 @@ def test_what_is_minted_while_its_parent_is_revoked_is_revoked_too(
     parent = minted(api())
     answers: list[Any] = []
     with database.transaction(tenant.id) as session:
-        # Whoever mints holds the head of the chain last: nothing is committed until this ends.
+        # Minting locks the head of the chain last: nothing is committed until this ends.
         session.execute(text("SELECT FROM audit_heads FOR UPDATE"))
         minting = threading.Thread(
             target=lambda: answers.append(

@@ -14,14 +14,7 @@ from app.core.keys import keyring
 from app.core.keys.usage import KeyUsage
 from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import make_session, pin_of, pointers
-
-
-def mint(api: ApiOf, **fields: Any) -> dict[str, Any]:
-    answer = api().post("/v1/keys", {"name": "deploy", "role": "read"} | fields)
-    assert answer.status_code == 201, answer.json
-    made: dict[str, Any] = answer.json
-    return made
+from tests.support.callers.making import make_key, make_session, pin_of, pointers
 
 
 def write_usage(app: Flask) -> None:
@@ -36,7 +29,7 @@ def shown(api: ApiOf, key: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_key_shows_the_minute_of_its_last_use(api: ApiOf, app: Flask) -> None:
-    used, unused = mint(api), mint(api)
+    used, unused = make_key(api()), make_key(api())
     before = clock.now()
     assert api(used["key"]).get("/v1/agents").status_code == 200
     write_usage(app)
@@ -50,7 +43,7 @@ def test_a_key_shows_the_minute_of_its_last_use(api: ApiOf, app: Flask) -> None:
 def test_a_use_goes_back_in_time_never_and_forward_by_minutes(
     database: Database, api: ApiOf
 ) -> None:
-    minted, usage = mint(api), KeyUsage(database)
+    minted, usage = make_key(api()), KeyUsage(database)
     caller = keyring.authenticate(database, minted["key"], "r")
     written = []
     for seconds in (600.0, 7200.0, 0.0):
@@ -75,7 +68,7 @@ def test_many_requests_of_a_key_are_one_statement(database: Database, tenant: Fr
 def test_a_key_that_has_ended_is_not_used(
     api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
-    minted = mint(api)
+    minted = make_key(api())
     usage = KeyUsage(database)
     caller = keyring.authenticate(database, minted["key"], "r")
     assert api().delete(f"/v1/keys/{minted['id']}").status_code == 204
@@ -87,10 +80,10 @@ def test_a_key_that_has_ended_is_not_used(
 
 
 def test_a_key_says_who_minted_it_as_far_as_the_pin_allows(api: ApiOf) -> None:
-    admin = mint(api, name="ops", role="admin")
+    admin = make_key(api(), name="ops", role="admin")
     assert admin["minted_by"]["name"] == "root"
     pin = pin_of(make_session(api()))
-    pinned = api(admin["key"]).post("/v1/keys", {"name": "p", "role": "read", "pin": pin}).json
+    pinned = make_key(api(admin["key"]), pin=pin)
     assert pinned["minted_by"] == {"id": admin["id"], "name": "ops"}
     own = api(pinned["key"]).get("/v1/keys/self").json
     assert own["minted_by"] == {"id": admin["id"], "name": None}
@@ -100,7 +93,7 @@ def test_a_key_says_who_minted_it_as_far_as_the_pin_allows(api: ApiOf) -> None:
 @pytest.mark.parametrize(("term", "hours"), [("1h", 1), ("7d", 168), ("365d", 8760)])
 def test_a_key_may_be_minted_for_a_usual_term(api: ApiOf, term: str, hours: int) -> None:
     before = clock.now()
-    ends = datetime.fromisoformat(mint(api, expires_in=term)["expires_at"])
+    ends = datetime.fromisoformat(make_key(api(), expires_in=term)["expires_at"])
     assert abs(ends - before - timedelta(hours=hours)) < timedelta(minutes=1)
 
 
@@ -109,7 +102,7 @@ def test_a_term_is_one_of_the_usual_and_stands_alone(api: ApiOf) -> None:
     assert pointers(api().post("/v1/keys", body | {"expires_in": "8d"})) == ["/expires_in"]
     both = body | {"expires_in": "1d", "expires_at": "2100-01-01T00:00:00Z"}
     assert pointers(api().post("/v1/keys", both)) == ["/expires_in"]
-    short = mint(api, role="admin", expires_in="1h")
+    short = make_key(api(), role="admin", expires_in="1h")
     answer = api(short["key"]).post("/v1/keys", body | {"expires_in": "1d"})
     assert answer.status_code == 422
     assert answer.json["type"].endswith("/outlives-parent")
@@ -117,7 +110,7 @@ def test_a_term_is_one_of_the_usual_and_stands_alone(api: ApiOf) -> None:
 
 
 def test_the_audit_chain_shows_the_names_of_keys_and_hashes_the_same(api: ApiOf) -> None:
-    admin = mint(api, name="ops", role="admin")
+    admin = make_key(api(), name="ops", role="admin")
     api(admin["key"]).post("/v1/webhooks", {"url": "http://127.0.0.1:9/hook"})
     page = api().get("/v1/audit?limit=2").json
     assert page["data"][0]["actor"] == {"type": "key", "id": admin["id"], "role": "admin"}

@@ -14,22 +14,23 @@ from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.making import slug
+from tests.support.callers.making import make_key, revoke, slug
 
 
-def test_a_key_ends_when_its_time_comes(
-    api: ApiOf, mint: Mint, tenant: FreshTenant, admin_engine: Engine
-) -> None:
+def alter(admin_engine: Engine, key: str, change: str) -> None:
+    """Change a key's row as the database's owner."""
+    with admin_engine.begin() as connection:
+        statement = text(f"UPDATE api_keys SET {change} WHERE digest = :digest")
+        connection.execute(statement, {"digest": api_keys.digest(key)})
+
+
+def test_a_key_ends_when_its_time_comes(api: ApiOf, admin_engine: Engine) -> None:
     soon = clock.rfc3339(clock.now() + timedelta(hours=1))
-    minted = api().post("/v1/keys", {"name": "n", "role": "read", "expires_at": soon}).json
+    minted = make_key(api(), expires_at=soon)
     assert minted["expires_at"] == soon
     assert api(minted["key"]).get("/v1/keys/self").status_code == 200
 
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
-            {"digest": api_keys.digest(minted["key"])},
-        )
+    alter(admin_engine, minted["key"], "expires_at = clock_timestamp()")
 
     assert api(minted["key"]).get("/v1/keys/self").status_code == 401
 
@@ -38,12 +39,8 @@ def test_unknown_revoked_expired_and_malformed_keys_are_refused_in_the_same_word
     api: ApiOf, mint: Mint, admin_engine: Engine
 ) -> None:
     revoked, expired = mint("read"), mint("read")
-    api().delete(f"/v1/keys/{api(revoked).get('/v1/keys/self').json['id']}")
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET expires_at = clock_timestamp() WHERE digest = :digest"),
-            {"digest": api_keys.digest(expired)},
-        )
+    revoke(api, revoked)
+    alter(admin_engine, expired, "expires_at = clock_timestamp()")
 
     answers = [
         api(key).get("/v1/keys/self")
@@ -134,11 +131,7 @@ def test_the_role_is_read_anew_for_each_request(
     key = mint("admin")
     assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 201
 
-    with admin_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE api_keys SET role = 'read' WHERE digest = :digest"),
-            {"digest": api_keys.digest(key)},
-        )
+    alter(admin_engine, key, "role = 'read'")
 
     assert api(key).post("/v1/keys", {"name": "n", "role": "read"}).status_code == 403
 

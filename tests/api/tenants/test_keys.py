@@ -14,7 +14,7 @@ from app.core.keys import keyring, keys
 from app.database import Database
 from app.lib.crypto import api_keys
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import slug
+from tests.support.callers.making import make_key, slug
 
 SHOWN = {
     "id",
@@ -43,22 +43,21 @@ def audited(api: ApiOf, action: str) -> list[dict[str, Any]]:
 
 
 def test_a_minted_key_is_shown_once_and_works(api: ApiOf, tenant: FreshTenant) -> None:
-    minted = api().post("/v1/keys", {"name": "the auditor's", "role": "read"})
+    minted = make_key(api(), name="the auditor's")
 
-    assert minted.status_code == 201
-    assert minted.json.keys() == SHOWN | {"key"}
-    assert api_keys.well_formed(minted.json["key"])
-    seen = api(minted.json["key"]).get("/v1/keys/self")
+    assert minted.keys() == SHOWN | {"key"}
+    assert api_keys.well_formed(minted["key"])
+    seen = api(minted["key"]).get("/v1/keys/self")
     assert seen.status_code == 200
-    own = {name: minted.json[name] for name in SHOWN} | {"tenant_id": ids.text("ten", tenant.id)}
+    own = {name: minted[name] for name in SHOWN} | {"tenant_id": ids.text("ten", tenant.id)}
     # This use of it may have been written already.
     assert seen.json == own | {"last_used_at": seen.json["last_used_at"]}
-    assert minted.json["minted_by"] == {"id": minted.json["created_by"], "name": "root"}
-    assert minted.json["key"] not in api().get("/v1/keys").text
+    assert minted["minted_by"] == {"id": minted["created_by"], "name": "root"}
+    assert minted["key"] not in api().get("/v1/keys").text
 
 
 def test_only_the_digest_of_a_key_is_stored(api: ApiOf, admin_engine: Engine) -> None:
-    minted = api().post("/v1/keys", {"name": "n", "role": "read"}).json
+    minted = make_key(api())
 
     with admin_engine.connect() as connection:
         row = connection.execute(
@@ -69,7 +68,7 @@ def test_only_the_digest_of_a_key_is_stored(api: ApiOf, admin_engine: Engine) ->
 
 
 def test_minting_is_audited_without_the_key(api: ApiOf) -> None:
-    minted = api().post("/v1/keys", {"name": "n", "role": "write"}).json
+    minted = make_key(api(), role="write")
 
     newest = audited(api, "key.mint")[0]
     assert newest["target"] == {"type": "key", "id": minted["id"]}
@@ -163,9 +162,9 @@ def test_a_pinned_admin_mints_only_its_own_pin(api: ApiOf, mint: Mint, pin: dict
 def test_a_pinned_key_sees_itself_and_the_keys_with_its_pin(
     api: ApiOf, mint: Mint, pin: dict[str, str]
 ) -> None:
-    mint("read")
-    mint("read", pin | {"principal": "bob@example.com"})
-    twin = api(mint("read", pin)).get("/v1/keys/self").json["id"]
+    make_key(api())
+    make_key(api(), pin=pin | {"principal": "bob@example.com"})
+    twin = make_key(api(), pin=pin)["id"]
     pinned = api(mint("admin", pin))
 
     seen = [key["id"] for key in pinned.get("/v1/keys").json["data"]]
@@ -176,7 +175,7 @@ def test_a_pinned_key_sees_itself_and_the_keys_with_its_pin(
 def test_a_key_outside_the_pin_is_revoked_like_one_that_does_not_exist(
     api: ApiOf, mint: Mint, pin: dict[str, str]
 ) -> None:
-    outside = api(mint("read")).get("/v1/keys/self").json["id"]
+    outside = make_key(api())["id"]
     pinned = api(mint("admin", pin))
 
     answers = [pinned.delete(f"/v1/keys/{key}") for key in (outside, f"key_{'1' * 32}", "key_x")]
@@ -186,19 +185,18 @@ def test_a_key_outside_the_pin_is_revoked_like_one_that_does_not_exist(
     assert bodies[0] == bodies[1] == bodies[2]
 
 
-def test_a_revoked_key_stops_at_once(api: ApiOf, mint: Mint) -> None:
-    key = mint("write")
-    key_id = api(key).get("/v1/keys/self").json["id"]
+def test_a_revoked_key_stops_at_once(api: ApiOf) -> None:
+    key = make_key(api(), role="write")
 
-    assert api().delete(f"/v1/keys/{key_id}").status_code == 204
+    assert api().delete(f"/v1/keys/{key['id']}").status_code == 204
 
-    assert api(key).get("/v1/keys/self").status_code == 401
+    assert api(key["key"]).get("/v1/keys/self").status_code == 401
     listed = {row["id"]: row for row in api().get("/v1/keys").json["data"]}
-    assert listed[key_id]["revoked_at"] is not None
+    assert listed[key["id"]]["revoked_at"] is not None
 
 
-def test_revoking_twice_answers_alike_and_is_audited_once(api: ApiOf, mint: Mint) -> None:
-    key_id = api(mint("read")).get("/v1/keys/self").json["id"]
+def test_revoking_twice_answers_alike_and_is_audited_once(api: ApiOf) -> None:
+    key_id = make_key(api())["id"]
 
     answers = [api().delete(f"/v1/keys/{key_id}").status_code for _ in range(2)]
 
@@ -206,10 +204,8 @@ def test_revoking_twice_answers_alike_and_is_audited_once(api: ApiOf, mint: Mint
     assert [entry["target"]["id"] for entry in audited(api, "key.revoke")] == [key_id]
 
 
-def test_revoking_at_once_from_many_places_is_audited_once(
-    api: ApiOf, mint: Mint, tenant: FreshTenant
-) -> None:
-    key_id = api(mint("read")).get("/v1/keys/self").json["id"]
+def test_revoking_at_once_from_many_places_is_audited_once(api: ApiOf, tenant: FreshTenant) -> None:
+    key_id = make_key(api())["id"]
     callers = [api(tenant.root_key) for _ in range(8)]
 
     with ThreadPoolExecutor(8) as pool:

@@ -1,15 +1,14 @@
 """Sessions over HTTP: opened once, completed once, seen by those who may."""
 
-import json
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
 
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.api import Api, ApiOf, Mint
 from tests.support.callers.making import (
     NOBODY,
+    all_pages,
     finding_of,
     make_agent,
     make_finding,
@@ -31,13 +30,9 @@ def listed(api: Api, query: str = "") -> list[str]:
     return [session["id"] for session in api.get(f"/v1/sessions?{query}").json["data"]]
 
 
-def events(admin_engine: Engine, tenant: FreshTenant, kind: str) -> list[dict[str, Any]]:
-    with admin_engine.connect() as connection:
-        found = connection.execute(
-            text("SELECT payload FROM events WHERE tenant_id = :tenant AND type = :kind"),
-            {"tenant": tenant.id, "kind": kind},
-        )
-        return [json.loads(payload) for (payload,) in found]
+def completions(api: Api) -> list[dict[str, Any]]:
+    """Return the events of completed sessions."""
+    return list(api.get("/v1/events?type=session.completed").json["data"])
 
 
 def test_a_session_is_answered_alike_when_opened_read_and_listed(api: ApiOf) -> None:
@@ -80,7 +75,7 @@ def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: ApiOf, agen
 
 
 def test_completing_sets_outcome_and_summary_and_emits_the_session_as_its_get_answers_it(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+    api: ApiOf,
 ) -> None:
     session = make_session(api(), metadata={"é": 1.0})
     answer = complete(api(), session, {"outcome": "failed", "summary": "out of invoices"})
@@ -88,25 +83,21 @@ def test_completing_sets_outcome_and_summary_and_emits_the_session_as_its_get_an
     changed = {name for name in session if session[name] != answer.json[name]}
     assert changed == {"status", "outcome", "summary", "completed_at"}
     assert answer.json["completed_at"] > session["created_at"]
-    (event,) = events(admin_engine, tenant, "session.completed")
+    (event,) = completions(api())
     assert event["data"] == answer.json == api().get(f"/v1/sessions/{session['id']}").json
     assert event["timestamp"] == answer.json["completed_at"]
 
 
-def test_a_second_completion_is_refused_and_changes_nothing(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
+def test_a_second_completion_is_refused_and_changes_nothing(api: ApiOf) -> None:
     session = make_session(api())
     first = complete(api(), session).json
     problem = refused(complete(api(), session, {"outcome": "failed"}), 409, "session-completed")
     assert "succeeded" in problem["detail"]
     assert api().get(f"/v1/sessions/{session['id']}").json == first
-    assert len(events(admin_engine, tenant, "session.completed")) == 1
+    assert len(completions(api())) == 1
 
 
-def test_of_many_completions_at_once_exactly_one_wins(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
+def test_of_many_completions_at_once_exactly_one_wins(api: ApiOf) -> None:
     session = make_session(api())
     start, answers = Barrier(8), []
 
@@ -122,7 +113,7 @@ def test_of_many_completions_at_once_exactly_one_wins(
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
     (won,) = (answer.json for answer in answers if answer.status_code == 200)
     assert api().get(f"/v1/sessions/{session['id']}").json == won
-    assert [e["data"] for e in events(admin_engine, tenant, "session.completed")] == [won]
+    assert [e["data"] for e in completions(api())] == [won]
 
 
 @pytest.mark.parametrize(
@@ -212,14 +203,8 @@ def test_pages_of_a_filtered_list_hold_every_session_once(api: ApiOf) -> None:
     agent = make_agent(api())["id"]
     made = [make_session(api(), agent)["id"] for _ in range(5)]
     make_session(api())
-    seen: list[str] = []
-    path: str | None = f"/v1/sessions?agent_id={agent}&limit=2"
-    while path:
-        page = api().get(path).json
-        seen += [session["id"] for session in page["data"]]
-        cursor = page["next_cursor"]
-        path = cursor and f"/v1/sessions?agent_id={agent}&limit=2&cursor={cursor}"
-    assert seen == made[::-1]
+    seen = all_pages(api(), f"/v1/sessions?agent_id={agent}&limit=2")
+    assert [session["id"] for session in seen] == made[::-1]
 
 
 def test_a_pinned_key_sees_its_own_sessions_only(api: ApiOf, mint: Mint) -> None:

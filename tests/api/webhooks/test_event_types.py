@@ -6,13 +6,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app import ids
 from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
 from app.core.delivery.lanes import lanes
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import NOBODY, finding_of, make_session, refused
+from tests.support.callers.making import NOBODY, finding_of, make_session, refused, uuid_of
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 
 
@@ -75,11 +74,10 @@ def test_what_is_really_sent_fits_its_schema(api: ApiOf) -> None:
 
 
 def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_health(
-    api: ApiOf, database: Database, tenant: FreshTenant
+    api: ApiOf, database: Database, tenant: FreshTenant, worker: Worker
 ) -> None:
     told, failing = make_webhook(api()), make_webhook(api())
-    worker, webhook_id = Worker(database, tenant), ids.parse("whk", failing["id"])
-    assert webhook_id is not None
+    webhook_id = uuid_of(failing["id"])
     make_findings(api(), 2)
     worker.send(failing, None, (0.0, 0.0))
     since = api().get(f"/v1/webhooks/{failing['id']}").json["health"]["failing_since"]
@@ -108,8 +106,7 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
     told, disabled = make_webhook(api()), make_webhook(api())
-    webhook_id = ids.parse("whk", disabled["id"])
-    assert webhook_id is not None
+    webhook_id = uuid_of(disabled["id"])
     with database.transaction(tenant.id) as session:
         assert disabling.disable(
             session, tenant.id, webhook_id, disabling.Reason("gone", disabled["url"])
@@ -126,9 +123,7 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
 # One event
 
 
-def test_an_event_shows_what_was_decided_for_every_webhook(
-    api: ApiOf, database: Database, tenant: FreshTenant
-) -> None:
+def test_an_event_shows_what_was_decided_for_every_webhook(api: ApiOf, worker: Worker) -> None:
     matched = make_webhook(api(), event_types=["finding.created"])
     filtered = make_webhook(api(), event_types=["session.completed"])
     disabled = make_webhook(api())
@@ -138,7 +133,7 @@ def test_an_event_shows_what_was_decided_for_every_webhook(
     (finding,) = make_findings(api(), 1)
     late = make_webhook(api())
     (row,) = history(api(), matched)
-    Worker(database, tenant).send(matched, 200)
+    worker.send(matched, 200)
 
     event = api().get(f"/v1/events/{row['event_id']}").json
 
@@ -166,12 +161,10 @@ def test_an_event_shows_what_was_decided_for_every_webhook(
         assert answer["explanation"]
 
 
-def test_an_event_lists_its_replays_too(
-    api: ApiOf, database: Database, tenant: FreshTenant
-) -> None:
+def test_an_event_lists_its_replays_too(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 1)
-    Worker(database, tenant).send(webhook, 500)
+    worker.send(webhook, 500)
     (row,) = history(api(), webhook)
     replay = api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay").json
 

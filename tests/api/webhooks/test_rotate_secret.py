@@ -17,7 +17,7 @@ from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.crypto.webhook_signing import Signer
 from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import pointers, refused
+from tests.support.callers.making import pointers, refused, uuid_of
 from tests.support.callers.sending import make_webhook
 
 InForce = Callable[..., list[str]]
@@ -35,8 +35,7 @@ def in_force(database: Database, tenant: FreshTenant, settings: Settings) -> InF
     """Return a reader of the secrets that sign, as the worker reads them, some time from now."""
 
     def read(webhook: dict[str, Any], later: timedelta = timedelta(0)) -> list[str]:
-        webhook_id = ids.parse("whk", webhook["id"])
-        assert webhook_id is not None
+        webhook_id = uuid_of(webhook["id"])
         with database.transaction(tenant.id) as session:
             sealed, now = session.execute(
                 text("SELECT sealed_secrets, clock_timestamp() FROM webhooks WHERE id = :id"),

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app import ids
-from app.api.http.requests.fields import NOWHERE
 from app.clock import rfc3339
 from app.core.delivery import claims
 from app.core.delivery.history.hourly_stats import Step, percentiles, span
@@ -16,7 +14,7 @@ from app.core.delivery.lanes import lane_hours, lanes
 from app.database import Database
 from app.errors import Invalid
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import pointers
+from tests.support.callers.making import pointers, uuid_of
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -50,7 +48,7 @@ def test_events_and_every_attempt_are_counted_in_the_hour_and_summed_over_webhoo
 
     worker.send(first, 200, limit=6, total_ms=80.0)
     worker.send(first, 500, TWO_TRIES, limit=3, total_ms=3_000.0)
-    worker.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+    worker.unpause()
     worker.send(first, 400, total_ms=80.0)
     worker.send(second, 200, total_ms=80.0)
     # A test and a replay are attempts, and no events.
@@ -79,7 +77,7 @@ def test_an_event_is_accepted_once_when_it_was_made_or_a_day_ago(
         before = session.scalar(text(f"SELECT now() - interval '{hours_ago} hours'"))
     worker.claim(numbered)
     with database.transaction(tenant.id) as session:
-        lane = lanes.load(session, tenant.id, ids.parse("whk", claimed["id"]) or NOWHERE)
+        lane = lanes.load(session, tenant.id, uuid_of(claimed["id"]))
         assert lane is not None
         assert len(claims.claim(session, lane, 2)()) == 2
         after = session.scalar(text(f"SELECT clock_timestamp() - interval '{hours_ago} hours'"))

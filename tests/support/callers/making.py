@@ -1,10 +1,12 @@
 """Makes the things that most tests of the API begin with, through the API."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
-from tests.support.callers.api import Api
+from tests.support.callers.api import Api, ApiOf
 
 NOBODY = "0" * 32
 
@@ -12,6 +14,17 @@ NOBODY = "0" * 32
 def make_agent(api: Api, **fields: Any) -> dict[str, Any]:
     """Make an agent."""
     return _created(api, "/v1/agents", {"name": "invoice-assistant"} | fields)
+
+
+def make_key(api: Api, **fields: Any) -> dict[str, Any]:
+    """Mint a key that may read."""
+    return _created(api, "/v1/keys", {"name": "n", "role": "read"} | fields)
+
+
+def revoke(api: ApiOf, key: str) -> None:
+    """Revoke a key by its text, with the tenant's root key."""
+    key_id = api(key).get("/v1/keys/self").json["id"]
+    assert api().delete(f"/v1/keys/{key_id}").status_code == 204
 
 
 def make_session(api: Api, agent_id: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -91,6 +104,25 @@ def shifted(moment: str, microseconds: int) -> str:
     """Return an answered time moved by some microseconds, ready for a query string."""
     moved = datetime.fromisoformat(moment) + timedelta(microseconds=microseconds)
     return quote(moved.isoformat())
+
+
+def uuid_of(known: str) -> UUID:
+    """Return the UUID of an id such as `rec_…`, as the database has it."""
+    return UUID(known.partition("_")[2])
+
+
+def all_pages(
+    api: Api, path: str, between: Callable[[], object] = lambda: None
+) -> list[dict[str, Any]]:
+    """Return the rows of every page of a list with a query; `between` is called after each page."""
+    rows: list[dict[str, Any]] = []
+    page = api.get(path).json
+    while True:
+        rows += page["data"]
+        between()
+        if page["next_cursor"] is None:
+            return rows
+        page = api.get(f"{path}&cursor={quote(page['next_cursor'])}").json
 
 
 def _created(api: Api, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,9 @@ its outcome is said by the test.
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import text
 
-from app import ids
 from app.core.delivery import claims, outcomes, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes import lanes
@@ -22,7 +20,7 @@ from app.core.replay import bulk_replay
 from app.database import Database
 from app.models import Job
 from tests.support.callers.api import Api, FreshTenant
-from tests.support.callers.making import finding_of, make_session
+from tests.support.callers.making import finding_of, make_session, uuid_of
 
 URL = "http://127.0.0.1:9/hook"
 ONE_TRY = (0.0,)
@@ -77,7 +75,7 @@ class Worker:
 
     def claim(self, webhook: dict[str, Any], limit: int = 1000) -> tuple[Lane, list[Claimed]]:
         """Number and claim what is due."""
-        webhook_id = _uuid("whk", webhook["id"])
+        webhook_id = uuid_of(webhook["id"])
         with self._database.transaction(self._tenant_id) as session:
             lane = lanes.load(session, self._tenant_id, webhook_id)
             assert lane is not None
@@ -120,7 +118,7 @@ class Worker:
 
     def step(self, job: dict[str, Any]) -> bool:
         """Do one step of a bulk replay as the actor does; return whether there was one to do."""
-        job_id = _uuid("job", job["id"])
+        job_id = uuid_of(job["id"])
         with self._database.transaction(self._tenant_id) as session:
             claimed = leases.claim(session, self._tenant_id, job_id)
         if claimed is None:
@@ -135,16 +133,20 @@ class Worker:
         while self.step(job):
             pass
 
+    def unpause(self) -> None:
+        """End the pause of every lane."""
+        self.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+
     def look_again(self, job: dict[str, Any]) -> None:
         """Let a bulk replay that waits count again, and do what follows."""
-        job_id = _uuid("job", job["id"])
+        job_id = uuid_of(job["id"])
         self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :job", job=job_id)
         self.finish(job)
 
     def claim_job(self, job: dict[str, Any]) -> Job:
         """Lease a job, as a worker that is about to die does."""
         with self._database.transaction(self._tenant_id) as session:
-            claimed = leases.claim(session, self._tenant_id, _uuid("job", job["id"]))
+            claimed = leases.claim(session, self._tenant_id, uuid_of(job["id"]))
         assert claimed is not None
         return claimed
 
@@ -178,9 +180,3 @@ def _outcome(
         status_code=status,
         **details,
     )
-
-
-def _uuid(prefix: str, value: str) -> UUID:
-    found = ids.parse(prefix, value)
-    assert found is not None
-    return found
