@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -10,8 +11,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 from tests.e2e.harness import web
 from tests.e2e.harness.web import Web
-from tests.support.callers.api import FreshTenant
-from tests.support.callers.console import Visitor
+from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.console import Visitor, signed_in
+from tests.support.callers.sending import make_webhook
 from tests.support.faults import LONG_ENOUGH
 from tests.support.programs import chromium
 
@@ -20,16 +22,26 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def visitor(app: Flask) -> Visitor:
-    """Return somebody who is not signed in."""
+    """Return a browser that is not signed in."""
     return Visitor(app)
 
 
 @pytest.fixture
 def admin(app: Flask, tenant: FreshTenant) -> Visitor:
-    """Return somebody who is signed in with the tenant's root key."""
-    signed_in = Visitor(app)
-    assert signed_in.sign_in(tenant.root_key).status_code == 303
-    return signed_in
+    """Return a browser that is signed in with the tenant's root key."""
+    return signed_in(app, tenant.root_key)
+
+
+@pytest.fixture
+def webhook(api: ApiOf) -> dict[str, Any]:
+    """Return a webhook of the tenant, with a description."""
+    return make_webhook(api(), description="Incident room")
+
+
+@pytest.fixture
+def path(webhook: dict[str, Any]) -> str:
+    """Return the path of the webhook's page."""
+    return f"/console/webhooks/{webhook['id']}"
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,8 @@ from records import cli
 
 from app.api.http.access.auth import access_rule
 from app.core.callers import Role
-from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.console import Visitor, hidden, paths
+from tests.support.callers.console import Visitor, hidden, paths, signed_in
 from tests.support.callers.making import make_session, pin_of
 from tests.support.callers.matrix import World
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
@@ -25,11 +24,11 @@ PAGE = "/console/deliveries"
 
 
 @pytest.fixture
-def failed(api: ApiOf, database: Database, tenant: FreshTenant) -> dict[str, Any]:
+def failed(api: ApiOf, worker: Worker) -> dict[str, Any]:
     """Return a delivery that failed for good."""
     webhook = make_webhook(api())
     make_findings(api(), 1)
-    assert Worker(database, tenant).send(webhook, 500) == 1
+    assert worker.send(webhook, 500) == 1
     (row,) = history(api(), webhook)
     assert row["status"] == "failed"
     return row
@@ -52,7 +51,7 @@ def test_another_site_can_send_no_form(admin: Visitor, visitor: Visitor, failed:
         assert refused.status_code == 403
         assert "was not sent by a page of the console" in refused.text
         assert visitor.sign_in("key", next=PAGE).status_code == 401
-        # Nor is it shown to somebody who is about to sign in.
+        # Nor is its input kept for a visitor who signs in afterwards.
         assert visitor.post(f"{path}/replay", {"rate": "7"}, **origin).status_code == 303
     assert admin.post(f"{path}/replay", {**fields, "_token": "0" * 64}).status_code == 409
     assert "<td>" not in admin.get("/console/replays").text
@@ -99,9 +98,8 @@ def test_a_form_that_is_sent_twice_at_once_is_done_once(
 def test_a_key_gets_what_its_role_and_pin_allow_and_sees_no_other_button(
     app: Flask, mint: Callable[..., str], api: ApiOf, failed: Any
 ) -> None:
-    reader, pinned = Visitor(app), Visitor(app)
-    reader.sign_in(mint("read"))
-    pinned.sign_in(mint("admin", pin=pin_of(make_session(api()))))
+    reader = signed_in(app, mint("read"))
+    pinned = signed_in(app, mint("admin", pin=pin_of(make_session(api()))))
     token = reader.form(PAGE, "/console/sign-out")
     names = {"webhook_id": failed["webhook_id"], "delivery_id": failed["id"]}
     seen = 0
@@ -128,8 +126,7 @@ def test_no_page_shows_a_form_or_a_link_that_its_key_may_not_use(
     seen: dict[str, int] = {}
     for role in Role:
         for pin in (None, pin_of(world.session)):
-            holder = Visitor(app)
-            holder.sign_in(mint(str(role), pin=pin))
+            holder = signed_in(app, mint(str(role), pin=pin))
             for path in every:
                 page = holder.get(path)
                 if page.status_code != 200:

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 
 from tests.console.conftest import Open
 from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.making import revoke
 from tests.support.callers.sending import Worker, history, make_findings, make_webhook
 from tests.support.faults import LONG_ENOUGH
 
@@ -128,8 +129,7 @@ def test_a_revoked_key_ends_its_session_on_the_open_page(
     key = mint("write")
     page = open_browser(key)
     page.goto("/console/deliveries")
-    key_id = api(key).get("/v1/keys/self").json["id"]
-    assert api().delete(f"/v1/keys/{key_id}").status_code == 204
+    revoke(api, key)
     page.get_by_role("link", name="You are signed out. Sign in again").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 

@@ -1,21 +1,19 @@
 """What people do from one page to the next, in a real browser: keys, links, receivers, settings."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from app import ids
-from app.database import Database
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.console.conftest import Open
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import make_record, make_session
-from tests.support.callers.sending import Worker, history, make_findings, make_webhook
+from tests.support.callers.making import make_record, make_session, uuid_of
+from tests.support.callers.sending import Worker, history, make_findings
+from tests.support.evidence.packing import opened_runtime
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Receiver
 
@@ -26,19 +24,8 @@ expect.set_options(timeout=LONG_ENOUGH * 1000)
 @pytest.fixture(scope="module")
 def runtime(settings: Settings) -> Iterator[Runtime]:
     """Return what a worker holds, for a job that is done in this process."""
-    opened = Runtime.open(replace(settings, redis_url=None), threads=4)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api(), description="Incident room")
-
-
-@pytest.fixture
-def path(webhook: dict[str, Any]) -> str:
-    return f"/console/webhooks/{webhook['id']}"
+    with opened_runtime(settings) as opened:
+        yield opened
 
 
 def press(page: Page, name: str) -> None:
@@ -106,7 +93,7 @@ def test_a_share_link_opens_a_record_without_a_key_until_it_is_revoked(
 
 
 def test_the_owner_of_a_receiver_has_it_checked_and_learns_why_it_got_nothing(
-    page: Page, api: ApiOf, runtime: Runtime, tenant: FreshTenant, database: Database
+    page: Page, api: ApiOf, runtime: Runtime, tenant: FreshTenant, worker: Worker
 ) -> None:
     with Receiver() as receiver:
         page.goto("/console/webhooks/new")
@@ -122,14 +109,12 @@ def test_the_owner_of_a_receiver_has_it_checked_and_learns_why_it_got_nothing(
         press(page, "Check the receiver")
         expect(page.locator(".lead")).to_contain_text("0 of 5 requests are out.")
         page.wait_for_url("**/checks/job_*")
-        job = ids.parse("job", page.url.rpartition("/")[2])
-        assert job is not None
-        work_on(runtime, tenant.id, job)
+        work_on(runtime, tenant.id, uuid_of(page.url.rpartition("/")[2]))
         expect(page.locator(".lead")).to_contain_text("The receiver does not verify as it should.")
         expect(page.locator("tbody tr")).to_have_count(4)
     (webhook,) = api().get("/v1/webhooks").json["data"]
     make_findings(api(), 1)
-    Worker(database, tenant).send(webhook, 503)
+    worker.send(webhook, 503)
     page.goto(f"/console/webhooks/{webhook['id']}")
     page.get_by_role("link", name="Why did it not get an event?").click()
     page.get_by_label("Event").fill(history(api(), webhook)[0]["event_id"])

@@ -3,26 +3,13 @@
 import re
 from typing import Any
 
-import pytest
-
-from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import make_record, make_session
-from tests.support.callers.sending import Worker, make_findings, make_webhook
+from tests.support.callers.sending import Worker, make_findings
 
 TWICE = "This form was sent twice, and done once."
 SIGN_OUT, SETTINGS, NEW = "/console/sign-out", "/console/settings", "/console/replays/new"
-
-
-@pytest.fixture
-def webhook(api: ApiOf) -> dict[str, Any]:
-    return make_webhook(api(), description="Incident room")
-
-
-@pytest.fixture
-def path(webhook: dict[str, Any]) -> str:
-    return f"/console/webhooks/{webhook['id']}"
 
 
 def test_a_form_sent_twice_says_so_and_not_what_is_true_no_more(admin: Visitor, path: str) -> None:
@@ -65,7 +52,7 @@ def test_signing_out_twice_or_by_an_old_page_signs_out(admin: Visitor, tenant: F
         assert admin.get(SETTINGS).status_code == 303
 
 
-def test_another_site_signs_nobody_out(admin: Visitor) -> None:
+def test_another_site_ends_no_session(admin: Visitor) -> None:
     fields = admin.form(SETTINGS, SIGN_OUT)
     assert admin.post(SIGN_OUT, fields, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert admin.get(SETTINGS).status_code == 200
@@ -76,10 +63,10 @@ def test_a_count_asked_for_without_a_session_starts_no_replay_afterwards(
     tenant: FreshTenant,
     webhook: dict[str, Any],
     api: ApiOf,
-    database: Database,
+    worker: Worker,
 ) -> None:
     make_findings(api(), 2)
-    assert Worker(database, tenant).send(webhook, 500) == 2
+    assert worker.send(webhook, 500) == 2
     (count,) = re.findall(r'formaction="([^"]+)"', admin.get(NEW).text)
     typed = {**admin.form(NEW), "rate": "7"}
     admin.post(SIGN_OUT, {})

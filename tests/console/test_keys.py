@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from app import ids
 from app.core.keys import revocation
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.console import Visitor
+from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.making import make_session, pin_of
 
 PAGE = "/console/keys"
@@ -62,8 +62,8 @@ def test_revoking_says_what_ends_with_it_and_ends_it(
     admin: Visitor, app: Flask, api: ApiOf
 ) -> None:
     parent = minted(admin, name="parent")
-    child = minted_by(app, parent, "child")
-    minted_by(app, child, "grandchild")
+    child = minted(signed_in(app, parent), name="child")
+    minted(signed_in(app, child), name="grandchild")
     key_id = api(parent).get("/v1/keys/self").json["id"]
     place = f"{PAGE}/{key_id}"
     page = admin.get(place).text
@@ -96,18 +96,11 @@ def test_of_many_descendants_those_are_counted_that_still_work(
     assert "1 key that still works descends from it" in page
 
 
-def minted_by(app: Flask, key: str, name: str) -> str:
-    visitor = Visitor(app)
-    visitor.sign_in(key)
-    return minted(visitor, name=name)
-
-
 def test_a_key_offers_no_revocation_of_itself_nor_of_what_it_descends_from(
     admin: Visitor, app: Flask, api: ApiOf
 ) -> None:
     child = minted(admin, name="child")
-    holder = Visitor(app)
-    holder.sign_in(child)
+    holder = signed_in(app, child)
     own = api(child).get("/v1/keys/self").json
     for key_id in (own["id"], own["created_by"]):
         place = f"{PAGE}/{key_id}"
@@ -121,8 +114,7 @@ def test_a_pinned_key_mints_and_sees_within_its_pin(
     app: Flask, mint: Callable[..., str], api: ApiOf, tenant: FreshTenant
 ) -> None:
     pin = pin_of(make_session(api()))
-    pinned = Visitor(app)
-    pinned.sign_in(mint("admin", pin=pin))
+    pinned = signed_in(app, mint("admin", pin=pin))
     assert pinned.get("/console").headers["Location"] == "/console/records"
     assert api(minted(pinned, name="narrow")).get("/v1/keys/self").json["pin"] == pin
     assert "root" not in re.sub(r'class="[^"]*"', "", pinned.get(PAGE).text)

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.delivery.history.tenant_history import MOST_READ
-from app.database import Database
-from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.api import ApiOf
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import finding_of, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
@@ -23,11 +22,10 @@ SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, 'event'
 
 
 @pytest.fixture
-def webhook(api: ApiOf, database: Database, tenant: FreshTenant) -> dict[str, Any]:
+def webhook(api: ApiOf, worker: Worker) -> dict[str, Any]:
     """A webhook with more failures than are counted."""
     made = make_webhook(api())
     make_findings(api(), 1)
-    worker = Worker(database, tenant)
     worker.send(made, 500, error="a")
     worker.run(MORE, more=FAILED - 1)
     return made
@@ -60,16 +58,12 @@ def test_groups_say_how_many_failures_they_are_of(
 
 
 def test_pages_tell_of_older_failures_where_the_newest_were_replayed(
-    admin: Visitor,
-    api: ApiOf,
-    webhook: dict[str, Any],
-    database: Database,
-    tenant: FreshTenant,
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     failed = api().get("/v1/deliveries?limit=1").json["data"][0]
     path = f"/v1/webhooks/{webhook['id']}/deliveries/{failed['id']}/replay"
     assert api().post(path).status_code == 202
-    Worker(database, tenant).send(webhook, 200)
+    worker.send(webhook, 200)
 
     groups = admin.get(GROUPS).text
     assert "Nothing fails" not in groups

@@ -96,7 +96,7 @@ def test_no_pasted_headers_break_the_debugger_of_signatures(
 
 
 @pytest.mark.parametrize("kept", ["=x", "a=%FF", "&".join(["a=1"] * 1_101)])
-def test_a_kept_form_that_is_none_signs_nobody_in(
+def test_a_kept_form_that_is_none_starts_no_session(
     visitor: Visitor, tenant: FreshTenant, kept: str
 ) -> None:
     answer = visitor.sign_in(tenant.root_key, form="1", kept=kept)

@@ -21,7 +21,7 @@ from app.core.verification import alerts, daily_state
 from app.database import Database
 from app.models import NO_TENANT
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.console import Visitor, hidden, signed_in
 from tests.support.callers.making import make_record, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 from tests.support.faults import until
@@ -54,14 +54,14 @@ def test_the_overview_has_words_for_each_part_that_readyz_may_miss() -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_the_overview_says_what_needs_somebody_and_counts_the_traffic(
-    admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant
+def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
+    admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant, worker: Worker
 ) -> None:
     began = text_of(admin.get("/console/overview").text)
     assert "not replayed" not in began
     webhook, held = (make_webhook(api(), description=name) for name in ("<i>one", "two"))
     make_findings(api(), 2)
-    Worker(database, tenant).send(webhook, 500)
+    worker.send(webhook, 500)
     assert api().patch(f"/v1/webhooks/{held['id']}", {"held": True}).status_code == 200
     enqueue(database, tenant, fail=True)
     with database.transaction(tenant.id) as session:
@@ -217,8 +217,7 @@ def test_jobs_are_listed_filtered_and_tried_again(
     shown = admin.get(place).text
     assert "<script>alert" not in shown
     assert "\\u202e" in shown
-    reader = Visitor(app)
-    reader.sign_in(mint("read"))
+    reader = signed_in(app, mint("read"))
     assert f"{place}/retry" not in reader.get(place).text
     assert admin.post(f"{place}/retry", admin.form(place, f"{place}/retry")).status_code == 303
     assert "queued" in admin.get(place).text

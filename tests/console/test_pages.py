@@ -9,7 +9,6 @@ from axe_playwright_python.sync_playwright import Axe
 from flask import Flask
 from playwright.sync_api import Page
 
-from app.database import Database
 from tests.console.conftest import Open
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.console import paths
@@ -28,14 +27,12 @@ SCHEMES: dict[Literal["light", "dark"], dict[str, Any]] = {
 
 
 @pytest.fixture
-def every_page(
-    app: Flask, api: Callable[..., Api], database: Database, tenant: FreshTenant
-) -> list[str]:
+def every_page(app: Flask, api: Callable[..., Api], worker: Worker) -> list[str]:
     """Return every page of a tenant with one of everything, in hostile words."""
     world = World(api())
     webhook = make_webhook(api(), description=HOSTILE)
     make_findings(api(), 3)
-    Worker(database, tenant).send(webhook, 500, error=HOSTILE)
+    worker.send(webhook, 500, error=HOSTILE)
     return paths(app, world)
 
 

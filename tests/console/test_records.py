@@ -8,7 +8,7 @@ from flask import Flask
 
 from app.console.pages import records
 from tests.support.callers.api import ApiOf, Mint
-from tests.support.callers.console import Visitor
+from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.making import (
     make_finding,
     make_record,
@@ -83,7 +83,7 @@ def test_a_record_has_its_page_however_long_its_steps_took(admin: Visitor, api: 
 def test_records_and_findings_are_found_by_what_the_url_says(admin: Visitor, api: ApiOf) -> None:
     session = make_session(api())["id"]
     wanted = make_record(api(), session, title="Refunded the zebra", labels={"case": "4711"})
-    other = make_record(api(), session, title="Refunded nobody")
+    other = make_record(api(), session, title="Refunded no animal")
     for query in ("q=zebra", "label=case:4711"):
         page = admin.get(f"{PAGE}?{query}").text
         assert wanted["id"] in page
@@ -124,8 +124,7 @@ def test_a_share_link_is_shown_once_and_revoked(
     assert url not in admin.get(page).text
     assert Visitor(app).get(url).status_code == 200
     (revoke,) = re.findall(rf'action="({links}/[^"]+/revoke)"', admin.get(page).text)
-    reader = Visitor(app)
-    reader.sign_in(mint("read"))
+    reader = signed_in(app, mint("read"))
     assert links not in reader.get(page).text
     assert admin.post(revoke, admin.form(page, revoke)).status_code == 303
     assert Visitor(app).get(url).status_code == 404
@@ -156,8 +155,7 @@ def test_a_pinned_key_finds_only_its_own(app: Flask, mint: Mint, api: ApiOf) -> 
     own, foreign = (make_session(api()) for _ in range(2))
     records = [make_record(api(), each["id"]) for each in (own, foreign)]
     findings = [make_finding(api(), each["id"]) for each in (own, foreign)]
-    pinned = Visitor(app)
-    pinned.sign_in(mint("read", pin=pin_of(own)))
+    pinned = signed_in(app, mint("read", pin=pin_of(own)))
     for page, rows in ((PAGE, records), ("/console/findings", findings)):
         assert rows[0]["id"] in pinned.get(page).text
         assert rows[1]["id"] not in pinned.get(page).text

@@ -16,7 +16,8 @@ from app.lib.gateway.streams import BodyWanted, Pending
 from app.settings import Settings
 from app.web import create_app
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.console import BASE, HERE, Visitor, hidden
+from tests.support.callers.console import BASE, HERE, Visitor, hidden, signed_in
+from tests.support.callers.making import revoke
 
 PAGE = "/console/deliveries"
 
@@ -71,8 +72,7 @@ def test_signing_in_leads_nowhere_else(visitor: Visitor, tenant: FreshTenant, pl
 
 
 def test_each_sign_in_ends_the_session_before_it(app: Flask, tenant: FreshTenant) -> None:
-    first, thief = Visitor(app), Visitor(app)
-    first.sign_in(tenant.root_key)
+    first, thief = signed_in(app, tenant.root_key), Visitor(app)
     stolen = first.client.get_cookie("__Host-console_session", "records.test")
     assert stolen is not None
     thief.client.set_cookie(stolen.key, stolen.value, domain="records.test", secure=True)
@@ -86,14 +86,12 @@ def test_signing_out_revoking_the_key_and_age_end_a_session(
     app: Flask, api: ApiOf, mint: Callable[..., str], tenant: FreshTenant, admin_engine: Engine
 ) -> None:
     keys = [mint("read") for _ in range(2)]
-    one, other, root = Visitor(app), Visitor(app), Visitor(app)
-    for visitor, key in zip((one, other, root), (*keys, tenant.root_key), strict=True):
-        visitor.sign_in(key)
-        assert is_signed_in(visitor)
+    visitors = [signed_in(app, key) for key in (*keys, tenant.root_key)]
+    assert all(is_signed_in(visitor) for visitor in visitors)
+    one, other, root = visitors
     one.post("/console/sign-out", one.form(PAGE, "/console/sign-out"))
     assert not is_signed_in(one)
-    key_id = api(keys[1]).get("/v1/keys/self").json["id"]
-    assert api().delete(f"/v1/keys/{key_id}").status_code == 204
+    revoke(api, keys[1])
     assert not is_signed_in(other)
     grow_old(admin_engine, tenant, "created_at", console_sessions.LONGEST)
     assert not is_signed_in(root)

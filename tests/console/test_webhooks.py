@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.database import Database
-from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.api import ApiOf
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.sending import URL, Worker, history, make_findings, make_webhook
 
@@ -15,11 +14,6 @@ NEW = "/console/webhooks/new"
 @pytest.fixture
 def webhook(api: ApiOf) -> dict[str, Any]:
     return make_webhook(api(), description="Incident room", event_types=["finding.created"])
-
-
-@pytest.fixture
-def path(webhook: dict[str, Any]) -> str:
-    return f"/console/webhooks/{webhook['id']}"
 
 
 def secret_on(page: str) -> str:
@@ -104,11 +98,10 @@ def test_an_event_is_explained_and_a_signature_judged(
     api: ApiOf,
     webhook: dict[str, Any],
     path: str,
-    database: Database,
-    tenant: FreshTenant,
+    worker: Worker,
 ) -> None:
     make_findings(api(), 1)
-    Worker(database, tenant).send(webhook, 503)
+    worker.send(webhook, 503)
     (row,) = history(api(), webhook)
     told = admin.get(f"{path}/why?event_id={row['event_id']}").text
     assert "so a delivery was made" in told

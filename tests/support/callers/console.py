@@ -16,7 +16,7 @@ _INPUT = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
 
 
 class Visitor:
-    """Somebody with a browser."""
+    """A browser with its own cookies."""
 
     def __init__(self, app: Flask) -> None:
         self.client = app.test_client()
@@ -41,6 +41,13 @@ class Visitor:
 
     def _open(self, path: str, **options: Any) -> Answer:
         return cast(Answer, self.client.open(path, base_url=BASE, buffered=True, **options))
+
+
+def signed_in(app: Flask, key: str) -> Visitor:
+    """Return a browser that is signed in with a key."""
+    visitor = Visitor(app)
+    assert visitor.sign_in(key).status_code == 303
+    return visitor
 
 
 def hidden(page: str, action: str) -> dict[str, str]:
