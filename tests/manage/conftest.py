@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 
-from app import heartbeats
+from app.core import tenants
+from app.database import Database
 from app.settings import Settings
 from tests.support.database.databases import empty
-from tests.support.database.doctoring import Installation, new_installation
+from tests.support.database.doctoring import Installation, keep_alive, new_installation
 from tests.support.faults import OwnValkey
+from tests.support.secrets import MASTER_KEYS
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +32,20 @@ def here(shared_installation: Installation) -> Installation:
 
 
 @pytest.fixture
+def database_here(here: Installation) -> Iterator[Database]:
+    """Return the installation's database."""
+    opened = Database(here.settings.database_url, application="tests")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tenant_id(database_here: Database) -> UUID:
+    """Return a tenant of the installation."""
+    return tenants.create(database_here, MASTER_KEYS, "looked at")[0]
+
+
+@pytest.fixture
 def own(base_settings: Settings, admin_engine: Engine) -> Iterator[Installation]:
     """Return an installation whose schema and role this test may change."""
     with new_installation(base_settings, admin_engine) as made:
@@ -38,9 +55,7 @@ def own(base_settings: Settings, admin_engine: Engine) -> Iterator[Installation]
 @pytest.fixture
 def healthy(here: Installation, own_valkey: OwnValkey, tmp_path: Path) -> Installation:
     """Return an installation on one machine to which nothing is missing."""
-    for role in heartbeats.ROLES:
-        heartbeats.beat(own_valkey.client, role)
-        own_valkey.client.persist(heartbeats.key(role))
+    keep_alive(own_valkey)
     head = (tmp_path / "head").as_uri()
     here.change(redis_url=own_valkey.url, base_url="http://127.0.0.1:8000", log_head_url=head)
     return here

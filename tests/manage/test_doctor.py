@@ -153,7 +153,7 @@ def test_a_head_in_memory_is_found_by_its_file_system(here: Installation) -> Non
     assert production(here, log_head_url="file:///dev/shm/log-head") == {"LOG_HEAD_URL"}
 
 
-def test_digests_that_nobody_sends_fail(here: Installation) -> None:
+def test_digests_without_a_mail_server_fail(here: Installation) -> None:
     assert production(here, smtp_url=None) == set()
     here.run(
         "INSERT INTO tenants (id, name, notification_email, digest_series)"

@@ -1,14 +1,14 @@
 """The doctor on keys, certificates and the log: each finding, brought about by its fault."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from app.core import signing_keys, tenants
+from app.core import signing_keys
 from app.core.log.head.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
@@ -24,18 +24,9 @@ from tests.support.servers.certificates import BEGIN, END, ROOT, issue, private_
 
 
 @pytest.fixture
-def database(here: Installation) -> Iterator[Database]:
-    """Return the installation's database."""
-    opened = Database(here.settings.database_url, application="tests")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def keyed(here: Installation, database: Database) -> Installation:
+def keyed(here: Installation, database_here: Database, tenant_id: UUID) -> Installation:
     """Return the installation with a tenant and a key that signs bundles."""
-    tenants.create(database, MASTER_KEYS, "looked at")
-    with database.across_tenants() as session:
+    with database_here.across_tenants() as session:
         signing_keys.current(session, MASTER_KEYS, Purpose.BUNDLE)
     return here
 
@@ -121,9 +112,9 @@ class Log:
 
 
 @pytest.fixture
-def log(here: Installation, database: Database, tmp_path: Path) -> Log:
+def log(here: Installation, database_here: Database, tmp_path: Path) -> Log:
     """Return a log of three leaves."""
-    made = Log(here, database, tmp_path)
+    made = Log(here, database_here, tmp_path)
     made.grow()
     return made
 

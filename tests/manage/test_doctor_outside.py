@@ -1,7 +1,7 @@
 """The doctor on what lies outside: authority, witnesses, mail server, receivers."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from ipaddress import ip_network
 from pathlib import Path
@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from app import ids
-from app.core import tenants
 from app.core.callers import Caller, Role
 from app.core.webhooks import webhooks
 from app.database import Database
@@ -22,10 +21,11 @@ from app.manage.doctor import report
 from app.manage.doctor.findings import Level
 from tests.support.database.doctoring import Installation
 from tests.support.evidence.witnesses import Witness
-from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.mail import Mood, serving
 from tests.support.servers.receivers import LOOPBACK, Listener, Receiver, http_answer
+
+AddWebhook = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_an_authority_out_of_reach_is_told(
     assert "a-secret" not in said
 
 
-def test_that_nobody_vouches_for_the_log_is_warned_of(here: Installation) -> None:
+def test_a_log_without_outside_anchors_is_warned_of(here: Installation) -> None:
     assert "nobody outside vouches for the log" in here.warned("timestamps")
 
 
@@ -168,20 +168,15 @@ def test_a_mail_server_out_of_reach_is_told(here: Installation, closed_port: int
 
 
 @pytest.fixture
-def tenant_id(here: Installation) -> Iterator[UUID]:
-    """Return a tenant of the installation."""
-    database = Database(here.settings.database_url, application="tests")
-    yield tenants.create(database, MASTER_KEYS, "looked at")[0]
-    database.close()
-
-
-def add_webhook(here: Installation, tenant_id: UUID, url: str) -> None:
-    """Let a tenant have a webhook."""
-    database = Database(here.settings.database_url, application="tests")
+def add_webhook(here: Installation, database_here: Database, tenant_id: UUID) -> AddWebhook:
+    """Return a function that gives the tenant a webhook."""
     caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
-    with database.transaction(tenant_id) as session:
-        webhooks.create(session, caller, here.settings, {"url": url})
-    database.close()
+
+    def add(url: str) -> None:
+        with database_here.transaction(tenant_id) as session:
+            webhooks.create(session, caller, here.settings, {"url": url})
+
+    return add
 
 
 def test_without_a_webhook_the_way_out_is_not_checked(here: Installation) -> None:
@@ -190,21 +185,21 @@ def test_without_a_webhook_the_way_out_is_not_checked(here: Installation) -> Non
 
 
 def test_receivers_are_connected_to_by_tls_and_sent_nothing(
-    here: Installation, tenant_id: UUID, tls: ServerAuthority
+    here: Installation, add_webhook: AddWebhook, tls: ServerAuthority
 ) -> None:
     here.change(
         webhook_allowed_networks=LOOPBACK, webhook_ca_file=Path(tls.ca_file).read_text("utf-8")
     )
     with Receiver(tls=tls.server("127.0.0.1")) as server:
         for path in ("/one?token=a-secret", "/two"):
-            add_webhook(here, tenant_id, server.url(path))
+            add_webhook(server.url(path))
         (one,) = here.found("webhooks")["webhooks"]
         assert one.sentence == "1 of 1 receivers are reached"
         assert (server.connections, server.requests) == (1, [])
 
 
 def test_with_everything_set_all_is_checked_and_well(
-    healthy: Installation, tenant_id: UUID, authority: TimestampAuthority
+    healthy: Installation, add_webhook: AddWebhook, authority: TimestampAuthority
 ) -> None:
     trusting(healthy, authority.url, authority.ca_file)
     with Receiver(http_answer(400)) as server, serving() as postbox:
@@ -214,37 +209,39 @@ def test_with_everything_set_all_is_checked_and_well(
             mail_from="records@example.com",
             webhook_allowed_networks=LOOPBACK,
         )
-        add_webhook(healthy, tenant_id, server.url())
+        add_webhook(server.url())
         results = healthy.found()
     assert {each.level for found in results.values() for each in found} == {Level.OK}
     assert report.exit_status(results) == 0
 
 
 def test_one_receiver_that_is_away_is_its_owner_s(
-    here: Installation, tenant_id: UUID, closed_port: int
+    here: Installation, add_webhook: AddWebhook, closed_port: int
 ) -> None:
     here.change(webhook_allowed_networks=LOOPBACK)
     with Receiver() as server:
-        add_webhook(here, tenant_id, server.url())
-        add_webhook(here, tenant_id, f"http://127.0.0.1:{closed_port}/hook/a-secret")
+        add_webhook(server.url())
+        add_webhook(f"http://127.0.0.1:{closed_port}/hook/a-secret")
         said = here.warned("webhooks")
         assert "connection refused" in said
         assert "a-secret" not in said
 
 
 def test_a_way_out_that_is_closed_fails(
-    here: Installation, tenant_id: UUID, closed_port: int
+    here: Installation, add_webhook: AddWebhook, closed_port: int
 ) -> None:
     here.change(webhook_allowed_networks=LOOPBACK)
     for host in ("127.0.0.1", "localhost"):
-        add_webhook(here, tenant_id, f"http://{host}:{closed_port}/hook")
+        add_webhook(f"http://{host}:{closed_port}/hook")
     assert "none of 2 receivers is reached" in here.failing("webhooks")
 
 
-def test_a_receiver_that_the_guard_refuses_is_told_so(here: Installation, tenant_id: UUID) -> None:
+def test_a_receiver_that_the_guard_refuses_is_told_so(
+    here: Installation, add_webhook: AddWebhook
+) -> None:
     with Listener(lambda _: None) as server:
         here.change(webhook_allowed_networks=LOOPBACK)
-        add_webhook(here, tenant_id, server.url())
+        add_webhook(server.url())
         here.change(webhook_allowed_networks=(ip_network("10.0.0.0/8"),))
         assert "not public" in here.warned("webhooks")
         assert server.connections == 0

@@ -1,11 +1,11 @@
 """The doctor on Redis and the queue: each of its findings, brought about by the fault."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
-from app import clock, heartbeats, ids, queue
-from app.core import tenants
+from app import clock, ids, queue
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
@@ -13,9 +13,8 @@ from app.core.jobs import job_queue
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.manage.doctor.findings import Level
-from tests.support.database.doctoring import Installation
+from tests.support.database.doctoring import Installation, keep_alive
 from tests.support.faults import OwnValkey
-from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.ports import own_port
 
 
@@ -96,21 +95,14 @@ def test_consumers_that_are_away_are_told_by_their_line_of_the_procfile(
         "start the Procfile's `worker`, or read its last lines",
         "start the Procfile's `scheduler`, or read its last lines",
     ]
-    alive(own_valkey)
+    keep_alive(own_valkey)
     assert ringing.levels("queue") == {Level.OK}
-
-
-def alive(valkey: OwnValkey) -> None:
-    """Let worker and scheduler have given a sign of life that outlasts the test."""
-    for role in heartbeats.ROLES:
-        heartbeats.beat(valkey.client, role)
-        valkey.client.persist(heartbeats.key(role))
 
 
 def test_messages_that_wait_and_that_were_taken_are_counted(
     ringing: Installation, own_valkey: OwnValkey
 ) -> None:
-    alive(own_valkey)
+    keep_alive(own_valkey)
     client = own_valkey.client
     client.rpush(queue.queue_key("jobs"), *range(1_001))
     client.zadd("dramatiq:__heartbeats__", {"a-worker": 1.0})
@@ -120,9 +112,8 @@ def test_messages_that_wait_and_that_were_taken_are_counted(
     assert "taken and not done: 2" in said
 
 
-def deliver_to_nobody(here: Installation, database: Database) -> None:
+def leave_delivery(here: Installation, database: Database, tenant_id: UUID) -> None:
     """Have one delivery that is due."""
-    tenant_id, _ = tenants.create(database, MASTER_KEYS, "looked at")
     caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
     with database.transaction(tenant_id) as session:
         webhooks.create(session, caller, here.settings, {"url": "http://127.0.0.1:9/"})
@@ -130,9 +121,8 @@ def deliver_to_nobody(here: Installation, database: Database) -> None:
     here.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
 
 
-def ask_for_job(here: Installation, database: Database) -> None:
+def leave_job(here: Installation, database: Database, tenant_id: UUID) -> None:
     """Have one job that was due a while ago."""
-    tenant_id, _ = tenants.create(database, MASTER_KEYS, "looked at")
     with database.transaction(tenant_id) as session:
         job_queue.enqueue(session, tenant_id, kind="expire_bundles", args={}, dedupe_key=None)
     here.run("UPDATE jobs SET run_at = clock_timestamp() - interval '90 s'")
@@ -141,31 +131,27 @@ def ask_for_job(here: Installation, database: Database) -> None:
 @pytest.mark.parametrize(
     ("late", "said"),
     [
-        (deliver_to_nobody, "1 webhooks have deliveries overdue"),
-        (ask_for_job, "a job has been due"),
+        (leave_delivery, "1 webhooks have deliveries overdue"),
+        (leave_job, "a job has been due"),
     ],
 )
 def test_what_is_overdue_in_the_database_is_told(
     ringing: Installation,
     own_valkey: OwnValkey,
-    late: Callable[[Installation, Database], None],
+    database_here: Database,
+    tenant_id: UUID,
+    late: Callable[[Installation, Database, UUID], None],
     said: str,
 ) -> None:
-    alive(own_valkey)
-    database = Database(ringing.settings.database_url, application="tests")
-    try:
-        late(ringing, database)
-    finally:
-        database.close()
+    keep_alive(own_valkey)
+    late(ringing, database_here, tenant_id)
     assert said in ringing.failing("queue")
 
 
-def test_dead_jobs_are_warned_of(ringing: Installation, own_valkey: OwnValkey) -> None:
-    alive(own_valkey)
-    database = Database(ringing.settings.database_url, application="tests")
-    try:
-        ask_for_job(ringing, database)
-    finally:
-        database.close()
+def test_dead_jobs_are_warned_of(
+    ringing: Installation, own_valkey: OwnValkey, database_here: Database, tenant_id: UUID
+) -> None:
+    keep_alive(own_valkey)
+    leave_job(ringing, database_here, tenant_id)
     ringing.run("UPDATE jobs SET status = 'dead', finished_at = clock_timestamp()")
     assert "1 jobs are dead" in ringing.warned("queue")

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
-from app import migrations
+from app import heartbeats, migrations
 from app.database import Database
 from app.manage.doctor import running
 from app.manage.doctor.checks import CHECKS
@@ -18,6 +18,7 @@ from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
 from tests.support.database.databases import made_database
+from tests.support.faults import OwnValkey
 
 
 @dataclass
@@ -65,6 +66,13 @@ class Installation:
     def warned(self, name: str) -> str:
         """Return the one warning of a check, with what mends it."""
         return self.failing(name, Level.WARNING)
+
+
+def keep_alive(valkey: OwnValkey) -> None:
+    """Record heartbeats of worker and scheduler that do not expire."""
+    for role in heartbeats.ROLES:
+        heartbeats.beat(valkey.client, role)
+        valkey.client.persist(heartbeats.key(role))
 
 
 @contextmanager
