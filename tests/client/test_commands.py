@@ -13,14 +13,9 @@ from records.commands import exports
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import NOBODY, make_agent, make_finding, make_record, make_session
+from tests.support.callers.making import NOBODY, make_agent, make_finding, make_record
 
 NO_HEAD = f"1:{'0' * 64}"
-
-
-@pytest.fixture
-def session(api: ApiOf) -> dict[str, Any]:
-    return make_session(api())
 
 
 @pytest.mark.parametrize(
@@ -38,9 +33,9 @@ def session(api: ApiOf) -> dict[str, Any]:
     ],
 )
 def test_the_exit_code_says_how_it_ended(
-    records: Command, arguments: list[str], code: int, said: str
+    records_process: Command, arguments: list[str], code: int, said: str
 ) -> None:
-    ran = records(*arguments)
+    ran = records_process(*arguments)
 
     assert ran.code == code, ran.err
     assert said in ran.err

@@ -154,14 +154,14 @@ def test_only_a_refusal_of_the_file_says_that_no_attempt_arrived(
 
 
 def test_no_name_and_no_pipe_breaks_a_push(
-    records: Command, api: ApiOf, session: str, tmp_path: Path
+    records_process: Command, api: ApiOf, session: str, tmp_path: Path
 ) -> None:
     names = [str(tmp_path / name) for name in ("\udcff", "\x1b[31m")]
     for name in names:
         Path(name).write_bytes(os.fsencode(name))
     os.mkfifo(tmp_path / "pipe")
 
-    ran = records("record", "push", "--session", session, *names, str(tmp_path / "pipe"))
+    ran = records_process("record", "push", "--session", session, *names, str(tmp_path / "pipe"))
 
     assert ran.code == 2
     assert "pipe: this is a pipe" in ran.err
@@ -173,9 +173,11 @@ def test_no_name_and_no_pipe_breaks_a_push(
     assert {"\\xff"} <= titles
 
 
-def test_standard_input_is_one_record_each_time(records: Command, api: ApiOf, session: str) -> None:
+def test_standard_input_is_one_record_each_time(
+    records_process: Command, api: ApiOf, session: str
+) -> None:
+    push = ["record", "push", "--session", session, "-"]
     for _ in range(2):
-        pushed = records("record", "push", "--session", session, "-", stdin=b'{"piped": true}')
-        assert pushed.code == 0
+        assert records_process(*push, stdin=b'{"piped": true}').code == 0
     assert contents(api, session) == [{"piped": True}] * 2
-    assert records("record", "push", "-", "other").code == 2
+    assert records_process("record", "push", "-", "other").code == 2

@@ -14,14 +14,9 @@ import pytest
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import make_finding, make_record, make_session
+from tests.support.callers.making import make_finding, make_record
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Receiver
-
-
-@pytest.fixture
-def session(api: ApiOf) -> dict[str, Any]:
-    return make_session(api())
 
 
 def test_an_export_leaves_a_pipe_a_pipe_and_a_link_a_link(
@@ -32,7 +27,7 @@ def test_an_export_leaves_a_pipe_a_pipe_and_a_link_a_link(
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     link.symlink_to(file)
-    # Open for both ends: a bundle fits into what a pipe holds, and nobody waits for a reader.
+    # Open for both ends: a bundle fits into what a pipe holds, and no open waits for a reader.
     both = os.open(pipe, os.O_RDWR)
     assert records("bundle", record, "-o", str(pipe)).code == 0
     assert pipe.is_fifo()
@@ -158,9 +153,9 @@ def test_what_an_encoding_lacks_is_written_by_its_number(
         assert r"Za\u017có\u0142\u0107 \U0001f427" in said
 
 
-def test_without_a_command_its_help_is_shown_in_lines(records: Command) -> None:
+def test_without_a_command_its_help_is_shown_in_lines(records_process: Command) -> None:
     for group in ([], ["webhooks"]):
-        said = records(*group)
+        said = records_process(*group)
         assert said.code == 2
         assert "Usage: records" in (said.out + said.err).splitlines()[0]
         assert len((said.out + said.err).splitlines()) > 5

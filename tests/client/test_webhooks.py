@@ -86,7 +86,7 @@ def test_a_job_is_started_shown_and_cancelled(records: Command, webhook: dict[st
     assert (watched.code, "cancelled" in watched.out) == (1, True)
 
 
-def test_an_event_that_was_forwarded_is_not_again_though_nobody_read_of_it(
+def test_an_event_is_forwarded_once_without_a_reader_of_the_output(
     records: Command, api: ApiOf
 ) -> None:
     session = make_session(api())["id"]
