@@ -210,15 +210,13 @@ def test_where_many_are_open_a_page_ends_early_and_the_next_goes_on(
     api: ApiOf, worker: Worker
 ) -> None:
     webhook = make_webhook(api())
-    session = make_session(api())
-    api().post("/v1/findings", finding_of(session["id"]))
+    make_findings(api(), 1)
     worker.claim(webhook)
     worker.run(
         "UPDATE deliveries SET next_attempt_at = next_attempt_at + '1 day' WHERE status = 'sending'"
     )
-    batch = {"findings": [finding_of(session["id"])] * 1000}
-    for _ in range(MOST_READ // 1000):
-        assert api().post("/v1/findings/batch", batch).status_code == 201
+    make_findings(api(), 1)
+    worker.copy("pending", MOST_READ - 1)
 
     assert len(listed(api(), "status=pending&limit=200")) == 200
     first = api().get(f"{PATH}?status=sending,failed").json

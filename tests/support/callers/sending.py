@@ -23,6 +23,13 @@ from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.making import finding_of, make_session, uuid_of
 
 URL = "http://127.0.0.1:9/hook"
+_COPY = """
+INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence,
+                        status, attempts, next_attempt_at, finished_at, failure, outcome)
+SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, kind, priority,
+       sequence + n, status, attempts, next_attempt_at, finished_at, failure, outcome
+  FROM deliveries, generate_series(1, :more) AS n WHERE status = :status
+"""
 ONE_TRY = (0.0,)
 TWO_TRIES = (0.0, 300.0)
 
@@ -136,6 +143,10 @@ class Worker:
     def unpause(self) -> None:
         """End the pause of every lane."""
         self.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
+
+    def copy(self, status: str, more: int) -> None:
+        """Store so many more deliveries like the one of this status, each with its own number."""
+        self.run(_COPY, status=status, more=more)
 
     def look_again(self, job: dict[str, Any]) -> None:
         """Let a bulk replay that waits count again, and do what follows."""

@@ -21,24 +21,23 @@ from tests.api.deliveries.replays.bulk import (
     start,
 )
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.sending import Worker, books, make_findings
+from tests.support.callers.sending import Worker, books
 
 
 def test_more_than_a_step_s_worth_takes_several_steps(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_findings(api(), 1000)
-    make_findings(api(), 200)
-    while worker.send(webhook, 400):
-        pass
+    assert bulk_replay.MOST_A_STEP == 500
+    monkeypatch.setattr(bulk_replay, "MOST_A_STEP", 5)
+    fail(api(), worker, webhook, 12)
     job = start(api(), of(webhook))
 
     assert worker.step(job)
-    assert progress(api(), job) == (1200, 500, 0)
+    assert progress(api(), job) == (12, 5, 0)
     worker.finish(job)
 
-    assert progress(api(), job) == (1200, 1200, 0)
-    assert books(api(), webhook)["replays"]["accepted"] == 1200
+    assert progress(api(), job) == (12, 12, 0)
+    assert books(api(), webhook)["replays"]["accepted"] == 12
 
 
 def test_a_rate_bounds_each_step_and_spaces_them(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from tests.api.deliveries.replays.single import fire, replay
 from tests.support.callers.api import ApiOf, FreshTenant
@@ -142,9 +143,10 @@ def test_a_delivery_that_has_no_number_yet_gets_one_before_it_is_replayed(
 
 
 def test_behind_a_long_backlog_there_is_nothing_to_repeat_yet(
-    api: ApiOf, webhook: dict[str, Any]
+    api: ApiOf, webhook: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_findings(api(), 600)
+    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
+    make_findings(api(), 6)
     newest = history(api(), webhook, "limit=1")[0]
 
     problem = refused(replay(api(), newest), 409, "conflict")
