@@ -53,9 +53,9 @@ def test_a_group_is_replayed_with_a_canary_and_seen_to_arrive(
     worker.finish(job)
     expect(page.locator(".lead")).to_contain_text(f"1 of {FAILED} sent, 0 arrived")
     assert worker.send(webhook) == 1
-    worker.look_again(job)
+    worker.count_again(job)
     worker.send(webhook)
-    worker.look_again(job)
+    worker.count_again(job)
     expect(page.locator(".lead")).to_contain_text(f"It is done: {FAILED} arrived.")
     expect(page.get_by_role("button", name="Stop it")).to_have_count(0)
     page.get_by_role("link", name="Its deliveries").click()
@@ -79,7 +79,7 @@ def test_a_replay_is_stopped_and_resumed_without_a_script(
     page.get_by_role("button", name="Go on with it").click()
     worker.finish(job)
     worker.send(webhook)
-    worker.look_again(job)
+    worker.count_again(job)
     page.reload()
     expect(page.locator(".lead")).to_contain_text(f"It is done: {FAILED} arrived.")
 

@@ -28,7 +28,7 @@ _WAITED_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and every alert that fires then; `sweeps` unless nobody sweeps any more."""
+    """What happens, and every alert that fires then; `sweeps` is false where the sweep stops."""
 
     happens: Callable[[Monitored], object]
     fires: frozenset[str]
@@ -53,8 +53,8 @@ def no_scrape(service: Monitored) -> None:
     service.token = "another"
 
 
-def nobody_sweeps(_: Monitored) -> None:
-    """The scheduler rings nobody: `Fault.sweeps`."""
+def sweep_stopped(_: Monitored) -> None:
+    """The scheduler rings no worker: `Fault.sweeps`."""
 
 
 def key_dropped(service: Monitored) -> None:
@@ -216,7 +216,7 @@ FAULTS = {
     for each in (
         Fault(no_scrape, frozenset({"NoMetrics"})),
         Fault(part_down, frozenset({"PartDown"})),
-        Fault(nobody_sweeps, frozenset({"SweepStopped"}), sweeps=False),
+        Fault(sweep_stopped, frozenset({"SweepStopped"}), sweeps=False),
         Fault(key_dropped, frozenset({"MasterKeyMissing"})),
         Fault(left_behind, frozenset({"MixedReleases"})),
         Fault(memory_taken, frozenset({"ProcessMemoryHigh"})),
@@ -229,12 +229,12 @@ FAULTS = {
         Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
         Fault(mail_refused, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
         Fault(log_faults.log_halted, frozenset({"LogHalted"})),
-        Fault(log_faults.nobody_integrates, frozenset({"LeavesWait"})),
+        Fault(log_faults.sequencer_stopped, frozenset({"LeavesWait"})),
         Fault(log_faults.quorum_away, frozenset({"CheckpointWaits"})),
-        Fault(log_faults.nobody_anchors, frozenset({"Unanchored"})),
+        Fault(log_faults.anchoring_stopped, frozenset({"Unanchored"})),
         Fault(log_faults.forked, frozenset({"WitnessAlarm"})),
         Fault(log_faults.chain_rewritten, frozenset({"AuditChainBroken"})),
-        Fault(log_faults.nobody_verifies, frozenset({"AuditUnverified"})),
+        Fault(log_faults.verification_stopped, frozenset({"AuditUnverified"})),
         Fault(log_faults.tile_changed, frozenset({"AuditChainBroken", "LogDamaged"})),
         Fault(fault_inside, frozenset({"WebErrors"})),
         Fault(connections_taken, frozenset({"PoolExhausted", "WebSlow"})),

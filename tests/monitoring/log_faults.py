@@ -30,7 +30,7 @@ def log_halted(service: Monitored) -> None:
         service.runtime.log.run()
 
 
-def nobody_integrates(service: Monitored) -> None:
+def sequencer_stopped(service: Monitored) -> None:
     add_leaves(service.database, 1)
     service.run(_AGED)
 
@@ -45,7 +45,7 @@ def quorum_away(service: Monitored) -> None:
     service.run("UPDATE checkpoints SET signed_at = signed_at - interval '5 minutes'")
 
 
-def nobody_anchors(service: Monitored) -> None:
+def anchoring_stopped(service: Monitored) -> None:
     service.tenant()
     service.run("UPDATE audit_entries SET at = at - interval '2 hours'")
 
@@ -62,7 +62,7 @@ def chain_rewritten(service: Monitored) -> None:
     assert service.api(tenant.root_key).get("/v1/audit/verify").status_code == 409
 
 
-def nobody_verifies(service: Monitored) -> None:
+def verification_stopped(service: Monitored) -> None:
     """As in a backup of the day before yesterday: nothing was verified since."""
     since = (datetime.now(UTC) - timedelta(hours=27)).isoformat()
     sealed = MASTER_KEYS.seal(b'{"since":"%s"}' % since.encode(), "sealed_notes/verify_audit")

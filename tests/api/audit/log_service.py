@@ -8,7 +8,7 @@ from tests.support.evidence.logs import World
 
 @dataclass
 class Service:
-    """A service of a test's own, with a log that nobody else writes to."""
+    """A service and a log of one test."""
 
     world: World
     api: Api

@@ -156,7 +156,7 @@ def test_troubles_of_anchoring_are_told_without_the_operator_s_details(
     assert "10.0.0.7" not in json.dumps(said), "that is the operator's"
 
 
-def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
+def test_anchored_by_is_computed_from_stored_evidence_and_not_from_settings(
     vouched: Vouched, anchor: Callable[[], None], admin_engine: Engine
 ) -> None:
     anchor()
@@ -177,7 +177,7 @@ def test_it_says_who_vouches_by_what_is_there_and_not_by_what_was_set_up(
     switch(vouched.api, on=False)
     anchor()
     said = vouched.said()
-    assert said["anchored_through"] == 2, "what is behind it is vouched for by nobody"
+    assert said["anchored_through"] == 2, "later entries are covered by no anchor"
     assert said["detail"].startswith("Anchoring is switched off since ")
     switch(vouched.api, on=True)
     anchor()

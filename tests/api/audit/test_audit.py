@@ -28,7 +28,7 @@ def test_a_chain_begins_with_its_tenant_and_root_key(api: ApiOf) -> None:
     assert first["actor"] == {"type": "operator", "id": "manage"}
 
 
-def test_listed_and_exported_entries_can_be_checked_by_anybody(api: ApiOf) -> None:
+def test_listed_and_exported_entries_verify_with_another_implementation(api: ApiOf) -> None:
     change_settings(api(), 3)
     check_chain(entries(api(), "order=asc"))
     check_chain(export(api())[:-1])

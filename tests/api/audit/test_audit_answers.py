@@ -99,7 +99,7 @@ def attacked(
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no verification be done while somebody waits."""
+    """Make every verification a job."""
     monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
 
 

@@ -21,7 +21,7 @@ from tests.support.secrets import MASTER_KEYS
 
 @contextmanager
 def frozen() -> Iterator[str]:
-    """A server that accepts connections and never says a word; yields its host and port."""
+    """Run a server that accepts connections and never answers; yield its host and port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -144,7 +144,7 @@ def test_readyz_and_metrics_say_since_when_no_run_has_verified_every_chain(
         assert api().readyz().json["parts"]["audit"] == "up"
 
 
-def test_a_state_that_nobody_can_compute_is_degraded_and_no_reason_to_refuse_requests(
+def test_a_state_that_cannot_be_computed_is_degraded_and_refuses_no_request(
     settings: Settings, admin_engine: Engine
 ) -> None:
     with serving(settings) as api, admin_engine.begin() as owner:

@@ -1,4 +1,4 @@
-"""What `/metrics` says: of the whole stack, alike whoever answers, and never less than before."""
+"""`/metrics`: figures of the whole stack, the same from each process, and never decreasing."""
 
 import json
 import math
@@ -98,7 +98,9 @@ def test_what_a_request_waited_for_a_thread_counts_as_its_duration(
     assert seen["http_request_duration_seconds_bucket", (("le", "+Inf"), route)] == 1
 
 
-def test_no_figure_goes_back_whoever_answers_and_whoever_dies(webs: tuple[Flask, Flask]) -> None:
+def test_no_counter_decreases_from_process_to_process_or_when_one_ends(
+    webs: tuple[Flask, Flask],
+) -> None:
     one, other = webs
     seen: dict[Sample, float] = {}
     for number in range(10):

@@ -125,7 +125,7 @@ def test_a_failure_is_told_without_the_token(
     admin_engine: Engine,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A bundle whose stored bytes were changed does not open, whoever asks."""
+    """A bundle whose stored bytes were changed does not open for any caller."""
     token, _ = token_to(api(), record)
     with admin_engine.begin() as connection:
         connection.execute(

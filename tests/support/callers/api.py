@@ -16,7 +16,7 @@ from app.web import create_app
 
 @dataclass(frozen=True)
 class FreshTenant:
-    """A tenant nobody else uses, with the text of its root admin key."""
+    """A tenant of one test, with the text of its root admin key."""
 
     id: UUID
     root_key: str

@@ -148,7 +148,7 @@ class Worker:
         """Store so many more deliveries like the one of this status, each with its own number."""
         self.run(_COPY, status=status, more=more)
 
-    def look_again(self, job: dict[str, Any]) -> None:
+    def count_again(self, job: dict[str, Any]) -> None:
         """Let a bulk replay that waits count again, and do what follows."""
         job_id = uuid_of(job["id"])
         self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :job", job=job_id)

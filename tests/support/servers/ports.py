@@ -4,7 +4,7 @@ import itertools
 import os
 import socket
 
-# Below those that the system gives to whoever asks for any: nobody gets one of these by chance.
+# Below the ephemeral range: the system assigns none of these.
 _FIRST, _COUNT = 15_000, 15_000
 _numbers = itertools.count(1)
 

@@ -24,7 +24,7 @@ def test_after_a_failure_callers_are_held_back_until_the_period_is_over() -> Non
     assert breaker.admits()
 
 
-def test_one_of_many_callers_is_let_through_to_look() -> None:
+def test_one_of_many_callers_is_admitted_as_the_probe() -> None:
     clock = Hands()
     breaker = Breaker(60, clock)
     breaker.failed()
@@ -38,7 +38,7 @@ def test_one_of_many_callers_is_let_through_to_look() -> None:
     assert sorted(admitted) == [False] * 15 + [True]
 
 
-def test_a_success_lets_everybody_through_again() -> None:
+def test_a_success_admits_every_caller_again() -> None:
     breaker = Breaker(60)
     breaker.failed()
     breaker.succeeded()
@@ -46,7 +46,7 @@ def test_a_success_lets_everybody_through_again() -> None:
     assert breaker.admits()
 
 
-def test_asking_whether_it_is_open_takes_nobody_s_turn() -> None:
+def test_asking_whether_it_is_open_uses_up_no_probe() -> None:
     clock = Hands()
     breaker = Breaker(60, clock)
     assert not breaker.is_open()

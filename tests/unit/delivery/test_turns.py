@@ -1,4 +1,4 @@
-"""Turns at a scarce place: who comes once does not wait for all that another has sent before."""
+"""Turns (round robin by caller): one request does not wait for another caller's backlog."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -24,13 +24,13 @@ class Scene:
         await asyncio.sleep(0)
 
     async def first_leaves(self) -> None:
-        """Have the one leave who has been in for longest."""
+        """Have the caller leave that has been in for longest."""
         self._leave.pop(0).set()
         for _ in range(3):
             await asyncio.sleep(0)
 
     async def ends(self) -> None:
-        """End everybody."""
+        """End every caller."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -46,7 +46,7 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scene)
 
 
-def test_who_comes_once_is_next_whatever_others_have_sent_before() -> None:
+def test_one_request_is_next_behind_another_caller_s_backlog() -> None:
     async def story() -> None:
         scene = Scene(places=2, each=2)
         await scene.comes("loud", 100)
@@ -78,7 +78,7 @@ def test_one_caller_leaves_places_free_for_others() -> None:
     play(story())
 
 
-def test_who_gives_up_waiting_takes_no_place() -> None:
+def test_a_cancelled_wait_takes_no_place() -> None:
     async def story() -> None:
         scene = Scene(places=1, each=1)
         await scene.comes("first")
@@ -90,13 +90,13 @@ def test_who_gives_up_waiting_takes_no_place() -> None:
         await scene.first_leaves()
         assert scene.inside == ["first", "next"]
         await scene.ends()
-        async with scene.turns.turn("anybody"):
+        async with scene.turns.turn("another"):
             pass
 
     play(story())
 
 
-def test_who_is_let_in_and_gives_up_at_once_gives_its_place_back() -> None:
+def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
     async def story() -> None:
         turns = Turns(1, 1)
         waiting: asyncio.Task[None]

@@ -10,7 +10,7 @@ from app.lib.outbound.addresses import BadURL, Target, check_url, parse_url
 from tests.support.servers.receivers import LOOPBACK
 from tests.unit.delivery.networks import NOT_PUBLIC, PRIVATE_LAN
 
-# What a resolver, a browser or another client would read as an address of ours, or of nobody.
+# What a resolver, a browser or another client would read as an internal address, or as none.
 ADDRESS_FORMS = {
     "decimal": "2130706433",
     "decimal with dots": "127.0.0.1.",

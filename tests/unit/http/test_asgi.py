@@ -41,7 +41,7 @@ SETTINGS = Settings.from_environ({**NEEDED, "TRUSTED_PROXIES": "10.0.0.0/8"})
     ],
     ids=[
         "the peer",
-        "a field of nobody's",
+        "not from a proxy",
         "behind a proxy",
         "a line of each of two proxies",
         "an underscore",

@@ -1,4 +1,4 @@
-"""Who finds a permit in a worker process, whatever the others are doing."""
+"""The bulkhead of a worker process: permits by tenant, lane and kind."""
 
 from uuid import UUID, uuid4
 

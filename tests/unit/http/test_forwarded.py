@@ -1,4 +1,4 @@
-"""Whom a request comes from, whatever its sender writes into the headers that proxies write."""
+"""The client's address: forged forwarding headers do not change it."""
 
 from ipaddress import ip_network
 
@@ -15,7 +15,7 @@ PROXY = "10.0.0.1"
 @pytest.mark.parametrize(
     ("peer", "value", "client"),
     [
-        # Nobody between, or nobody who is trusted.
+        # No proxy, or none that is trusted.
         ("198.51.100.7", "", "198.51.100.7"),
         ("198.51.100.7", "203.0.113.9", "198.51.100.7"),
         ("198.51.100.7", "203.0.113.9, 10.0.0.1", "198.51.100.7"),

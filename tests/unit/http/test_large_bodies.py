@@ -13,11 +13,11 @@ from tests.support.faults import until
 
 
 def queue(room: Room, whose: str, entered: threading.Semaphore) -> threading.Thread:
-    """Send somebody in who stays; return once he is at work or in line."""
+    """Have one more request enter and stay; return once it is at work or in line."""
     before = held(room)
 
     def enter() -> None:
-        # Whoever still waits when a test has ended is refused in the end.
+        # One that still waits when the test has ended is refused.
         with suppress(Busy):
             room.enter(whose)
             entered.release()
@@ -45,7 +45,7 @@ def test_one_tenant_never_has_every_place_at_work() -> None:
     assert entered.acquire(timeout=60)
 
 
-def test_who_comes_when_enough_wait_is_refused_at_once() -> None:
+def test_a_request_beyond_the_line_is_refused_at_once() -> None:
     room = Room(at_once=2, waiting=6)
     room.enter("a")
     entered = threading.Semaphore(0)
@@ -56,7 +56,7 @@ def test_who_comes_when_enough_wait_is_refused_at_once() -> None:
         room.enter("a")
 
 
-def test_places_in_line_are_left_for_tenants_who_have_nobody_there() -> None:
+def test_places_in_line_are_left_for_tenants_that_have_none() -> None:
     room = Room(at_once=2, waiting=6)
     room.enter("a")
     room.enter("b")
@@ -95,7 +95,7 @@ def test_full_garbage_collections_are_seldom_while_large_work_is_done() -> None:
     assert gc.get_threshold() == usual
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
     room = Room(at_once=2, waiting=6)
     room.enter("a")

@@ -44,7 +44,7 @@ def test_tls_from_the_beginning(authority: ServerAuthority, server_side: ssl.SSL
     assert len(postbox.mails) == 1
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(server_side: ssl.SSLContext) -> None:
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(server_side: ssl.SSLContext) -> None:
     with serving(starttls=server_side) as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS)
         with pytest.raises(NotAccepted, match="not trusted"):

@@ -37,7 +37,7 @@ def test_what_failed_is_sent_again_with_its_number(
     assert {row["sequence"] for row in made} == {1, 2, 3}
     assert {row["job_id"] for row in made} == {job["id"]}
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
     ended = read(api(), job)
     assert (ended["status"], ended["progress"]["succeeded"]) == ("succeeded", 3)
     kept = books(api(), webhook)

@@ -19,7 +19,7 @@ def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
     worker.send(webhook, 400, limit=1)
     worker.send(webhook, 404, limit=1)
     worker.send(webhook, 400, TWO_TRIES)
-    worker.look_again(job)
+    worker.count_again(job)
 
     found = read(api(), job)
     assert found["status"] == "running"
@@ -36,7 +36,7 @@ def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
     }
     worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status='retrying'")
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
     assert read(api(), job)["status"] == "succeeded"
     assert read(api(), job)["progress"]["succeeded"] == 2
 
@@ -50,11 +50,11 @@ def test_a_canary_that_succeeds_is_followed_by_the_rest(
     assert len(made(api(), job)) == 2
 
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
 
     assert len(made(api(), job)) == 6
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
     assert read(api(), job)["status"] == "succeeded"
 
 
@@ -67,7 +67,7 @@ def test_a_canary_that_fails_ends_the_job(
     worker.finish(job)
     worker.send(webhook, 200, limit=1)
     worker.send(webhook, 400, schedule, limit=1)
-    worker.look_again(job)
+    worker.count_again(job)
 
     found = read(api(), job)
     assert (found["status"], found["progress"]["sent"]) == ("cancelled", 2)
@@ -102,10 +102,10 @@ def test_a_replay_stops_after_so_many_failures_and_sends_no_more(
     job = start(api(), of(webhook), stop_after_failures=3)
     worker.finish(job)
     worker.send(webhook, 400, limit=2)
-    worker.look_again(job)
+    worker.count_again(job)
     assert read(api(), job)["status"] == "running"
     worker.send(webhook, 400, TWO_TRIES, limit=2)
-    worker.look_again(job)
+    worker.count_again(job)
 
     found = read(api(), job)
     assert (found["status"], found["progress"]["sent"]) == ("cancelled", 4)
@@ -114,7 +114,7 @@ def test_a_replay_stops_after_so_many_failures_and_sends_no_more(
 
     api().post(f"/v1/jobs/{job['id']}/resume")
     worker.finish(job)
-    worker.look_again(job)
+    worker.count_again(job)
     assert read(api(), job)["status"] == "running"
     assert worker.send(webhook, 200) == 5
     assert books(api(), webhook)["balanced"]
@@ -149,7 +149,7 @@ def test_a_replay_goes_on_beside_a_webhook_that_was_disabled_meanwhile(
     api().patch(f"/v1/webhooks/{other['id']}", {"status": "disabled"})
     worker.finish(job)
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
 
     found = read(api(), job)
     assert found["status"] == "succeeded"
@@ -176,5 +176,5 @@ def test_a_job_of_the_release_before_goes_on_where_it_was(
 
     assert len(made(api(), job)) == 2
     worker.send(webhook, 200)
-    worker.look_again(job)
+    worker.count_again(job)
     assert read(api(), job)["progress"]["succeeded"] == 2

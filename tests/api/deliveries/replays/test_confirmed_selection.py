@@ -146,7 +146,7 @@ def test_a_replay_of_all_webhooks_sends_to_each_its_own(
     assert len(made(api(), job)) == 6
     worker.send(webhook, 200)
     worker.send(other, 400)
-    worker.look_again(job)
+    worker.count_again(job)
 
     found = read(api(), job)
     assert found["status"] == "succeeded"

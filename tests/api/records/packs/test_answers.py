@@ -44,7 +44,7 @@ def test_a_built_pack_is_answered_with_all_that_tells_what_it_is(packer: Packer)
     name = f"{record['id']}-evidence.zip"
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{name}"'
     assert answer.headers["x-service-evidence"] == "current"
-    assert "Preference-Applied" not in answer.headers, "nobody waited"
+    assert "Preference-Applied" not in answer.headers, "the request did not wait"
     head = packer.api().request("HEAD", path_of(record), headers=AT_ONCE)
     assert (head.status_code, head.data, head.content_length) == (200, b"", len(data))
     assert head.headers["ETag"] == answer.headers["ETag"]
@@ -92,7 +92,7 @@ def test_ten_at_once_begin_one_job(packer: Packer) -> None:
     assert len(packer.jobs()) == 1
 
 
-def test_who_may_read_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
+def test_a_reader_of_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
     record = packer.record()
     packer.built(record)
     (listed,) = packer.api().get("/v1/jobs?kind=evidence_pack").json["data"]

@@ -23,22 +23,24 @@ from tests.support.secrets import MASTER_KEYS_SETTING
 
 
 def exports(packer: Packer) -> list[tuple[str, str]]:
-    """Return who has taken packs, by the audit chain, oldest first."""
+    """Return the callers that downloaded packs, by the audit chain, oldest first."""
     listed = packer.api().get("/v1/audit?action=evidence.export&order=asc&limit=200").json["data"]
     return [(entry["actor"]["type"], entry["actor"]["id"]) for entry in listed]
 
 
-def test_each_who_takes_a_pack_is_audited_once(packer: Packer, mint: Callable[..., str]) -> None:
+def test_each_caller_that_downloads_a_pack_is_audited_once(
+    packer: Packer, mint: Callable[..., str]
+) -> None:
     record = packer.record()
     token, _ = token_to(packer.api(), record)
     key = mint("read")
     packer.ask(record)
     packer.work()
-    assert exports(packer) == [], "nobody has it yet"
+    assert exports(packer) == [], "no pack was downloaded"
     etag = packer.api().request("HEAD", path_of(record)).headers["ETag"]
     assert packer.ask(record, **{"If-None-Match": etag}).status_code == 304
     packer.ask(record, Range="bytes=999999999-")
-    assert exports(packer) == [], "nobody took a byte"
+    assert exports(packer) == [], "no byte was downloaded"
     for _ in range(2):
         packer.ask(record, key, Range="bytes=5-9")
         packer.ask(record, key)
@@ -124,7 +126,7 @@ def test_a_part_that_was_changed_is_never_given_out(
     answer = packer.ask(record)
     refused(answer, 503, "evidence-pack-unreadable")
     assert answer.headers["Retry-After"] == "1"
-    assert stored(admin_engine, record) == [], "the next who asks gets a whole one"
+    assert stored(admin_engine, record) == [], "the next request gets a whole one"
     assert packer.built(record) == data
     execute(admin_engine, SWAP, id=record_id(record))
     refused(packer.ask(record), 503, "evidence-pack-unreadable")

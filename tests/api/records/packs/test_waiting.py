@@ -43,7 +43,9 @@ def test_a_caller_with_a_key_waits_for_it(packer: Packer, monkeypatch: pytest.Mo
     assert "Preference-Applied" not in answer.headers, "there was nothing to wait for"
 
 
-def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_waits_longer_than_it_asked_for(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[float] = []
 
     def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool) -> bool:
@@ -72,17 +74,17 @@ def test_nobody_waits_longer_than_was_said(packer: Packer, monkeypatch: pytest.M
         assert answer.headers.get("Preference-Applied") == applied, said
 
 
-def test_who_waits_in_vain_is_asked_to_come_back(packer: Packer) -> None:
+def test_a_wait_in_vain_is_answered_with_202(packer: Packer) -> None:
     answer = packer.api().get(path_of(packer.record()), headers={"Prefer": "wait=1"})
     assert (answer.status_code, answer.headers["Preference-Applied"]) == (202, "wait=1")
 
 
-def test_more_than_a_few_are_not_made_to_wait_and_not_told_that_they_were(
+def test_requests_beyond_the_limit_of_waits_are_answered_at_once(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
     monkeypatch.setattr(long_poll, "_room", BoundedSemaphore(1))
-    assert long_poll._room.acquire(blocking=False)  # by somebody else's request
+    assert long_poll._room.acquire(blocking=False)  # by another request
     answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
     assert "Preference-Applied" not in answer.headers
@@ -104,7 +106,7 @@ def test_a_job_that_waits_for_its_next_try_is_not_waited_for(
     assert "Preference-Applied" not in answer.headers
 
 
-def test_those_who_wait_leave_threads_and_connections_to_others() -> None:
+def test_waiting_requests_leave_threads_and_connections_to_others() -> None:
     done = threading.Event()
     settled = done.is_set
 
@@ -139,7 +141,7 @@ def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(
 
 
 @pytest.mark.parametrize("is_public", [False, True])
-def test_who_has_no_key_waits_when_asked_to_and_not_for_long(
+def test_a_request_without_a_key_waits_only_if_it_asks_and_not_for_long(
     packer: Packer, monkeypatch: pytest.MonkeyPatch, *, is_public: bool
 ) -> None:
     record = packer.record()
@@ -157,13 +159,13 @@ def test_who_has_no_key_waits_when_asked_to_and_not_for_long(
     assert files_in(answer.data)
 
 
-def test_those_without_a_key_take_no_place_of_those_with_one(
+def test_requests_without_a_key_take_no_place_of_those_with_one(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = packer.record(), packer.record()
     path = f"{path_of(first)}?share_token={token_to(packer.api(), first)[0]}"
     monkeypatch.setattr(long_poll, "_room_without_key", BoundedSemaphore(1))
-    assert long_poll._room_without_key.acquire(blocking=False)  # by somebody else's request
+    assert long_poll._room_without_key.acquire(blocking=False)  # by another request
     polls = working(packer, monkeypatch)
     answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
     assert (answer.status_code, len(polls)) == (202, 0)
@@ -172,13 +174,13 @@ def test_those_without_a_key_take_no_place_of_those_with_one(
     assert len(polls) == 1
 
 
-def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
+def test_a_public_pack_needs_no_key_and_a_key_may_wait_for_it(
     packer: Packer, monkeypatch: pytest.MonkeyPatch, mint: Callable[..., str]
 ) -> None:
     packer.api().patch("/v1/tenant/settings", {"bundle_visibility": "public"})
     first, second = packer.record(), packer.record()
-    for nobody in (None, "svc_" + "0" * 46):
-        answer = packer.ask(first, nobody)
+    for key in (None, "svc_" + "0" * 46):
+        answer = packer.ask(first, key)
         assert (answer.status_code, answer.json["job"]["status"]) == (202, "queued")
         assert answer.json["job"].keys() == {"status", "progress"}
     packer.work()
@@ -189,7 +191,7 @@ def test_what_is_public_is_for_anybody_and_keys_may_wait_for_it(
     assert polls
 
 
-def test_who_waits_for_a_better_pack_gets_that(
+def test_a_request_that_waits_for_a_newer_pack_gets_it(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()

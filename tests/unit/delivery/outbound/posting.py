@@ -30,7 +30,7 @@ def post(client: Outbound, url: str, *, seconds: float = 5.0) -> Answer:
     """Send, and hold the answer to what is promised of every answer."""
     started = time.monotonic()
     answer = client.send(url, BODY, HEADERS, deadline_seconds=seconds)
-    # Milliseconds more. Whoever here never ends, or waits LONG_ENOUGH, is waited for without one.
+    # A guard: without a deadline, servers here that never end would be waited for.
     assert time.monotonic() - started < seconds + 10
     assert (answer.failure is None) == (answer.status is not None)
     if answer.error is not None:

@@ -81,7 +81,7 @@ def test_a_kept_connection_that_dies_halfway_or_hangs_is_not_tried_again(
         assert len(receiver.requests) == 2
 
 
-def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(outbound: Outbound) -> None:
+def test_unsolicited_bytes_are_not_taken_for_the_next_answer(outbound: Outbound) -> None:
     with Receiver(OK + http_answer(500, b"planted")) as receiver:
         for _ in range(3):
             assert post(outbound, receiver.url()).status == 200
@@ -126,7 +126,7 @@ def test_a_thousand_failures_leave_no_file_and_no_thread() -> None:
         Receiver(lambda _: None) as mute,
         Listener(speak_nonsense) as broken,
     ):
-        # Bound and not listening, so nobody else listens there either.
+        # Bound and not listening, so that no other listener takes the port.
         closed.bind(("127.0.0.1", 0))
         refused = f"http://127.0.0.1:{closed.getsockname()[1]}/"
         urls = [refused, mute.url(), broken.url(), f"https://127.0.0.1:{broken.port}/"]

@@ -54,7 +54,7 @@ def test_a_connection_that_closes_or_resets_is_a_failure(outbound: Outbound) -> 
         assert listener.connections == 1
 
 
-def test_nobody_listening_is_a_connect_failure(outbound: Outbound) -> None:
+def test_a_port_without_a_listener_is_a_connect_failure(outbound: Outbound) -> None:
     with Receiver() as receiver:
         pass
     answer = post(outbound, receiver.url())

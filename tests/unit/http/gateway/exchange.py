@@ -10,7 +10,7 @@ from app.lib.gateway.gateway import Gateway, Limits
 
 Environ = dict[str, Any]
 LONG = Pace(seconds=600, rate=1)
-# Over before anybody could send or read.
+# Over before anything can be sent or read.
 NO_TIME = Pace(seconds=0.001, rate=1e12)
 
 

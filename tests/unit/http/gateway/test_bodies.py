@@ -20,7 +20,7 @@ LARGE = SMALL_BODY + 1
 def echo(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
     """Answer with the body; one that is not there is wanted, and an error is named."""
     if isinstance(made["wsgi.input"], Pending):
-        raise BodyWanted(10 * LARGE, "somebody")
+        raise BodyWanted(10 * LARGE, "a caller")
     try:
         body = made["wsgi.input"].read()
     except (BodyTooSlow, BodyCutShort, NoShare) as error:
@@ -72,7 +72,7 @@ def test_a_late_body_is_read_when_the_application_wants_it(header: tuple[bytes, 
     assert (b"x-again", b"True") in sent.sent[0]["headers"]
 
 
-def test_a_late_body_that_nobody_wants_is_not_read() -> None:
+def test_a_late_body_that_is_not_wanted_is_not_read() -> None:
     def refuse(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
         start("401 Unauthorized", [])
         return [b"no"]

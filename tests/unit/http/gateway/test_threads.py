@@ -136,7 +136,7 @@ def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
     assert asyncio.run(both()) == ([b"ready"] * 20, b"other")
 
 
-def test_a_wait_ends_when_its_time_is_up_or_nobody_can_tell() -> None:
+def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
         if made[CAN_WAIT]:
             raise Waiting(lambda: 1 // 0 > 0, 600 if made["PATH_INFO"] == "/error" else 0.001)
