@@ -155,16 +155,22 @@ def admin_engine(base_settings: Settings) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def spare_database(base_settings: Settings, admin_engine: Engine) -> Iterator[SpareDatabase]:
-    """Return the database that `fresh_database` hands from test to test."""
+    """Return the database that `fresh_settings` hands from test to test."""
     spare = SpareDatabase(base_settings, admin_engine)
     yield spare
     spare.close()
 
 
 @pytest.fixture
-def fresh_database(spare_database: SpareDatabase) -> Iterator[Database]:
-    """Return an empty, migrated database of this test's own."""
-    opened = Database(spare_database.fresh().database_url, application="tests")
+def fresh_settings(spare_database: SpareDatabase) -> Settings:
+    """Return settings that name an empty, migrated database of this test's own."""
+    return spare_database.fresh()
+
+
+@pytest.fixture
+def fresh_database(fresh_settings: Settings) -> Iterator[Database]:
+    """Return that database."""
+    opened = Database(fresh_settings.database_url, application="tests")
     yield opened
     opened.close()
 

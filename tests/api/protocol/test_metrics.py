@@ -56,12 +56,17 @@ def of(app: Flask) -> Services:
 
 
 @pytest.fixture
-def webs(
-    fresh_database: Database, settings: Settings, own_valkey: OwnValkey
-) -> Iterator[tuple[Flask, Flask]]:
+def owner(fresh_settings: Settings) -> Iterator[Engine]:
+    """Return an engine of the owner of the stack's database."""
+    engine = create_engine(fresh_settings.database_admin_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def webs(fresh_settings: Settings, own_valkey: OwnValkey) -> Iterator[tuple[Flask, Flask]]:
     """Two web processes of a stack of their own."""
-    url = fresh_database.engine.url.render_as_string(hide_password=False)
-    mine = replace(settings, database_url=url, metrics_token=TOKEN, redis_url=own_valkey.url)
+    mine = replace(fresh_settings, metrics_token=TOKEN, redis_url=own_valkey.url)
     made = create_app(mine), create_app(mine)
     yield made
     for app in made:
@@ -123,7 +128,7 @@ def test_what_never_happened_is_there_as_nothing(webs: tuple[Flask, Flask]) -> N
 
 
 def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
-    webs: tuple[Flask, Flask], settings: Settings, own_valkey: OwnValkey
+    webs: tuple[Flask, Flask], own_valkey: OwnValkey
 ) -> None:
     def parts(app: Flask) -> dict[str, float]:
         return {
@@ -143,7 +148,7 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
 
 
 def test_without_the_database_it_says_that_and_no_figure(
-    webs: tuple[Flask, Flask], settings: Settings
+    webs: tuple[Flask, Flask],
 ) -> None:
     alone = create_app(
         replace(of(webs[0]).settings, database_url="postgresql+psycopg://nobody@127.0.0.1:1/none")
@@ -154,14 +159,10 @@ def test_without_the_database_it_says_that_and_no_figure(
     of(alone).close()
 
 
-def test_a_database_behind_this_release_is_not_up(
-    webs: tuple[Flask, Flask], fresh_database: Database, settings: Settings
-) -> None:
-    owner = _owner(fresh_database, settings)
+def test_a_database_behind_this_release_is_not_up(webs: tuple[Flask, Flask], owner: Engine) -> None:
     with owner.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
         connection.execute(text("DROP TABLE counters"))
-    owner.dispose()
     assert scrape(webs[0])["record_service_up", (("part", "database"),)] == 0
 
 
@@ -210,13 +211,11 @@ def test_every_family_is_described_once() -> None:
 
 
 def test_a_broken_audit_chain_is_counted(
-    webs: tuple[Flask, Flask], fresh_database: Database, settings: Settings
+    webs: tuple[Flask, Flask], fresh_database: Database, owner: Engine
 ) -> None:
     _, key = tenants.create(fresh_database, MASTER_KEYS, "broken into")
-    owner = _owner(fresh_database, settings)
     with owner.begin() as connection:
         connection.execute(text("UPDATE audit_entries SET hash = decode(repeat('00', 32), 'hex')"))
-    owner.dispose()
     caller = Api(webs[0].test_client(), key)
     assert [caller.get("/v1/audit/verify").status_code for _ in range(2)] == [409, 409]
     assert scrape(webs[0])["record_service_audit_chain_broken_total", ()] == 2
@@ -242,8 +241,3 @@ def test_processes_their_release_and_missing_keys_are_shown(
     assert seen["record_service_pool_size", place] == 10
     assert seen["record_service_pool_in_use", place] == 3
     assert ("record_service_scheduler_leader", place) not in seen
-
-
-def _owner(database: Database, settings: Settings) -> Engine:
-    server = settings.database_admin_url.rpartition("/")[0]
-    return create_engine(f"{server}/{database.engine.url.database}")
