@@ -169,12 +169,17 @@ def test_what_destroys_is_asked_for(
     assert (api(key["key"]).get("/v1/keys/self").status_code == 401) is gone
 
 
+def written(folder: Path, count: int) -> list[str]:
+    files = [str(folder / f"{number}") for number in range(count)]
+    for file in files:
+        Path(file).write_text(file)
+    return files
+
+
 def test_a_push_shows_how_far_it_is(
     records: Command, session: dict[str, Any], tmp_path: Path
 ) -> None:
-    files = [str(tmp_path / f"{number}") for number in range(30)]
-    for file in files:
-        Path(file).write_text(file)
+    files = written(tmp_path, 30)
 
     seen = shown("record", "push", "--session", session["id"], *files)
 
@@ -199,9 +204,7 @@ def test_ctrl_c_at_a_question_and_at_work_ends_with_130(
 def test_a_push_that_is_interrupted_goes_on_where_it_was(
     records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
-    files = [str(tmp_path / f"{number}") for number in range(120)]
-    for file in files:
-        Path(file).write_text(file)
+    files = written(tmp_path, 120)
     push = ["record", "push", "--session", session["id"], *files]
 
     with on_terminal(*push) as terminal:
@@ -267,9 +270,7 @@ def code_without_a_reader(*arguments: str) -> str:
 def test_a_push_goes_on_without_a_reader_of_its_output(
     records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
-    files = [str(tmp_path / f"{number}") for number in range(20)]
-    for file in files:
-        Path(file).write_text(file)
+    files = written(tmp_path, 20)
 
     assert code_without_a_reader("record", "push", "--session", session["id"], *files) == "0"
 

@@ -3,8 +3,6 @@
 import contextlib
 import socket
 import threading
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy import URL
 
@@ -15,26 +13,14 @@ _HEAD = 5
 _KEY = b"K"
 
 
-class Pooler:
+class Pooler(Listener):
     """Passes one connection after the other on to a server; clients must not ask for TLS."""
 
     def __init__(self, server: URL) -> None:
         self._server = (server.host or "", server.port or 5432)
-        self._listener = Listener(self._serve)
-        self.port = self._listener.port
+        super().__init__(self._pass_on)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._listener.close()
-
-    def _serve(self, client: socket.socket) -> None:
+    def _pass_on(self, client: socket.socket) -> None:
         with socket.create_connection(self._server) as server, contextlib.suppress(OSError):
             threading.Thread(target=_copy, args=(client, server), daemon=True).start()
             with server.makefile("rb") as answers:

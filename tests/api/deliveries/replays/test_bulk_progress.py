@@ -97,6 +97,16 @@ def takes_effect(database: Database, tenant: FreshTenant, claimed: Job) -> bool:
     return advanced
 
 
+def sent_to_the_end(worker: Worker, job: dict[str, Any], webhook: dict[str, Any]) -> int:
+    """Do a job's steps and send what each makes; return how many were sent."""
+    sent = 0
+    for _ in range(20):
+        worker.run("UPDATE jobs SET run_at = clock_timestamp()")
+        worker.step(job)
+        sent += worker.send(webhook, 200)
+    return sent
+
+
 def test_a_step_whose_claim_was_taken_over_has_no_effect(
     api: ApiOf,
     webhook: dict[str, Any],
@@ -134,12 +144,8 @@ def test_a_step_under_way_while_its_job_is_cancelled_and_resumed_has_no_effect(
     assert not takes_effect(database, tenant, stale)
 
     # It would have gone on behind what was taken back.
-    sent = 0
-    for _ in range(20):
-        worker.run("UPDATE jobs SET run_at = clock_timestamp()")
-        worker.step(job)
-        sent += worker.send(webhook, 200)
-    assert (progress(api(), job), sent) == ((5, 5, 0), 5)
+    assert sent_to_the_end(worker, job, webhook) == 5
+    assert progress(api(), job) == (5, 5, 0)
 
 
 def test_two_jobs_over_the_same_events_send_each_once(
@@ -175,12 +181,8 @@ def test_a_cancelled_job_stops_and_a_resumed_one_goes_on(
 
     resumed = api().post(f"/v1/jobs/{job['id']}/resume").json
     assert resumed["status"] == "queued"
-    sent = 0
-    for _ in range(20):
-        worker.run("UPDATE jobs SET run_at = clock_timestamp()")
-        worker.step(job)
-        sent += worker.send(webhook, 200)
-    assert (progress(api(), job), sent) == ((5, 5, 0), 5)
+    assert sent_to_the_end(worker, job, webhook) == 5
+    assert progress(api(), job) == (5, 5, 0)
     assert read(api(), job)["status"] == "succeeded"
     assert len(replays(api(), webhook)) == 7
     assert books(api(), webhook)["balanced"]

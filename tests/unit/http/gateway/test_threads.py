@@ -122,13 +122,11 @@ def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
     async def both() -> tuple[list[bytes], bytes]:
         gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
         waiters = [Exchange(path="/wait") for _ in range(20)]
-        tasks = [
-            asyncio.create_task(gateway(each.scope, each.receive, each.send)) for each in waiters
-        ]
+        tasks = [asyncio.create_task(serve(gateway, each)) for each in waiters]
         for _ in waiters:
             await asyncio.to_thread(waiting.acquire)
         other = Exchange(path="/other")
-        await gateway(other.scope, other.receive, other.send)
+        await serve(gateway, other)
         ready.set()
         await asyncio.gather(*tasks)
         return [each.body for each in waiters], other.body
@@ -146,7 +144,7 @@ def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
     async def answered(path: str) -> bytes:
         exchange = Exchange(path=path)
         gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
-        await gateway(exchange.scope, exchange.receive, exchange.send)
+        await serve(gateway, exchange)
         return exchange.body
 
     assert asyncio.run(answered("/error")) == b"after all"
