@@ -186,7 +186,7 @@ def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
     assert len(listed(api())) == 3
 
 
-def test_another_tenant_s_session_takes_findings_like_one_that_does_not_exist(
+def test_a_finding_of_another_tenant_s_session_is_answered_like_one_of_none(
     api: ApiOf, other_tenant: FreshTenant
 ) -> None:
     stranger = api(other_tenant.root_key)
