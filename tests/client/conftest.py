@@ -14,6 +14,7 @@ from flask import Flask
 from records import cli
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from app import logs
 from app.dev.stack import ROOT
 from app.settings import Settings
 from tests.support.callers.api import ApiOf, FreshTenant
@@ -33,14 +34,18 @@ Command = Callable[..., Ran]
 
 
 class _Silent(WSGIRequestHandler):
+    """Writes no log, which would be among the command's output."""
+
     def log(self, *_: object) -> None:
         pass
 
 
 @pytest.fixture(scope="module")
-def settings(settings: Settings) -> Settings:
+def settings(settings: Settings) -> Iterator[Settings]:
     """Return the settings of a service whose log keeps off the command's standard output."""
-    return replace(settings, log_level="CRITICAL")
+    yield replace(settings, log_level="CRITICAL")
+    # The levels of a process are its last application's.
+    logs.configure(settings)
 
 
 @pytest.fixture(scope="module")
