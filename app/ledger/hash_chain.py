@@ -1,11 +1,10 @@
 """The audit chain: each entry holds the hash of the entry before it (a hash chain).
 
 An entry's hash is the SHA-256 of its body, the canonical JSON of nine members. `verify` recomputes
-both in constant memory. A truncated or rewritten chain agrees with itself: so it takes
-kept heads (`known`), and the head where the chain ends (`end`).
+both in constant memory. A truncated or rewritten chain agrees with itself: so it takes the head
+where the chain must end.
 """
 
-import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,7 +80,6 @@ class Head:
 
 
 START = Head(0, GENESIS)
-_NEVER = 2**63
 
 
 class Reason(StrEnum):
@@ -97,7 +95,7 @@ class Reason(StrEnum):
     WRONG_SEQ = "wrong_seq"  # the body has another number than its place
     WRONG_TENANT = "wrong_tenant"
     BAD_LINK = "bad_link"  # `prev_hash` is not the hash of the entry before
-    OTHER_HEAD = "other_head"  # the chain agrees with itself, but not with the head kept for here
+    OTHER_HEAD = "other_head"  # the chain agrees with itself, but not with a head kept of it
 
 
 @dataclass(frozen=True)
@@ -110,44 +108,22 @@ class Break:
     found: str
 
 
-@dataclass(frozen=True)
-class Verification:
-    """The result of `verify`: how many entries are good, their head, the break if any."""
-
-    entries: int
-    head: Head
-    broken: Break | None
-
-    @property
-    def intact(self) -> bool:
-        """Whether every entry and every given head agreed."""
-        return self.broken is None
-
-
 def verify(
-    entries: Iterable[tuple[int, bytes, bytes]],
-    *,
-    tenant_id: str,
-    after: Head = START,
-    known: Iterable[Head] = (),
-    end: Head | None = None,
-) -> Verification:
-    """Recompute a tenant's chain from its rows (seq, body, hash), ordered by seq.
+    entries: Iterable[tuple[int, bytes, bytes]], *, tenant_id: str, end: Head, after: Head = START
+) -> Break | None:
+    """Recompute a tenant's chain from its rows (seq, body, hash), ordered by seq, up to `end`.
 
     `tenant_id` is as bodies have it (`ten_…`). `after` is a head already verified; the rows begin
-    behind it. `known` are heads through which the chain must lead, ordered by seq, none before
-    `after` (else ValueError). `end` is where it must end; without it, it may go on behind the last
-    known head. From the start, a chain without any entry is broken: each begins with entry 1.
+    behind it. Returns the first break; None where every entry is good and the last one is `end`.
+    From the start, a chain without any entry is broken: each begins with entry 1.
 
     Memory does not grow with the chain, and nothing is read behind the first break.
     """
-    walk = _Walk(tenant_id, after, known, end)
-    broken = None
     try:
-        walk.through(entries)
+        _Walk(tenant_id, after, end).through(entries)
     except _Broken as caught:
-        broken = caught.place
-    return Verification(walk.seq - after.seq, Head(walk.seq, walk.hash), broken)
+        return caught.place
+    return None
 
 
 class _Broken(Exception):
@@ -165,18 +141,12 @@ def _shown(value: object) -> str:
 class _Walk:
     """One pass over a chain: `seq` and `hash` are of the newest entry found good."""
 
-    def __init__(
-        self, tenant_id: str, after: Head, known: Iterable[Head], end: Head | None
-    ) -> None:
+    def __init__(self, tenant_id: str, after: Head, end: Head) -> None:
         self.seq = after.seq
         self._digest = bytes.fromhex(after.hash)
         self._tenant_id = tenant_id
         self._tenant_json = canonical_json.dumps(tenant_id)
         self._end = end
-        ends = [] if end is None else [end]
-        self._last = _NEVER if end is None else end.seq
-        self._heads = heapq.merge(known, ends, key=lambda head: head.seq)
-        self._take_head()
 
     @property
     def hash(self) -> str:
@@ -184,10 +154,12 @@ class _Walk:
         return self._digest.hex()
 
     def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
+        last = self._end.seq
         self._check_place(self.seq)
-        self._check_heads(self.seq, self.hash)
+        if self.seq == last:
+            self._check_end(self._digest)
         # The innermost loop of a verification: no call and no attribute that is not needed.
-        tenant_json, last, link = self._tenant_json, self._last, self.hash.encode()
+        tenant_json, link = self._tenant_json, self.hash.encode()
         expected = self.seq + 1
         for seq, body, stored in entries:
             digest = sha256(body).digest()
@@ -195,12 +167,12 @@ class _Walk:
                 raise self._broken(seq, digest, stored)
             if not plain_entry.matches(body, seq, link, tenant_json):
                 self._examine(seq, body)
-            if seq >= self._next_seq:
-                self._check_heads(seq, digest.hex())
+            if seq == last:
+                self._check_end(digest)
             self.seq, self._digest = seq, digest
             link = digest.hex().encode()
             expected = seq + 1
-        if self._next_head is not None or self.seq == 0:
+        if self.seq < last or self.seq == 0:
             raise _Broken(self.seq + 1, Reason.MISSING, self.seq + 1, "the end of the chain")
 
     def _broken(self, seq: int, digest: bytes, stored: bytes) -> _Broken:
@@ -221,23 +193,15 @@ class _Walk:
         if entry["prev_hash"] != self.hash:
             raise _Broken(seq, Reason.BAD_LINK, self.hash, entry["prev_hash"])
 
-    def _check_heads(self, seq: int, in_hex: str) -> None:
-        while self._next_head is not None and self._next_head.seq <= seq:
-            head = self._next_head
-            if head.seq < seq:
-                raise ValueError("Known heads must be in the order of seq, none before `after`.")
-            if head.hash != in_hex:
-                raise _Broken(seq, Reason.OTHER_HEAD, head.hash, in_hex)
-            self._take_head()
-
-    def _take_head(self) -> None:
-        self._next_head = next(self._heads, None)
-        self._next_seq = _NEVER if self._next_head is None else self._next_head.seq
-
     def _check_place(self, seq: int) -> None:
-        if self._end is not None and seq > self._end.seq:
-            end = self._end.seq
+        end = self._end.seq
+        if seq > end:
             raise _Broken(end + 1, Reason.BEYOND_END, f"the end at {end}", seq)
+
+    def _check_end(self, digest: bytes) -> None:
+        end = self._end
+        if digest.hex() != end.hash:
+            raise _Broken(end.seq, Reason.OTHER_HEAD, end.hash, digest.hex())
 
 
 def _read(seq: int, body: bytes) -> dict[str, Any]:

@@ -72,15 +72,15 @@ def check(
     cur.execute("SAVEPOINT chain")
     rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
     with closing(cast("Generator[Any]", rows)):
-        seen = hash_chain.verify(
+        broken = hash_chain.verify(
             chain.from_iterable(_parts(rows, deadline)),
             tenant_id=ids.text("ten", tenant_id),
             after=after,
             end=last,
         )
     cur.execute("ROLLBACK TO SAVEPOINT chain")
-    if seen.broken is not None:
-        raise _named(session, tenant_id, seen.broken)
+    if broken is not None:
+        raise _named(session, tenant_id, broken)
 
 
 def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
