@@ -2,5 +2,5 @@
 
 `hash_chain` is the audit chain; `plain_entry` reads it fast. `leaves` enter the tree by
 `entry_bundles`; `merkle`, `frontier`, `tiles` and `tile_stream` grow it; `checkpoints` and `notes`
-sign it, under a `policy`; `tile_verification` and `tlog_proof` prove.
+sign it, under a `policy`; `tile_verification` proves.
 """

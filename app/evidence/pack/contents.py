@@ -51,7 +51,7 @@ def _files(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> dict[s
         "checkpoint": evidence.checkpoint,
         "pack-key.pem": evidence.pack_key.public.pem,
         "public-key.pem": evidence.public_key.pem,
-        "record.tlog-proof": bytes(evidence.proof),
+        "record.tlog-proof": evidence.tlog_proof,
         "verify.py": verifier_source(),
         **_timestamp_files(evidence.timestamp),
     }

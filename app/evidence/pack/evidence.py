@@ -9,8 +9,7 @@ from hashlib import sha256
 from app.ledger import checkpoints, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.leaves import Record
-from app.ledger.notes import Note, Signature, VerifierKey
-from app.ledger.tlog_proof import TlogProof
+from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
 
 MAX_BUNDLE_BYTES = 16 * 2**20
@@ -18,6 +17,7 @@ MAX_FILE_BYTES = 2**20
 """Limits of `verify.py` on a bundle, and on each other file but PROV."""
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
+_TLOG_PROOF = "c2sp.org/tlog-proof@v1"
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
@@ -68,10 +68,15 @@ class Evidence:
         return Record(sha256(self.bundle).digest()).data
 
     @property
-    def proof(self) -> TlogProof:
-        """The record's proof, with the cosigned checkpoint."""
-        note = Note.parse(self.checkpoint).with_signatures(self.cosignatures)
-        return TlogProof(self.leaf_index, tuple(self.path), note)
+    def cosigned(self) -> Note:
+        """The checkpoint with the cosignatures."""
+        return Note.parse(self.checkpoint).with_signatures(self.cosignatures)
+
+    @property
+    def tlog_proof(self) -> bytes:
+        """The record's proof, with the cosigned checkpoint (C2SP tlog-proof)."""
+        lines = [_TLOG_PROOF, f"index {self.leaf_index}", *map(encode_base64, self.path), ""]
+        return "".join(f"{line}\n" for line in lines).encode() + bytes(self.cosigned)
 
     def check(self) -> Checkpoint:
         """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""

@@ -17,8 +17,7 @@ from app.evidence.pack import Timestamp
 from app.evidence.pack.archive import Archive, Unrepeatable, measure, of_bytes
 from app.evidence.pack.evidence import MAX_BUNDLE_BYTES, MAX_FILE_BYTES
 from app.ledger import merkle
-from app.ledger.notes import Note
-from app.ledger.tlog_proof import TlogProof
+from app.ledger.notes import Note, decode_base64
 from app.lib import canonical_json
 from tests.unit.verify import packs
 
@@ -121,15 +120,23 @@ def test_the_checkpoint_has_the_logs_signature_only_and_the_proof_has_all() -> N
     evidence = packs.evidence(witnesses=[9, 10])
     files = unpacked(b"".join(pack.write(evidence)))
     assert files["checkpoint"] == evidence.checkpoint
-    proof = TlogProof.parse(files["record.tlog-proof"])
-    assert [each.name for each in proof.checkpoint.signatures] == [
+    head, _, note = files["record.tlog-proof"].partition(b"\n\n")
+    assert [each.name for each in Note.parse(note).signatures] == [
         packs.ORIGIN,
         "witness.example/w9",
         "witness.example/w10",
     ]
+    header, index, *path = head.decode().split("\n")
+    assert (header, index) == ("c2sp.org/tlog-proof@v1", f"index {evidence.leaf_index}")
     checkpoint = evidence.check()
-    leaf = merkle.leaf_hash(evidence.leaf_data)
-    merkle.verify_inclusion(leaf, proof.index, checkpoint.size, proof.path, checkpoint.root)
+    leaf, siblings = merkle.leaf_hash(evidence.leaf_data), list(map(decode_base64, path))
+    place = (evidence.leaf_index, checkpoint.size)
+    merkle.verify_inclusion(leaf, *place, siblings, checkpoint.root)
+
+
+def test_a_tree_of_one_leaf_has_a_proof_without_hashes() -> None:
+    proof = packs.evidence(others=0, index=0).tlog_proof
+    assert proof.startswith(b"c2sp.org/tlog-proof@v1\nindex 0\n\nlog.example/records\n1\n")
 
 
 def test_other_readers_of_zip_find_it_sound(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_key_in_pem_beside_the_set_does_not_take_its_revocation_back(
 
 def test_a_witness_that_is_late_does_not_put_off_the_quorum_of_the_others(tmp_path: Path) -> None:
     note = packs.evidence()
-    text = note.proof.checkpoint.text
+    text = note.cosigned.text
     late = packs.cosign(10, text, packs.SECONDS + 99)
     evidence = replace(note, cosignatures=[packs.cosign(9, text), late])
     (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(evidence)))

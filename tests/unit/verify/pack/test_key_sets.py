@@ -106,7 +106,7 @@ def test_a_key_that_verifies_anything_is_no_key(point: bytes) -> None:
 
 
 def test_a_checkpoint_of_another_origin_under_the_logs_key_is_refused(tmp_path: Path) -> None:
-    text = EVIDENCE.proof.checkpoint.text.replace(packs.ORIGIN, "log.example/other", 1)
+    text = EVIDENCE.cosigned.text.replace(packs.ORIGIN, "log.example/other", 1)
     note = str(Note(text, (packs.LOG.sign(text),)))
     found = checked(tmp_path, resealed(files_of(PACK) | {"anchor.json": in_proof(checkpoint=note)}))
     assert "of another log" in found.text
