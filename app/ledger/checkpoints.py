@@ -20,21 +20,18 @@ _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A log's origin, the number of its leaves, and the root over them.
+    """A log's origin, the number of its leaves, and the root over them; without extension lines.
 
-    `extensions` are the lines behind these three, for logs that have any; ours has none. Raises
-    Malformed for what could not be written, or not be read back.
+    Raises Malformed for what could not be written, or not be read back.
     """
 
     origin: str
     size: int
     root: bytes
-    extensions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        lines = (self.origin, *self.extensions)
-        if any(not line or "\n" in line for line in lines):
-            raise Malformed("The origin and the extension lines of a checkpoint are not empty.")
+        if not self.origin or "\n" in self.origin:
+            raise Malformed("The origin of a checkpoint is one line, and not empty.")
         if not 0 <= self.size <= MAX_SIZE or len(self.root) != HASH_BYTES:
             raise Malformed(f"A checkpoint has a size below 2^63 and a root of {HASH_BYTES} bytes.")
         if self.size == 0 and self.root != EMPTY_ROOT:
@@ -44,19 +41,18 @@ class Checkpoint:
     @property
     def text(self) -> str:
         """The note text."""
-        lines = (self.origin, str(self.size), encode_base64(self.root), *self.extensions)
-        return "".join(f"{line}\n" for line in lines)
+        return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n"
 
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
         """Read a note text. Raises Malformed unless it is as `text` would write it."""
         *lines, end = text.split("\n")
-        if end or len(lines) < 3:
-            raise Malformed("A checkpoint is three lines or more, each ending with a newline.")
-        origin, size, root, *extensions = lines
+        if end or len(lines) != 3:
+            raise Malformed("A checkpoint is three lines, each ending with a newline.")
+        origin, size, root = lines
         if not _SIZE.fullmatch(size):
             raise Malformed("The second line of a checkpoint is its size, without leading zeros.")
-        return cls(origin, int(size), decode_base64(root), tuple(extensions))
+        return cls(origin, int(size), decode_base64(root))
 
     def sign(self, signer: Signer) -> Note:
         """Return it as a note signed by the log, whose key has the origin as its name.
