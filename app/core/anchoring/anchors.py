@@ -151,7 +151,7 @@ class AnchorReader:
             "log_proof": proof,
             "vkey": self._vkey,
             "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
-            "tsa_chain": None if stamp is None else stamp.tsa_chain,
+            "tsa_chain": None if stamp is None else stamp.chain,
             "cosignatures": list(found.cosignatures),
         }
 

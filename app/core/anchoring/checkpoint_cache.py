@@ -6,7 +6,6 @@ is over those bytes.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
@@ -17,7 +16,7 @@ from app.core.log.publication import Published
 from app.database import cursor
 from app.ledger.checkpoints import Checkpoint
 from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import NotStamped
+from app.lib.crypto.timestamps import NotStamped, Stamp
 
 _READ = """
 SELECT c.size, c.root, c.note, t.response, t.tsa_chain,
@@ -31,20 +30,11 @@ SELECT c.size, c.root, c.note, t.response, t.tsa_chain,
 
 
 @dataclass(frozen=True)
-class Timestamp:
-    """An RFC 3161 response, the certificates behind it (PEM, root included), and its genTime."""
-
-    response: bytes
-    tsa_chain: str
-    gen_time: datetime
-
-
-@dataclass(frozen=True)
 class CachedCheckpoint:
     """A checkpoint, its timestamp if there is one that holds, and the lines stored for it."""
 
     published: Published
-    timestamp: Timestamp | None
+    timestamp: Stamp | None
     lines: tuple[str, ...]
 
 
@@ -90,7 +80,7 @@ class CheckpointCache:
         held = self.get(size)
         return held is not None and held.timestamp is not None
 
-    def _stamp(self, response: bytes, chain: str, note: bytes) -> Timestamp | None:
+    def _stamp(self, response: bytes, chain: str, note: bytes) -> Stamp | None:
         try:
             own = timestamps.read_certificates(chain.encode())
             if self._trusted and any(
@@ -100,4 +90,4 @@ class CheckpointCache:
             moment = timestamps.verify(response, note, self._trusted or own)
         except (NotStamped, ValueError):
             return None
-        return Timestamp(response, chain, moment)
+        return Stamp(response, chain, moment)

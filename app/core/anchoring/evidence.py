@@ -13,7 +13,7 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.core.anchoring import quorum
-from app.core.anchoring.checkpoint_cache import CachedCheckpoint, CheckpointCache, Timestamp
+from app.core.anchoring.checkpoint_cache import CachedCheckpoint, CheckpointCache
 from app.core.anchoring.evidence_search import FirstHolding
 from app.core.log import generations, publication
 from app.core.log.publication import Published
@@ -21,6 +21,7 @@ from app.database import cursor
 from app.errors import LogPending
 from app.ledger.notes import Malformed, Signature
 from app.ledger.policy import NONE, Policy
+from app.lib.crypto.timestamps import Stamp
 
 
 class Rank(IntEnum):
@@ -50,7 +51,7 @@ class Evidence:
 
     published: Published
     rank: Rank
-    timestamp: Timestamp | None
+    timestamp: Stamp | None
     cosignatures: tuple[str, ...]
 
 

@@ -6,7 +6,7 @@ the successor's evidence is as good.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import sha256
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -15,14 +15,13 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.anchoring import evidence as anchoring
-from app.core.anchoring.checkpoint_cache import Timestamp as Stamp
 from app.core.log import proofs, publication
 from app.core.packs.store import Source, StoredPack
 from app.core.records import bundles, records
 from app.core.signing_keys import Purpose
 from app.errors import LogPending
 from app.evidence import pack
-from app.evidence.pack import Evidence, Timestamp
+from app.evidence.pack import Evidence
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
 from app.models import Record
@@ -117,7 +116,6 @@ def evidence_of(
         return None
     published = chosen.anchor.published
     proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
-    stamp = chosen.anchor.timestamp
     return Evidence(
         bundle=raw,
         signature=record.signature,
@@ -130,10 +128,5 @@ def evidence_of(
         leaf_index=chosen.index,
         path=proof.path,
         cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
-        timestamp=None if stamp is None else _timestamp(stamp),
+        timestamp=chosen.anchor.timestamp,
     )
-
-
-def _timestamp(stamp: Stamp) -> Timestamp:
-    moment = stamp.gen_time.astimezone(UTC)
-    return Timestamp(stamp.response, moment, stamp.tsa_chain.encode())

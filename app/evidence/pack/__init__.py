@@ -6,6 +6,6 @@ ZIP.
 
 from app.evidence.pack.archive import Archive
 from app.evidence.pack.contents import verifier_source, write
-from app.evidence.pack.evidence import Evidence, Inconsistent, Timestamp
+from app.evidence.pack.evidence import Evidence, Inconsistent
 
-__all__ = ["Archive", "Evidence", "Inconsistent", "Timestamp", "verifier_source", "write"]
+__all__ = ["Archive", "Evidence", "Inconsistent", "verifier_source", "write"]

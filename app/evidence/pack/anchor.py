@@ -3,10 +3,11 @@
 from base64 import b64encode
 from typing import Any
 
-from app.evidence.pack.evidence import Evidence, Timestamp
+from app.evidence.pack.evidence import Evidence
 from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
+from app.lib.crypto.timestamps import Stamp
 
 SCHEMA = "records/anchor/v1"
 
@@ -47,7 +48,7 @@ def sentence(evidence: Evidence) -> str:
     return f"the service's own log, with {' and '.join(others)}"
 
 
-def timestamp_json(timestamp: Timestamp | None) -> dict[str, Any] | None:
+def timestamp_json(timestamp: Stamp | None) -> dict[str, Any] | None:
     """Return what is told of the timestamp: its time (RFC 3339, UTC, microseconds) and files."""
     if timestamp is None:
         return None
@@ -58,6 +59,6 @@ def timestamp_json(timestamp: Timestamp | None) -> dict[str, Any] | None:
     }
 
 
-def gen_time_text(timestamp: Timestamp) -> str:
+def gen_time_text(timestamp: Stamp) -> str:
     """Return the timestamp's moment with microseconds and `Z`."""
     return timestamp.gen_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -8,8 +8,9 @@ from importlib import resources
 from app.evidence import bundle, prov
 from app.evidence.pack import anchor, archive, manifest, readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
-from app.evidence.pack.evidence import Evidence, Timestamp
+from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
+from app.lib.crypto.timestamps import Stamp
 
 
 def write(evidence: Evidence) -> Archive:
@@ -57,10 +58,10 @@ def _files(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> dict[s
     }
 
 
-def _timestamp_files(timestamp: Timestamp | None) -> dict[str, bytes]:
+def _timestamp_files(timestamp: Stamp | None) -> dict[str, bytes]:
     if timestamp is None:
         return {}
-    return {"checkpoint.tsr": timestamp.response, "tsa-chain.pem": timestamp.chain}
+    return {"checkpoint.tsr": timestamp.response, "tsa-chain.pem": timestamp.chain.encode()}
 
 
 def _signed_sums(evidence: Evidence, members: list[Member]) -> list[Member]:

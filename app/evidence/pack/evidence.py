@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 
 from app.ledger import checkpoints, merkle
@@ -11,6 +11,7 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.leaves import Record
 from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
@@ -18,24 +19,11 @@ MAX_FILE_BYTES = 2**20
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _TLOG_PROOF = "c2sp.org/tlog-proof@v1"
-_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 
 class Inconsistent(ValueError):
     """These parts do not belong together, so no pack can be made of them."""
-
-
-@dataclass(frozen=True)
-class Timestamp:
-    """An RFC 3161 timestamp of the checkpoint, as the log published that.
-
-    `response` is the whole TimeStampResp in DER, `gen_time` the moment in it (aware), and `chain`
-    its authority's certificates in PEM, the root among them.
-    """
-
-    response: bytes
-    gen_time: datetime
-    chain: bytes
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,7 @@ class Evidence:
     `base_url` is the service's, without a slash at its end, and `release` its version. `checkpoint`
     is the note as published, with the log's own signature only; `leaf_index` and `path` say where
     in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
-    `timestamp` is of the same checkpoint too. `pack_key` signs the pack.
+    `timestamp` is of its bytes, with the root among its certificates. `pack_key` signs the pack.
     """
 
     bundle: bytes
@@ -60,7 +48,7 @@ class Evidence:
     leaf_index: int
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
-    timestamp: Timestamp | None = None
+    timestamp: Stamp | None = None
 
     @property
     def leaf_data(self) -> bytes:
@@ -98,10 +86,10 @@ class Evidence:
         return checkpoint
 
 
-def _check_timestamp(timestamp: Timestamp) -> None:
+def _check_timestamp(timestamp: Stamp) -> None:
     if timestamp.gen_time.utcoffset() != timedelta(0):
         raise Inconsistent("The time of a timestamp is in UTC.")
-    if max(len(timestamp.response), len(timestamp.chain)) > MAX_FILE_BYTES:
+    if max(len(timestamp.response), len(timestamp.chain.encode())) > MAX_FILE_BYTES:
         raise Inconsistent(f"A timestamp and its chain have up to {MAX_FILE_BYTES} bytes each.")
     if not timestamp.response or _CERTIFICATE not in timestamp.chain:
         raise Inconsistent("A timestamp has a response, and certificates in PEM.")

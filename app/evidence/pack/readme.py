@@ -4,8 +4,9 @@ import math
 from base64 import b64encode
 
 from app.evidence.pack import anchor
-from app.evidence.pack.evidence import Evidence, Timestamp
+from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
+from app.lib.crypto.timestamps import Stamp
 
 _TEXT = """\
 Evidence pack of the record {record_id}
@@ -173,15 +174,15 @@ def _steps(evidence: Evidence, size: int) -> str:
     return "".join(lines)
 
 
-def _timestamp_files(stamp: Timestamp) -> str:
+def _timestamp_files(stamp: Stamp) -> str:
     return _TIMESTAMP_FILES.format(gen_time=anchor.gen_time_text(stamp))
 
 
-def _timestamp_commands(stamp: Timestamp) -> str:
+def _timestamp_commands(stamp: Stamp) -> str:
     return _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
 
 
-def _when(stamp: Timestamp | None, cosignatures: int) -> str:
+def _when(stamp: Stamp | None, cosignatures: int) -> str:
     if stamp is None and cosignatures:
         return (
             "No\n  timestamp by an authority is in this pack. Each cosignature has a time: when its"

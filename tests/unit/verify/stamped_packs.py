@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.evidence import pack
-from app.evidence.pack import Timestamp
+from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import Answer, answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority
@@ -16,7 +16,7 @@ EVIDENCE = packs.evidence()
 
 
 def stamped(response: bytes, chain: bytes, moment: datetime = MOMENT) -> bytes:
-    timestamp = Timestamp(response, moment, chain)
+    timestamp = Stamp(response, chain.decode(), moment)
     return b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp)))
 
 

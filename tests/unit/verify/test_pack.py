@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from app.evidence import pack, verify
-from app.evidence.pack import Timestamp
 from app.evidence.pack.archive import Archive, Unrepeatable, measure, of_bytes
 from app.evidence.pack.evidence import MAX_BUNDLE_BYTES, MAX_FILE_BYTES
 from app.ledger import merkle
 from app.ledger.notes import Note, decode_base64
 from app.lib import canonical_json
+from app.lib.crypto.timestamps import Stamp
 from tests.unit.verify import packs
 
-TIMESTAMP = Timestamp(
+TIMESTAMP = Stamp(
     b"0\x00",
+    "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
     datetime(2026, 2, 1, 10, 0, 0, 500_000, tzinfo=UTC),
-    b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
 )
 FILES = {
     "README.txt",
@@ -178,8 +178,8 @@ OTHER = packs.evidence(packs.bundle_of(8), others=6, witnesses=[9])
             )
         },
         {"timestamp": replace(TIMESTAMP, response=b"")},
-        {"timestamp": replace(TIMESTAMP, chain=b"")},
-        {"timestamp": replace(TIMESTAMP, chain=TIMESTAMP.chain + bytes(2**20))},
+        {"timestamp": replace(TIMESTAMP, chain="")},
+        {"timestamp": replace(TIMESTAMP, chain=TIMESTAMP.chain + "\0" * 2**20)},
         {"bundle": bytes(2**24 + 1)},
     ],
     ids=",".join,

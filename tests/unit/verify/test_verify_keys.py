@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.evidence import pack
-from app.evidence.pack import Timestamp
+from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.servers.certificates import BEGIN, END
 from tests.unit.verify import packs
@@ -70,7 +70,7 @@ def check(tmp_path: Path, tsa: Authority) -> Made:
         evidence = packs.evidence(witnesses=witnesses, **others)
         if stamped is not None:
             response = tsa.stamp(evidence.checkpoint, stamped)
-            evidence = replace(evidence, timestamp=Timestamp(response, stamped, tsa.chain))
+            evidence = replace(evidence, timestamp=Stamp(response, tsa.chain.decode(), stamped))
         (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(evidence)))
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
         (tmp_path / "ca.pem").write_bytes(tsa.chain)
@@ -255,7 +255,7 @@ def test_an_authority_whose_certificate_had_expired_is_named_in_words(
     expired = authority(begin=begin, end=end)
     evidence = packs.evidence()
     response = expired.stamp(evidence.checkpoint, STAMPED)
-    stamped = replace(evidence, timestamp=Timestamp(response, STAMPED, expired.chain))
+    stamped = replace(evidence, timestamp=Stamp(response, expired.chain.decode(), STAMPED))
     (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(stamped)))
     found = answer(tmp_path / "pack.zip")
     assert found.verdicts["checkpoint.tsr"] == "INVALID"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from app.evidence import pack, verify
-from app.evidence.pack import Timestamp
 from app.ledger.notes import Signer
+from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import authority, gen_time
@@ -194,6 +194,8 @@ def test_the_verifier_knows_every_sentence_on_what_anchors_a_pack(
     evidence = packs.evidence(witnesses=[9, 10][:count])
     if stamped:
         response = by.stamp_by_openssl(evidence.checkpoint, tmp_path)
-        evidence = replace(evidence, timestamp=Timestamp(response, gen_time(response), by.chain))
+        evidence = replace(
+            evidence, timestamp=Stamp(response, by.chain.decode(), gen_time(response))
+        )
     found = checked(tmp_path, b"".join(pack.write(evidence)))
     assert (found.code, found.verdicts["anchor.json"]) == (0, "VALID"), found.text

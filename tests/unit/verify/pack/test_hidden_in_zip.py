@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from app.evidence import pack
-from app.evidence.pack import Timestamp
 from app.evidence.pack.archive import Archive, of_bytes
+from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import answer
 from tests.unit.verify.authorities import authority, gen_time
 from tests.unit.verify.pack.checking import EVIDENCE, PACK, checked, files_of, resealed, zipped
@@ -148,7 +148,7 @@ def test_seeded_mutations_of_files_within_sound_sums_never_raise(tmp_path: Path)
     """Whoever holds the pack's key may write anything; the reader must still stand."""
     by = authority("p256")
     response = by.stamp_by_openssl(EVIDENCE.checkpoint, tmp_path)
-    timestamp = Timestamp(response, gen_time(response), by.chain)
+    timestamp = Stamp(response, by.chain.decode(), gen_time(response))
     files = files_of(b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp))))
     random_ = random.Random(7)
     names = [name for name in files if name not in ("verify.py", "README.txt", "SHA256SUMS.sig")]
