@@ -238,11 +238,11 @@ class Note:
         """Return the note with lines appended, without those that it has already."""
         return replace(self, signatures=tuple(dict.fromkeys([*self.signatures, *more])))
 
-    def verify(self, keys: Iterable[VerifierKey]) -> list[Signed]:
+    def signed_by(self, keys: Iterable[VerifierKey]) -> list[Signed]:
         """Return the signatures by these keys, in the order of the lines, each key's first only.
 
         Lines by other keys, and by keys that cannot be checked here, are passed over. Raises
-        Unverified if one by these keys does not hold, or if there is none.
+        Unverified if one by these keys does not hold.
         """
         known = {(each.name, each.key_hash): each for each in keys if each.checkable}
         found: dict[VerifierKey, Signed] = {}
@@ -250,9 +250,14 @@ class Note:
             key = known.get((line.name, line.key_hash))
             if key is not None:
                 found.setdefault(key, key.verify(self.text, line))
+        return list(found.values())
+
+    def verify(self, keys: Iterable[VerifierKey]) -> list[Signed]:
+        """Return the signatures as `signed_by`. Raises Unverified also if there is none."""
+        found = self.signed_by(keys)
         if not found:
             raise Unverified("The note has no signature by a key that is known.")
-        return list(found.values())
+        return found
 
 
 def _is_unicode(text: str) -> bool:

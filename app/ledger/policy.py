@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Signed, VerifierKey
+from app.ledger.notes import COSIGNATURE, ED25519, Malformed, VerifierKey
 
 ML_DSA_44_COSIGNATURE = 0x06
 """A witness's other algorithm. Its lines are kept, and never checked here."""
@@ -76,24 +76,6 @@ class Policy:
         if reader.quorum is None:
             raise Malformed("A policy has a line `quorum <name>`, or `quorum none`.")
         return cls(tuple(reader.logs), tuple(reader.witnesses), tuple(reader.groups), reader.quorum)
-
-    def cosignatures(self, note: Note) -> list[Signed]:
-        """Return the cosignatures by these witnesses, each witness's first only.
-
-        Lines by others, and by keys that cannot be checked here, are passed over. Raises Unverified
-        if one by a witness does not hold.
-        """
-        known = {
-            (each.key.name, each.key.key_hash): each.key
-            for each in self.witnesses
-            if each.key.checkable
-        }
-        found: dict[VerifierKey, Signed] = {}
-        for line in note.signatures:
-            key = known.get((line.name, line.key_hash))
-            if key is not None:
-                found.setdefault(key, key.verify(note.text, line))
-        return list(found.values())
 
     def is_met_by(self, keys: Iterable[VerifierKey]) -> bool:
         """Say whether cosignatures by these keys make the quorum."""

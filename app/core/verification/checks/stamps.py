@@ -160,7 +160,7 @@ class Stamps:
         rows = cursor(session).execute(_LINES, place).fetchall()
         try:
             whole = note.with_signatures([Signature.parse(row[0]) for row in rows])
-            signed = policy.cosignatures(whole)
+            signed = whole.signed_by(each.key for each in policy.witnesses)
         except (Malformed, Unverified) as error:
             raise LogDamaged(f"A cosignature on size {place[1]} does not hold: {error}") from None
         self.cosignatures += len(signed)
