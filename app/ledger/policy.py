@@ -1,12 +1,12 @@
-"""Policies (C2SP tlog-policy): trusted logs, witnesses and their quorum.
+"""Policies (C2SP tlog-policy): witnesses and their quorum.
 
-A policy is octets: names are compared byte for byte.
+A policy is octets: names are compared byte for byte. Its logs are checked and not kept: the
+service has one, and knows its key.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from app.ledger.notes import COSIGNATURE, ED25519, Malformed, VerifierKey
 
@@ -23,14 +23,6 @@ MAX_ENTRIES = 256
 _FORBIDDEN = re.compile(rb"[^\t\n\x20-\x7e\x80-\xff]")
 _ITEM = re.compile(r"[^ \t]+")
 _THRESHOLD = re.compile(r"[1-9][0-9]{0,5}")
-
-
-@dataclass(frozen=True)
-class Log:
-    """A log whose checkpoints count. Its key's name is its origin."""
-
-    key: VerifierKey
-    url: str | None
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,6 @@ class Group:
 class Policy:
     """A policy as it was read; groups stand behind what they are made of."""
 
-    logs: tuple[Log, ...]
     witnesses: tuple[Witness, ...]
     groups: tuple[Group, ...]
     quorum: str
@@ -75,7 +66,7 @@ class Policy:
                 raise Malformed(f"Line {number} of the policy: {error}") from None
         if reader.quorum is None:
             raise Malformed("A policy has a line `quorum <name>`, or `quorum none`.")
-        return cls(tuple(reader.logs), tuple(reader.witnesses), tuple(reader.groups), reader.quorum)
+        return cls(tuple(reader.witnesses), tuple(reader.groups), reader.quorum)
 
     def is_met_by(self, keys: Iterable[VerifierKey]) -> bool:
         """Say whether cosignatures by these keys make the quorum."""
@@ -87,14 +78,11 @@ class Policy:
         return self.quorum in met
 
 
-_Entry = TypeVar("_Entry", Log, Witness)
-
-
 @dataclass
 class _Reader:
     """The declarations of the lines read so far."""
 
-    logs: list[Log] = field(default_factory=list)
+    logs: list[VerifierKey] = field(default_factory=list)
     witnesses: list[Witness] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     quorum: str | None = None
@@ -108,7 +96,7 @@ class _Reader:
             case [first, *_] if first.startswith("#"):
                 pass
             case ["log", key, *url] if len(url) < 2:
-                self._log(key, url)
+                self._log(key)
             case ["witness", name, key, *url] if len(url) < 2:
                 self._witness(name, key, url)
             case ["group", name, threshold, *members] if members:
@@ -118,18 +106,20 @@ class _Reader:
             case _:
                 raise Malformed("Not a log, witness, group or quorum line.")
 
-    def _log(self, text: str, url: list[str]) -> None:
+    def _log(self, text: str) -> None:
         key = VerifierKey.parse(text)
         if key.algorithm != ED25519:
             raise Malformed("The key of a log is Ed25519 (algorithm 01).")
-        _add(self.logs, Log(key, url[0] if url else None))
+        _check_new(key, self.logs)
+        self.logs.append(key)
 
     def _witness(self, name: str, text: str, url: list[str]) -> None:
         key = VerifierKey.parse(text)
         if key.algorithm not in (COSIGNATURE, ML_DSA_44_COSIGNATURE):
             raise Malformed("The key of a witness is for cosignatures (algorithm 04 or 06).")
         self._define(name)
-        _add(self.witnesses, Witness(name, key, url[0] if url else None))
+        _check_new(key, [each.key for each in self.witnesses])
+        self.witnesses.append(Witness(name, key, url[0] if url else None))
 
     def _group(self, name: str, threshold: str, members: list[str]) -> None:
         for member in members:
@@ -161,9 +151,8 @@ class _Reader:
         self.names.add(name)
 
 
-def _add(entries: list[_Entry], entry: _Entry) -> None:
-    if len(entries) == MAX_ENTRIES:
+def _check_new(key: VerifierKey, others: Sequence[VerifierKey]) -> None:
+    if len(others) == MAX_ENTRIES:
         raise Malformed(f"A policy has up to {MAX_ENTRIES} logs, and as many witnesses.")
-    if any(each.key.public_key == entry.key.public_key for each in entries):
+    if any(each.public_key == key.public_key for each in others):
         raise Malformed("This public key is on another line already.")
-    entries.append(entry)

@@ -5,7 +5,7 @@ import pytest
 from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Unverified, VerifierKey
 from app.ledger.policy import Policy
 from tests.unit.verify import packs
-from tests.unit.verify.policies import LOG, NESTED, NO_POLICIES, X1, X2
+from tests.unit.verify.policies import NESTED, NO_POLICIES, X1, X2
 
 
 def parsed(text: str) -> Policy:
@@ -14,7 +14,6 @@ def parsed(text: str) -> Policy:
 
 def test_a_policy_is_read_with_its_urls_and_groups() -> None:
     policy = parsed(NESTED)
-    assert [(str(each.key), each.url) for each in policy.logs] == [(LOG, "https://log.example/")]
     assert [(each.name, each.url) for each in policy.witnesses] == [
         ("X1", "https://w1.example/submit"),
         ("X2", None),
