@@ -4,33 +4,22 @@ Leaves come in rows of 256, as in entry bundles. The frontier is the roots of th
 subtrees (RFC 9162 section 2.1), so each size passed has its root, without stored hashes.
 """
 
-from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, Subtree, fold, node_hash
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, fold, node_hash, subtrees
 from app.ledger.tiles import HEIGHT, WIDTH
-
-
-def peaks(size: int) -> list[Subtree]:
-    """Return the largest complete subtrees that a tree of `size` is made of, the first first."""
-    found = []
-    start = 0
-    while start < size:
-        level = (size - start).bit_length() - 1
-        found.append(Subtree(level, start >> level))
-        start += 1 << level
-    return found
 
 
 class Frontier:
     """A tree of `size` leaves, which grows by whole rows."""
 
     def __init__(self, size: int = 0, hashes: list[bytes] | None = None) -> None:
-        """Begin with the tree whose `peaks(size)` have these hashes; `size` is a multiple of 256.
+        """Begin with the tree whose `subtrees(0, size)` have these hashes; 256 divides `size`.
 
         Raises ValueError for another size.
         """
         if size % WIDTH:
             raise ValueError(f"Rows have {WIDTH} leaves, and {size} is not a number of them.")
         self.size = size
-        levels = [each.level for each in peaks(size)]
+        levels = [each.level for each in subtrees(0, size)]
         self._peaks = list(zip(levels, hashes or [], strict=True))
 
     def append(self, row: bytes) -> bytes:

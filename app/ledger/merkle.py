@@ -6,7 +6,6 @@ Its hash never changes, so proofs are generated from any function that reads suc
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import chain
 from typing import NamedTuple
 
 HASH_BYTES = 32
@@ -76,7 +75,7 @@ def inclusion_proof(index: int, size: int, read: ReadHash) -> list[bytes]:
 
 def inclusion_subtrees(index: int, size: int) -> list[Subtree]:
     """Return the complete subtrees whose hashes `inclusion_proof` will read."""
-    return list(chain.from_iterable(map(_subtrees, _inclusion_ranges(index, size))))
+    return _cut(_inclusion_ranges(index, size))
 
 
 def consistency_proof(old_size: int, new_size: int, read: ReadHash) -> list[bytes]:
@@ -90,7 +89,7 @@ def consistency_proof(old_size: int, new_size: int, read: ReadHash) -> list[byte
 
 def consistency_subtrees(old_size: int, new_size: int) -> list[Subtree]:
     """Return the complete subtrees whose hashes `consistency_proof` will read."""
-    return list(chain.from_iterable(map(_subtrees, _consistency_ranges(old_size, new_size))))
+    return _cut(_consistency_ranges(old_size, new_size))
 
 
 class _Range(NamedTuple):
@@ -134,9 +133,11 @@ def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
     return ranges[::-1]
 
 
-def _subtrees(leaves: _Range) -> list[Subtree]:
-    """Cut a range that `halves` gave into complete subtrees, the largest first."""
-    start, end = leaves
+def subtrees(start: int, end: int) -> list[Subtree]:
+    """Cut the leaves from `start` up to but without `end` into complete subtrees, largest first.
+
+    They are those of a whole tree, or of a half of it, or of a half of such a half.
+    """
     found = []
     while start < end:
         level = (end - start).bit_length() - 1
@@ -145,8 +146,12 @@ def _subtrees(leaves: _Range) -> list[Subtree]:
     return found
 
 
+def _cut(ranges: Iterable[_Range]) -> list[Subtree]:
+    return [each for leaves in ranges for each in subtrees(*leaves)]
+
+
 def _hash_of(leaves: _Range, read: ReadHash) -> bytes:
-    *others, smallest = _subtrees(leaves)
+    *others, smallest = subtrees(*leaves)
     found = read(*smallest)
     for each in reversed(others):
         found = node_hash(read(*each), found)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.ledger import merkle
-from app.ledger.frontier import Frontier, peaks
+from app.ledger.frontier import Frontier
 from app.ledger.merkle import EMPTY_ROOT
 from app.ledger.tiles import WIDTH
 
@@ -28,7 +28,8 @@ def test_every_size_that_is_passed_has_the_root_of_the_whole_tree(size: int) -> 
 def test_a_tree_that_begins_with_the_roots_of_its_parts_grows_alike(rows: int) -> None:
     begun = rows * WIDTH
     hashes = [
-        merkle.root(HASHES[number << level : number + 1 << level]) for level, number in peaks(begun)
+        merkle.root(HASHES[number << level : number + 1 << level])
+        for level, number in merkle.subtrees(0, begun)
     ]
     tree = Frontier(begun, hashes)
     for number in range(rows, 5):

@@ -15,8 +15,8 @@ from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import entry_bundles, tiles
-from app.ledger.frontier import Frontier, peaks
-from app.ledger.merkle import HASH_BYTES
+from app.ledger.frontier import Frontier
+from app.ledger.merkle import HASH_BYTES, subtrees
 from app.ledger.tile_stream import TileStream
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 
@@ -57,7 +57,7 @@ class Walk:
         The roots are right all the same, or the tiles are wrong. Raises `LogDamaged` without them.
         """
         self._tiles = None
-        places = peaks(size)
+        places = subtrees(0, size)
         stored = tile_rows.read(self._session, self._generation, tiles.holding(places))
         try:
             read = tiles.reader(stored.__getitem__)
