@@ -90,18 +90,6 @@ def edge(size: int) -> list[Tile]:
     return found
 
 
-def changed(old_size: int, new_size: int) -> Iterator[Tile]:
-    """Yield the tiles that are new or wider when a tree has grown, as wide as they are then."""
-    level = 0
-    while count := _hashes(level, new_size):
-        first = _hashes(level, old_size) // WIDTH
-        for number in range(first, -(-count // WIDTH)):
-            now = width(level, number, new_size)
-            if now > width(level, number, old_size):
-                yield Tile(level, number, now)
-        level += 1
-
-
 def cut(data: bytes, to: int) -> bytes:
     """Return the first `to` hashes of a tile. Raises ValueError if it has fewer."""
     if not 0 < to * HASH_BYTES <= len(data) <= FULL_BYTES or len(data) % HASH_BYTES:
@@ -144,9 +132,7 @@ class Growth:
     they were tampered with or damaged, and nothing may be signed.
     """
 
-    old_size: int
     old_root: bytes
-    new_size: int
     root: bytes
     changed: Mapping[TileId, bytes]
 
@@ -180,7 +166,7 @@ def grow(old_size: int, read_tile: ReadTile, leaf_hashes: Sequence[bytes]) -> Gr
             rests.append(before)
         level += 1
     old_root = _root_over(list(stored.values()))
-    return Growth(old_size, old_root, new_size, _root_over(rests), grown)
+    return Growth(old_root, _root_over(rests), grown)
 
 
 def _hashes(level: int, size: int) -> int:

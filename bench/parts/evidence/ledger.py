@@ -28,7 +28,7 @@ def run(_lab: Lab, scale: Scale) -> Iterator[Figure]:
         stored.update(growth.changed)
         ours.append(_BATCH / (time.process_time() - began))
         bound.append(_BATCH / _plain_seconds(leaves))
-        size = growth.new_size
+        size += _BATCH
     yield Figure(
         "ledger",
         f"leaves grown, {_BATCH} at a time",

@@ -82,6 +82,12 @@ BATCHES = st.lists(
 )
 
 
+def widths(size: int) -> dict[TileId, int]:
+    """The tiles of a tree, and how many hashes each has."""
+    places = [TileId(level, number) for level in range(3) for number in range(MANY // 256 + 1)]
+    return {each: held for each in places if (held := tiles.width(*each, size))}
+
+
 @settings(max_examples=12)
 @given(BATCHES)
 def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None:
@@ -89,12 +95,12 @@ def test_any_split_into_batches_gives_the_same_tiles(batches: list[int]) -> None
     size = 0
     before = EMPTY_ROOT
     for batch in batches:
-        growth = grown(stored, size, LEAVES[size : size + batch])
-        assert (growth.old_size, growth.old_root) == (size, before)
-        assert {(tile.id, tile.width * 32) for tile in tiles.changed(size, growth.new_size)} == {
-            (each, len(data)) for each, data in growth.changed.items()
-        }
-        size, before = growth.new_size, growth.root
+        fresh = LEAVES[size : size + batch]
+        growth = grown(stored, size, fresh)
+        assert growth.old_root == before
+        wider = widths(size + len(fresh)).items() - widths(size).items()
+        assert {each: len(data) // 32 for each, data in growth.changed.items()} == dict(wider)
+        size, before = size + len(fresh), growth.root
     assert size == len(LEAVES[: sum(batches)])
     at_once: Stored = {}
     assert grown(at_once, 0, LEAVES[:size]).root == before == merkle.root(LEAVES[:size])
@@ -113,9 +119,9 @@ def test_another_writer_of_tiles_writes_the_same_bytes(batches: list[int]) -> No
             for entry in ENTRY_DATA[size : size + batch]:
                 writer.add_leaf(entry)
             writer.commit([DummySigner()], gc=False)
-            growth = grown(stored, size, LEAVES[size : size + batch])
+            grown(stored, size, LEAVES[size : size + batch])
             grown_entries(stored, size, ENTRY_DATA[size : size + batch])
-            size = growth.new_size
+            size += batch
         served = Served(stored, size)
         written = [each for each in (folder / "log" / "tile").rglob("*") if each.is_file()]
         assert written
@@ -137,15 +143,13 @@ def test_a_stranger_reads_roots_and_proofs_of_any_size_from_the_tiles(
 ) -> None:
     stored, growth = seventy_thousand
     assert growth.root == stack_root(LEAVES)
-    check_by_a_stranger(stored, growth, LEAVES, times=60)
+    check_by_a_stranger(stored, LEAVES, times=60)
 
 
-def check_by_a_stranger(
-    stored: Stored, growth: Growth, leaf_hashes: Sequence[bytes], *, times: int
-) -> None:
-    pick = random.Random(growth.new_size)
+def check_by_a_stranger(stored: Stored, leaf_hashes: Sequence[bytes], *, times: int) -> None:
+    pick = random.Random(len(leaf_hashes))
     for _ in range(times):
-        size = pick.randint(1, pick.choice([1000, growth.new_size]))
+        size = pick.randint(1, pick.choice([1000, len(leaf_hashes)]))
         old, index = pick.randint(0, size), pick.randrange(size)
         reader = TilesReader(Served(stored, size))
         reader.set_size(size)
@@ -174,15 +178,15 @@ def test_four_tiles_of_tiles_at_once_and_in_batches() -> None:
     count = 4 * 256 * 256 + 1
     leaf_hashes = [sha256(number.to_bytes(4, "big")).digest() for number in range(count)]
     stored: Stored = {}
-    growth = grown(stored, 0, leaf_hashes)
-    check_by_a_stranger(stored, growth, leaf_hashes, times=20)
+    grown(stored, 0, leaf_hashes)
+    check_by_a_stranger(stored, leaf_hashes, times=20)
 
     half, batch = count // 2 - 5_000, 1_000
     by_batches: Stored = {}
     grown(by_batches, 0, leaf_hashes[:half])
     for size in range(half, half + 10 * batch, batch):
         growth = grown(by_batches, size, leaf_hashes[size : size + batch])
-        assert growth.root == tiles.root(growth.new_size, stored.__getitem__)
+        assert growth.root == tiles.root(size + batch, stored.__getitem__)
 
 
 def test_every_subtree_is_read_out_of_the_tiles() -> None:
