@@ -5,9 +5,9 @@ half built; storing a part locks the bundle's row.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
-from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -20,8 +20,7 @@ PART_BYTES = 256 * 1024
 MOST_AT_ONCE = 20
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The inputs of a pack besides its bundle: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
@@ -45,18 +44,6 @@ class StoredPack:
     sha256: bytes
     size: int
     source: Source
-
-
-@dataclass(frozen=True)
-class _Row:
-    id: UUID
-    sha256: bytes
-    size: int
-    generation: int
-    checkpoint_size: int
-    evidence_rank: int
-    key_id: str
-    recipe: str
 
 
 _FIND = """
@@ -107,11 +94,11 @@ class Vanished(Exception):
 
 def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
     """Return the pack of a record that is given out; None before the first is built."""
-    row = cursor(tx, class_row(_Row)).execute(_FIND, (tenant_id, record_id)).fetchone()
+    row = cursor(tx).execute(_FIND, (tenant_id, record_id)).fetchone()
     if row is None:
         return None
-    source = Source(row.generation, row.checkpoint_size, row.evidence_rank, row.key_id, row.recipe)
-    return StoredPack(tenant_id, record_id, row.id, bytes(row.sha256), row.size, source)
+    pack_id, sha256, size, *source = row
+    return StoredPack(tenant_id, record_id, pack_id, bytes(sha256), size, Source(*source))
 
 
 def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) -> UUID:
@@ -122,9 +109,7 @@ def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) ->
     cur = cursor(session)
     cur.execute(_DISCARD_UNFINISHED, (tenant_id, record_id))
     pack_id = ids.new()
-    checkpoint = (source.generation, source.checkpoint_size, source.rank)
-    made_with = (source.key_id, source.recipe)
-    cur.execute(_BEGIN, (tenant_id, pack_id, record_id, *checkpoint, *made_with))
+    cur.execute(_BEGIN, (tenant_id, pack_id, record_id, *source))
     return pack_id
 
 
