@@ -24,19 +24,16 @@ _log = structlog.get_logger(__name__)
 
 LOG = "log"
 
-_NEW = """
-INSERT INTO audit_breaks (tenant_id, subject, seq, reason, expected, found)
-VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING detected_at
-"""
-_AGAIN = """
-UPDATE audit_breaks AS now
-   SET seen_at = clock_timestamp(), healed_at = NULL, expected = %(expected)s, found = %(found)s,
-       detected_at = CASE WHEN now.healed_at IS NULL THEN now.detected_at ELSE clock_timestamp() END
-  FROM (SELECT healed_at FROM audit_breaks
-         WHERE tenant_id = %(tenant)s AND subject = %(subject)s AND seq = %(seq)s
-           AND reason = %(reason)s FOR UPDATE) AS before
- WHERE tenant_id = %(tenant)s AND subject = %(subject)s AND seq = %(seq)s AND reason = %(reason)s
-RETURNING now.detected_at, before.healed_at IS NOT NULL
+# `detected_at` is `seen_at` where the break is new, or is back after it was healed.
+_STORE = """
+INSERT INTO audit_breaks AS b (tenant_id, subject, seq, reason, expected, found,
+                               detected_at, seen_at)
+SELECT %s, %s, %s, %s, %s, %s, now.at, now.at FROM (SELECT clock_timestamp() AS at) AS now
+    ON CONFLICT (tenant_id, subject, seq, reason) DO UPDATE
+   SET seen_at = excluded.seen_at, healed_at = NULL,
+       expected = excluded.expected, found = excluded.found,
+       detected_at = CASE WHEN b.healed_at IS NULL THEN b.detected_at ELSE excluded.detected_at END
+RETURNING detected_at, detected_at = seen_at
 """
 _HEAL = """
 UPDATE audit_breaks SET healed_at = clock_timestamp()
@@ -151,21 +148,9 @@ def _remember(
 ) -> datetime | None:
     """Return when the break was detected if it is new, or was healed and is back; else None."""
     place = (tenant_id, subject, report["seq"], report["reason"])
-    cur = cursor(session)
-    row = cur.execute(
-        _NEW, (*place, readable(report["expected"]), readable(report["found"]))
-    ).fetchone()
-    if row is not None:
-        return _moment(row[0])
-    names = ("tenant", "subject", "seq", "reason")
-    said = {name: readable(report[name]) for name in ("expected", "found")}
-    row = cur.execute(_AGAIN, dict(zip(names, place, strict=True)) | said).fetchone()
-    return _moment(row[0]) if row is not None and row[1] else None
-
-
-def _moment(value: object) -> datetime:
-    assert isinstance(value, datetime)  # noqa: S101  # a timestamptz
-    return value
+    told = (readable(report["expected"]), readable(report["found"]))
+    row = cursor(session).execute(_STORE, (*place, *told)).fetchone()
+    return row[0] if row is not None and row[1] else None
 
 
 def readable(value: object) -> str:
