@@ -134,7 +134,6 @@ class Chooser:
         Raises `LogPending` if no checkpoint covers it, `LogDamaged` if none is left that holds.
         With `by` what others saw later is no better than nothing, and ranks so.
         """
-        self.prepare([index])
         late: Evidence | None = None
         for rank, search in self._searches:
             search.prepare([index])
@@ -278,16 +277,3 @@ def _is_witnessed(held: CachedCheckpoint, policy: Policy | None) -> bool:
 def _vouchers(rank: Rank) -> tuple[Voucher, ...]:
     others = {Voucher.TIMESTAMPS: Rank.TIMESTAMPED, Voucher.WITNESSES: Rank.WITNESSED}
     return (Voucher.LOG, *(each for each, bit in others.items() if rank & bit))
-
-
-def best(
-    session: Session,
-    last: Published,
-    index: int,
-    policy: Policy | None,
-    trusted: Sequence[Certificate] = (),
-    *,
-    by: datetime | None = None,
-) -> Evidence:
-    """Return the best evidence for one leaf, as `Chooser` does."""
-    return Chooser(session, last, policy, trusted).best(index, by)

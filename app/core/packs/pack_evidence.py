@@ -49,7 +49,7 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     # Of a record whose key was revoked counts what others had seen by then.
     revoked_at = signing_keys.revoked_at(session, record.key_id)
     others = (settings.witness_policy, settings.tsa_ca_file)
-    found = anchoring.best(session, last, index, *others, by=revoked_at)
+    found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,

@@ -39,7 +39,7 @@ def test_of_a_candidate_nothing_is_served_and_nothing_proven(gated: Gated) -> No
         with pytest.raises(LogPending, match="once its witnesses have cosigned it"):
             proofs.of_leaf(session, leaf)
         with pytest.raises(LogPending):
-            evidence.best(session, last, 3, None)
+            evidence.Chooser(session, last, None).best(3)
         assert proofs.indexes(session, [leaf]) == {}
         with pytest.raises(NotFound):
             reading.tile(session, last, "tile/0/000.p/4")

@@ -134,8 +134,8 @@ def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
     roots = read_certificates(authority.ca_file.read_bytes())
     with place.database.across_tenants(snapshot=True) as session:
         last = place.world.published()
-        without = evidence.best(session, last, 0, None)
-        trusting = evidence.best(session, last, 0, None, roots)
+        without = evidence.Chooser(session, last, None).best(0)
+        trusting = evidence.Chooser(session, last, None, roots).best(0)
     assert (without.rank, trusting.rank) == (Rank.LOG, Rank.TIMESTAMPED)
     assert without.timestamp == trusting.timestamp is not None
 
@@ -154,4 +154,5 @@ def test_nonsense_in_the_table_is_not_looked_at_without_an_end(
         chooser = evidence.Chooser(session, place.world.published(), None, roots)
         assert chooser.best(6).rank is Rank.TIMESTAMPED
         assert chooser.best(0).published.checkpoint.size == 7, "a later one that is known holds"
-        assert evidence.best(session, place.world.published(), 0, None, roots).rank is Rank.LOG
+        another = evidence.Chooser(session, place.world.published(), None, roots)
+        assert another.best(0).rank is Rank.LOG

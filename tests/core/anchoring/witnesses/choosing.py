@@ -10,7 +10,8 @@ def chosen(place: Place, index: int, policy: Policy | None) -> evidence.Evidence
     with place.database.across_tenants(snapshot=True) as session:
         last = publication.current(session)
         assert last is not None
-        return evidence.best(session, last, index, policy, place.runtime.settings.tsa_ca_file)
+        trusted = place.runtime.settings.tsa_ca_file
+        return evidence.Chooser(session, last, policy, trusted).best(index)
 
 
 def chosen_size(place: Place, index: int, policy: Policy | None) -> int:

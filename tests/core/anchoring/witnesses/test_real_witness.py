@@ -107,7 +107,7 @@ def _check(place: Place, policy: Policy) -> None:
     with place.database.across_tenants(snapshot=True) as session:
         last = publication.current(session)
         assert last is not None
-        best = evidence.best(session, last, 10, policy)
+        best = evidence.Chooser(session, last, policy).best(10)
     assert (best.rank, best.published.checkpoint.size) == (Rank.WITNESSED, 307)
     lines = "".join(f"{line}\n" for line in best.cosignatures)
     (signed,) = Note.parse(best.published.note + lines.encode()).verify(
