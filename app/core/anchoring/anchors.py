@@ -24,16 +24,6 @@ from app.lib.crypto.sealing import MasterKeys
 from app.models import AuditAnchor, Tenant
 
 
-def rows(
-    session: Session, tenant_id: UUID, before: int | None, limit: int
-) -> Sequence[AuditAnchor]:
-    """Return the tenant's anchors, newest first, those of a `seq` below `before`."""
-    wanted = select(AuditAnchor).where(AuditAnchor.tenant_id == tenant_id)
-    if before is not None:
-        wanted = wanted.where(AuditAnchor.seq < before)
-    return session.scalars(wanted.order_by(AuditAnchor.seq.desc()).limit(limit)).all()
-
-
 def count(session: Session, tenant_id: UUID, through: int) -> int:
     """Return how many anchors the tenant has of entries up to `through`."""
     found = select(func.count()).where(
@@ -68,7 +58,7 @@ _AT = "SELECT at FROM audit_entries WHERE tenant_id = %s AND seq = %s"
 class AnchorReader:
     """Represents the anchors of one tenant; good for one transaction.
 
-    Those that came by `rows` were looked up together, in the same few statements however many.
+    A page of them takes the same few statements however many they are.
     """
 
     def __init__(
@@ -94,8 +84,16 @@ class AnchorReader:
         self._proofs: dict[bytes, dict[str, Any]] = {}
 
     def rows(self, before: int | None, limit: int) -> Sequence[AuditAnchor]:
-        """Return the tenant's anchors as `rows` does, with all that is needed to represent them."""
-        found = rows(self._session, self._tenant_id, before, limit)
+        """Return the tenant's anchors, newest first, those of a `seq` below `before`.
+
+        All that is needed to represent them is read with them. Raises `LogDamaged` for an anchor of
+        which the log never had a leaf.
+        """
+        wanted = select(AuditAnchor).where(AuditAnchor.tenant_id == self._tenant_id)
+        if before is not None:
+            wanted = wanted.where(AuditAnchor.seq < before)
+        newest_first = wanted.order_by(AuditAnchor.seq.desc()).limit(limit)
+        found = self._session.scalars(newest_first).all()
         self._prepare([each.leaf_hash for each in found])
         return found
 
@@ -113,12 +111,7 @@ class AnchorReader:
         return Covered(seq, vouchers, None if next_entry is None else next_entry[0])
 
     def represent(self, anchor: AuditAnchor) -> dict[str, Any]:
-        """Return an anchor as it is answered (docs/formats.md), pending ones without a proof.
-
-        Raises `LogDamaged` for an anchor of which the log never had a leaf.
-        """
-        if anchor.leaf_hash not in self._proofs:
-            self._prepare([anchor.leaf_hash])
+        """Return an anchor of `rows` as it is answered (docs/formats.md), pending ones unproven."""
         return {
             "seq": anchor.seq,
             "hash": anchor.hash.hex(),
