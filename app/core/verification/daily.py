@@ -81,7 +81,7 @@ def _verify_log(verifier: Verifier, outside: Outside) -> _FoundInLog:
         last = published_log.newest(session, keys, outside)
         if last is None:
             return {"leaves": 0, "heads": 0}, None, {}
-        stamps = Stamps.read(session, verifier.trust, last.generation.number, full=False)
+        stamps = Stamps(session, verifier.trust, last.generation.number, full=False)
         known = unknown_chains.acknowledged(session, keys)
         reading = LogReading(session, keys, outside, stamps, Deadline(None), known)
         heads, broken = reading.of_all(last)

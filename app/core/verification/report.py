@@ -12,7 +12,7 @@ from app.core.audit import view
 from app.core.log import status
 from app.core.verification.checks.full import Seen
 from app.core.verification.checks.published_log import Outside, Succession
-from app.core.verification.checks.stamps import NOT_LOOKED
+from app.core.verification.checks.stamps import NOT_VERIFIED
 from app.ledger.hash_chain import Head
 from app.models import AuditAnchor
 
@@ -57,8 +57,8 @@ def _anchors(session: Session, tenant_id: UUID, seen: Seen) -> dict[str, Any]:
 
 
 def _vouchers(seen: Seen) -> dict[str, Any]:
-    if seen.start is not None:
-        return NOT_LOOKED
+    if seen.stamps is None:
+        return NOT_VERIFIED
     if seen.last is None or seen.held.index is None:
         return seen.stamps.represent(None)
     return seen.stamps.represent((seen.last.generation.number, seen.held.index))

@@ -154,9 +154,9 @@ class Verifier:
         seen = None
         if asked.since_anchor and last is not None:
             found = incremental.check(session, tenant_id, name, last, end, deadline)
-            seen = found and Seen(last, Stamps(self.trust), found[1], start=found[0])
+            seen = found and Seen(last, None, found[1], start=found[0])
         if seen is None:
-            stamps = Stamps.read(session, self.trust, number, full=asked.full)
+            stamps = Stamps(session, self.trust, number, full=asked.full)
             reading = LogReading(session, self.master_keys, outside, stamps, deadline)
             seen = Seen(last, stamps, *full.check(reading, tenant_id, name, last, end))
         settings.check(session, tenant_id)

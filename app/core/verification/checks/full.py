@@ -21,10 +21,13 @@ from app.lib.crypto.sealing import MasterKeys
 
 @dataclass(frozen=True)
 class Seen:
-    """Evidence that a chain is compared with: the log as published, and its anchors in it."""
+    """Evidence that a chain is compared with: the log as published, and its anchors in it.
+
+    `stamps` is None where none were verified: from the newest anchor on.
+    """
 
     last: Published | None
-    stamps: Stamps
+    stamps: Stamps | None
     held: Found
     successions: list[Succession] = field(default_factory=list)
     start: Start | None = None
@@ -37,7 +40,7 @@ def check(
 
     Raises `AuditChainBroken` with the first bad entry, `LogDamaged`, `TakesLonger`.
     """
-    reading.check_time(last, end)
+    reading.deadline.expect(end.seq, 0 if last is None else last.checkpoint.size)
     held, broken = Found(), None
     successions: list[Succession] = []
     try:
@@ -71,17 +74,12 @@ class LogReading:
         acknowledged: frozenset[bytes] = frozenset(),
     ) -> None:
         """`acknowledged` are the chains that may be without a tenant."""
-        self.acknowledged = acknowledged
+        self._acknowledged = acknowledged
         self.session = session
         self.deadline = deadline
         self._master_keys = master_keys
         self._outside = outside
         self._stamps = stamps
-
-    def check_time(self, last: Published | None, end: Head) -> None:
-        """Raise `TakesLonger` if that is clear from the start."""
-        size = 0 if last is None else last.checkpoint.size
-        self.deadline.expect(end.seq, size)
 
     def of_one(
         self, last: Published, tenant_id: UUID, name: bytes
@@ -130,7 +128,11 @@ class LogReading:
 
     def _read(self, last: Published, name: bytes | None, *, newest: bool) -> Leaves:
         heads = Leaves(
-            self.session, last.generation, newest=newest, chain=name, acknowledged=self.acknowledged
+            self.session,
+            last.generation,
+            newest=newest,
+            chain=name,
+            acknowledged=self._acknowledged,
         )
         sizes = set(self._stamps.sizes(last.generation.number))
         outside = self._outside.checkpoint if newest else None

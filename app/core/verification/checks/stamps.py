@@ -4,7 +4,7 @@ The signature of each checkpoint is verified, and its root recomputed from the l
 log of then grew into the present one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,8 +46,8 @@ SELECT response, tsa_chain, gen_time FROM checkpoint_timestamps
 # The number of a log, and a size of it or a leaf's index.
 CheckpointKey = tuple[int, int]
 
-# The part not verified yet: from the newest anchor on.
-NOT_LOOKED: dict[str, Any] = dict.fromkeys(
+# What is answered where they were not verified: from the newest anchor on.
+NOT_VERIFIED: dict[str, Any] = dict.fromkeys(
     ("anchored_by", "timestamps", "timestamps_unverified", "newest_timestamp", "cosignatures")
 )
 
@@ -68,31 +68,17 @@ class Trust:
 class Stamps:
     """The timestamps and cosignatures that are to be verified, and what was found."""
 
-    def __init__(
-        self,
-        trust: Trust,
-        stamped: Sequence[CheckpointKey] = (),
-        cosigned: Sequence[CheckpointKey] = (),
-    ) -> None:
+    def __init__(self, session: Session, trust: Trust, generation: int, *, full: bool) -> None:
+        """Find what there is up to a generation: the newest of each kind, or with `full` all."""
         self._trust = trust
-        self._stamped = set(stamped)
-        self._cosigned = set(cosigned)
+        limit = "" if full else " LIMIT 1"
+        self._stamped = _places(session, "checkpoint_timestamps", generation, limit)
+        self._cosigned = _places(session, "checkpoint_cosignatures", generation, limit)
         self.timestamps = 0
         self.unverified = 0
         self.cosignatures = 0
         self.witnessed: CheckpointKey | None = None
         self.newest: tuple[CheckpointKey, datetime] | None = None
-
-    @classmethod
-    def read(cls, session: Session, trust: Trust, generation: int, *, full: bool) -> "Stamps":
-        """Find what there is up to a generation: the newest of each kind, or with `full` all."""
-        limit = "" if full else " LIMIT 1"
-        found = []
-        for table in ("checkpoint_timestamps", "checkpoint_cosignatures"):
-            query = _PLACES.format(table=table) + limit
-            rows = cursor(session).execute(query.encode(), (generation,)).fetchall()
-            found.append([(row[0], row[1]) for row in rows])
-        return cls(trust, *found)
 
     def sizes(self, generation: int) -> Iterable[int]:
         """Return the sizes of a log whose roots `check` needs."""
@@ -187,6 +173,12 @@ class Stamps:
             "newest_timestamp": newest,
             "cosignatures": self.cosignatures,
         }
+
+
+def _places(session: Session, table: str, generation: int, limit: str) -> set[CheckpointKey]:
+    query = _PLACES.format(table=table) + limit
+    rows = cursor(session).execute(query.encode(), (generation,)).fetchall()
+    return {(row[0], row[1]) for row in rows}
 
 
 @contextmanager
