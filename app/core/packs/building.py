@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum, auto
 from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any
@@ -50,20 +49,12 @@ _LONGEST_WAIT = timedelta(seconds=30)
 _WAITING = "waiting"
 
 
-class _Ended(Enum):
-    """Why a build stored nothing that counts."""
-
-    NO_ROOM = auto()
-    EXPIRED = auto()
-    NOT_OURS = auto()
+class _NoRoom(Exception):
+    """Other builds of large bundles run: this one comes back later."""
 
 
-class _End(Exception):
-    """A build ends here, without a pack."""
-
-    def __init__(self, why: _Ended) -> None:
-        super().__init__(why.name)
-        self.why = why
+class _Gone(Exception):
+    """The bundle has expired, or another worker has taken over the job."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ class Builder:
             _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
             raise JobFailed(NO_KEY) from None
         if evidence is None:
-            return _ended(record.id, _Ended.EXPIRED)
+            return _expired(record.id)
         build = _Build(self._database, self._settings, job, record.id, chosen, evidence)
         return Errand(build.talk, build.record)
 
@@ -148,27 +139,32 @@ class _Build:
         self._source = chosen.source
         self._evidence = evidence
 
-    def talk(self) -> _Built | _Ended:
-        """Write the pack and store its parts; each in a transaction of its own."""
+    def talk(self) -> _Built | Step:
+        """Write the pack and store its parts, each in a transaction of its own.
+
+        Returns the step that ends the build where there is none.
+        """
         try:
             with _room_for(len(self._evidence.bundle)):
                 return self._store(pack.write(self._evidence))
-        except _End as end:
-            return end.why
+        except _NoRoom:
+            return Step("room", progress(self._record_id, "waiting for room"), _A_MOMENT)
+        except _Gone:
+            return _expired(self._record_id)
 
-    def record(self, session: Session, said: _Built | _Ended) -> Step:
+    def record(self, session: Session, built: _Built | Step) -> Step:
         """Let the pack be given out, if its bundle is still kept."""
-        if isinstance(said, _Ended):
-            return _ended(self._record_id, said)
+        if isinstance(built, Step):
+            return built
         kept = bundles.hold(session, self._tenant_id, self._record_id)
         # Locked before the packs, as for each part: or two who build might wait for each other.
         if not leases.renew(session, self._job):
-            return _ended(self._record_id, _Ended.NOT_OURS)
+            return _expired(self._record_id)
         if not kept:
-            store.discard(session, self._tenant_id, said.id)
-            return _ended(self._record_id, _Ended.EXPIRED)
-        store.finish(session, self._place(said.id), said.sha256, said.size)
-        return Step(None, progress(self._record_id, "built", said.size, total=said.size))
+            store.discard(session, self._tenant_id, built.id)
+            return _expired(self._record_id)
+        store.finish(session, self._place(built.id), built.sha256, built.size)
+        return Step(None, progress(self._record_id, "built", built.size, total=built.size))
 
     def _store(self, archive: pack.Archive) -> _Built:
         total = archive.size
@@ -187,10 +183,10 @@ class _Build:
         """Open a transaction in which the bundle stays and the job is ours; else end the build."""
         with self._database.transaction(self._tenant_id) as session:
             if not bundles.hold(session, self._tenant_id, self._record_id):
-                raise _End(_Ended.EXPIRED)
+                raise _Gone
             shown = progress(self._record_id, "building", size, total=total)
             if not leases.renew(session, self._job, shown):
-                raise _End(_Ended.NOT_OURS)
+                raise _Gone
             yield session
 
     def _place(self, pack_id: UUID) -> tuple[UUID, UUID, UUID]:
@@ -220,16 +216,14 @@ def _room_for(size: int) -> Iterator[None]:
         yield
         return
     if not _room.acquire(blocking=False):
-        raise _End(_Ended.NO_ROOM)
+        raise _NoRoom
     try:
         yield
     finally:
         _room.release()
 
 
-def _ended(record_id: UUID, why: _Ended) -> Step:
-    if why is _Ended.NO_ROOM:
-        return Step("room", progress(record_id, "waiting for room"), _A_MOMENT)
+def _expired(record_id: UUID) -> Step:
     # Nothing is written for a job that another worker has taken over, so this result is not either.
     return Step(None, progress(record_id, "the bundle has expired"))
 
