@@ -79,7 +79,7 @@ def of_leaf(tx: Tx, leaf_hash: bytes) -> dict[str, object]:
     record and its leaf are committed together.
     """
     last = newest(tx)
-    return at_checkpoints(tx, [(_kept(leaf_hash, lambda: _place(tx, last, leaf_hash)), last)])[0]
+    return at_checkpoints(tx, [(_of_record(tx, last, leaf_hash), last)])[0]
 
 
 def newest(tx: Tx) -> Published:
@@ -109,7 +109,7 @@ def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
 
 def index_of_record(tx: Tx, last: Published, leaf_hash: bytes) -> int:
     """Return the place of a record's leaf. Raises as `of_leaf` does."""
-    return _kept(leaf_hash, lambda: index_of(tx, last, leaf_hash))
+    return _of_record(tx, last, leaf_hash).index
 
 
 def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
@@ -161,9 +161,9 @@ def _place(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
     return leaf
 
 
-def _kept(leaf_hash: bytes, look: Callable[[], _T]) -> _T:
+def _of_record(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
     try:
-        return look()
+        return _place(tx, last, leaf_hash)
     except NotFound:
         raise LogDamaged(
             f"The row of leaf {leaf_hash.hex()} is missing. {publication.MENDED_BY}"
