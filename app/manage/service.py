@@ -36,6 +36,6 @@ def tell_untold(
     """Name the broken chains that have no entry of what was just done."""
     logs.configure(settings)
     for tenant_id, error in untold.items():
-        alerts.found(database, tenant_id, error)
+        alerts.report_break(database, tenant_id, error)
         said = f"{error.detail} It has no entry of this; what was to be done is done."
         print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)

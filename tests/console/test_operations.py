@@ -65,7 +65,7 @@ def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
     assert api().patch(f"/v1/webhooks/{held['id']}", {"held": True}).status_code == 200
     enqueue(database, tenant, fail=True)
     with database.transaction(tenant.id) as session:
-        alerts.tell(session, tenant.id, view.broken(1, "hash", "a", "b"))
+        alerts.report_break_in(session, tenant.id, view.broken(1, "hash", "a", "b"))
         books = accounting.of_all(session, tenant.id)
         each = [
             accounting.of(session, tenant.id, ids.parse("whk", made["id"]) or tenant.id)

@@ -104,7 +104,7 @@ def _log_damaged(error: errors.LogDamaged) -> Response:
     # Public requests may meet the damage at any rate; the breaker bounds how often it is recorded.
     if here.damage.admits():
         here.damage.failed()
-        alerts.halted(here.database, error)
+        alerts.report_log(here.database, error)
     return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
 
 

@@ -146,8 +146,7 @@ def _tell(session: Session, tenant: UUID, newest: str) -> None:
         chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
     except AuditChainBroken as error:
         # One tenant's chain keeps no key in use: what waits is sealed anew all the same.
-        alerts.say(tenant, error)
-        alerts.tell(session, tenant, error)
+        alerts.report_break_in(session, tenant, error)
 
 
 def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:

@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 LOG = "log"
 
 # `detected_at` is `seen_at` where the break is new, or is back after it was healed.
-_STORE = """
+_UPSERT = """
 INSERT INTO audit_breaks AS b (tenant_id, subject, seq, reason, expected, found,
                                detected_at, seen_at)
 SELECT %s, %s, %s, %s, %s, %s, now.at, now.at FROM (SELECT clock_timestamp() AS at) AS now
@@ -58,64 +58,68 @@ SELECT EXISTS (SELECT FROM audit_breaks
 _OPEN = "SELECT count(*) FROM audit_breaks WHERE healed_at IS NULL"
 
 
-def found(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
-    """Log an alarm that a tenant's chain is broken, and send its webhooks an event, once a break.
+def report_break(database: Database, tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Report that a tenant's chain is broken, as `report_break_in`, in a transaction of its own.
 
     The caller raises or stores the error itself. Nothing is raised here, not even without the
     database: an answer that says "broken" must not depend on it.
     """
-    say(tenant_id, error)
+    _log_break(tenant_id, error)
     try:
         with database.transaction(tenant_id) as session:
-            tell(session, tenant_id, error)
+            _emit_once(session, tenant_id, error)
     except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
         _log.error("audit_break_not_stored", error=type(fault).__name__)
 
 
-def say(tenant_id: UUID, error: AuditChainBroken) -> None:
-    """Write the line that is worth an alarm."""
+def report_break_in(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
+    """Log a break of a tenant's chain, store it, and emit `audit.chain_broken` once for it."""
+    _log_break(tenant_id, error)
+    _emit_once(session, tenant_id, error)
+
+
+def _log_break(tenant_id: UUID, error: AuditChainBroken) -> None:
     _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
 
 
-def tell(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
-    """Remember a break, and emit `audit.chain_broken` unless that was done for it."""
-    moment = _remember(session, tenant_id, "", error.report)
+def _emit_once(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
+    moment = _store(session, tenant_id, "", error.report)
     if moment is not None:
         data = {**error.report, "detected_at": rfc3339(moment)}
         events.emit(session, tenant_id, [NewEvent("audit.chain_broken", data, moment)])
 
 
-def halted(database: Database, error: LogHalted) -> None:
-    """Say loudly that the log does not hold, and remember it as the service's own trouble."""
+def report_log(database: Database, error: LogHalted) -> None:
+    """Log that the log does not verify, and store it as a break of the service's own."""
     _log.critical("log_not_verified", problem=error.slug, detail=error.detail)
-    # Numbered by who looks there, and so can say that it is mended: everybody, or only `full`.
+    # By the verification that closes it again: 0 is any that reads the log, 1 only one with `full`.
     seq = int(isinstance(error, OlderStampDamaged))
     report = {"seq": seq, "reason": error.slug, "expected": "", "found": error.detail}
     try:
         with database.transaction(NO_TENANT) as session:
-            _remember(session, NO_TENANT, LOG, report)
+            _store(session, NO_TENANT, LOG, report)
     except (SQLAlchemyError, psycopg.Error, Unavailable) as fault:
         _log.error("audit_break_not_stored", error=type(fault).__name__)
 
 
-def orphan(session: Session, chain: bytes, seq: int, index: int) -> None:
-    """Say that the log knows a chain that no tenant has: the tenant is gone, or its salt."""
+def report_unknown(session: Session, chain: bytes, seq: int, index: int) -> None:
+    """Report a chain in the log that no tenant has: the tenant is gone, or its salt."""
     expected, name = f"a tenant with this chain (leaf {index})", chain.hex()
     _log.critical("audit_chain_without_tenant", chain=name, seq=seq, leaf=index)
     report = {"seq": seq, "reason": unknown_chains.REASON, "expected": expected, "found": "none"}
-    _remember(session, NO_TENANT, name, report)
+    _store(session, NO_TENANT, name, report)
 
 
 def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
-    """Close the breaks not seen since a verification began, at `before`, that found all well.
+    """Close the breaks not seen since a verification began, at `before`, that found none.
 
-    `NO_TENANT` is the one that looked for all that is the service's own, in the newest stamps only.
+    Of `NO_TENANT`, whose breaks are the service's own, those of older stamps stay open.
     """
     cursor(session).execute(_HEAL, (tenant_id, before))
 
 
 def heal_log(session: Session, before: datetime, *, full: bool) -> None:
-    """Close what was said of the log, in the same way; with `full` also of older stamps."""
+    """Close the breaks of the log in the same way; with `full` also those of older stamps."""
     cursor(session).execute(_HEAL_LOG.encode(), (before, full))
 
 
@@ -126,7 +130,7 @@ def count_open(tx: Tx) -> int:
 
 
 def log_is_damaged(session: Session) -> bool:
-    """Say whether a verification or a reader met damage of the log, and none has found it good."""
+    """Say whether the log is damaged: met by a verification or a reader, and not healed since."""
     row = cursor(session).execute(_DAMAGED.encode()).fetchone()
     return row is not None and bool(row[0])
 
@@ -135,21 +139,21 @@ def standing(session: Session) -> str | None:
     """Say what is broken, for operators, in a session that sees all tenants; None for nothing."""
     row = cursor(session).execute(_STANDING).fetchone()
     chains, unknown, log = row or (0, 0, None)
-    said = [
+    parts = [
         chains and f"{chains} broken",
         unknown and f"{unknown} in the log without a tenant",
         log and f"not verified: {log}",
     ]
-    return "; ".join(filter(None, said)) or None
+    return "; ".join(filter(None, parts)) or None
 
 
-def _remember(
+def _store(
     session: Session, tenant_id: UUID, subject: str, report: dict[str, object]
 ) -> datetime | None:
     """Return when the break was detected if it is new, or was healed and is back; else None."""
     place = (tenant_id, subject, report["seq"], report["reason"])
-    told = (readable(report["expected"]), readable(report["found"]))
-    row = cursor(session).execute(_STORE, (*place, *told)).fetchone()
+    values = (*place, readable(report["expected"]), readable(report["found"]))
+    row = cursor(session).execute(_UPSERT, values).fetchone()
     return row[0] if row is not None and row[1] else None
 
 

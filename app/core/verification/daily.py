@@ -6,7 +6,6 @@ salt.
 
 import enum
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -59,8 +58,6 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
 
 
 _Broken = dict[UUID, AuditChainBroken]
-
-
 _FoundInLog = tuple[dict[str, Any], Leaves | None, _Broken]
 
 
@@ -70,7 +67,7 @@ def _read_log(verifier: Verifier) -> _FoundInLog | LogHalted:
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
-        alerts.halted(verifier.database, error)
+        alerts.report_log(verifier.database, error)
         return error
 
 
@@ -115,10 +112,9 @@ def _after_log(
 
 def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
     for chain, (index, head) in heads.unknown.items():
-        alerts.orphan(session, chain, head.seq, index)
+        alerts.report_unknown(session, chain, head.seq, index)
     for tenant_id, error in broken.items():
-        alerts.say(tenant_id, error)
-        alerts.tell(session, tenant_id, error)
+        alerts.report_break_in(session, tenant_id, error)
     if heads.strange is not None:
         _log.critical("log_leaf_unexpected", leaf=heads.strange)
 
@@ -134,23 +130,25 @@ _Verified = tuple[UUID, int | _Bad]
 def _verify_each(verifier: Verifier, tenants: list[UUID]) -> list[_Verified]:
     """Verify chains for a step's time, one at least; return how many entries each has."""
     until = time.monotonic() + _STEP_SECONDS
-    return list(_verified(verifier, tenants, until))
-
-
-def _verified(verifier: Verifier, tenants: list[UUID], until: float) -> Iterator[_Verified]:
+    verified = []
     for tenant_id in tenants:
-        try:
-            yield tenant_id, verifier.check_chain(tenant_id)
-        except AuditChainBroken:
-            yield tenant_id, _Bad.BROKEN
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001  # one tenant's fault hides no other's break
-            tenant, kind = ids.text("ten", tenant_id), type(error).__name__
-            _log.critical("audit_chain_not_verified", tenant_id=tenant, error=kind)
-            yield tenant_id, _Bad.FAILED
+        verified.append((tenant_id, _entries_of(verifier, tenant_id)))
         if time.monotonic() > until:
-            return
+            break
+    return verified
+
+
+def _entries_of(verifier: Verifier, tenant_id: UUID) -> int | _Bad:
+    try:
+        return verifier.check_chain(tenant_id)
+    except AuditChainBroken:
+        return _Bad.BROKEN
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001  # one tenant's fault hides no other's break
+        tenant, kind = ids.text("ten", tenant_id), type(error).__name__
+        _log.critical("audit_chain_not_verified", tenant_id=tenant, error=kind)
+        return _Bad.FAILED
 
 
 def _after_tenants(
@@ -168,8 +166,8 @@ def _after_tenants(
             progress[entries.value] += 1
         else:
             progress["entries"] += entries
-            # Neither the log nor the chain has found anything since the run began; and no chain
-            # without a tenant may be this one's from before somebody gave it another name.
+            # Neither the log nor the chain has a break since the run began; and a chain without a
+            # tenant may be this one's, from before its name was changed.
             if progress["log"] == "intact" and not progress["unknown_chains"]:
                 alerts.heal(session, tenant_id, began)
     if len(said) == len(tenants) < _AT_ONCE:

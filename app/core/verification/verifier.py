@@ -81,19 +81,19 @@ class Verifier:
                 lambda outside: self._verify(tenant_id, asked, outside, deadline)
             )
         except AuditChainBroken as error:
-            alerts.found(self.database, tenant_id, error)
+            alerts.report_break(self.database, tenant_id, error)
             raise
         except LogHeadUnavailable:
             raise
         except LogHalted as error:
-            alerts.halted(self.database, error)
+            alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.standing(session, self.master_keys)
             # The whole log was read, so this is its verification for all tenants.
             if report["log"] is not None and not asked.since_anchor:
                 alerts.heal_log(session, began, full=asked.full)
-        # A chain that no tenant has may be this one's, from before somebody gave it another name.
+        # A chain that no tenant has may be this one's, from before its name was changed.
         if known and not asked.since_anchor and not unknown.count:
             with self.database.transaction(tenant_id) as session:
                 alerts.heal(session, tenant_id, began)
@@ -128,7 +128,7 @@ class Verifier:
                 stored_chain.check(session, tenant_id, end, Deadline(None))
                 settings.check(session, tenant_id)
         except AuditChainBroken as error:
-            alerts.found(self.database, tenant_id, error)
+            alerts.report_break(self.database, tenant_id, error)
             raise
         return end.seq
 

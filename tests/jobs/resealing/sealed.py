@@ -59,7 +59,7 @@ def fill(site: Site, records: int = 5) -> Known:
         key = api.post("/v1/keys", MINTED, **REPEATED).json["key"]
         succession.succeed(log, keys, force=True)
         with worker.database.across_tenants() as opened:
-            alerts.orphan(opened, CHAIN, 1, 0)
+            alerts.report_unknown(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
             ended = {"began": rfc3339(database_now(opened)), "log": "intact", "failed": 0}
             daily_state.end(opened, keys, ended)

@@ -75,5 +75,5 @@ def _told(here: Services, tenant_id: UUID, error: Exception) -> bool:
     """Count and record a broken chain that the export met; return whether the error was one."""
     if isinstance(error, AuditChainBroken):
         here.tally.add(metrics.CHAINS_BROKEN)
-        alerts.found(here.database, tenant_id, error)
+        alerts.report_break(here.database, tenant_id, error)
     return isinstance(error, AuditChainBroken)

@@ -90,7 +90,7 @@ def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place
 def test_what_was_said_of_the_log_is_healed_by_whoever_finds_it_good(place: Place) -> None:
     other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     with place.world.database.across_tenants() as session:
-        alerts.orphan(session, bytes(32), 1, 0)
+        alerts.report_unknown(session, bytes(32), 1, 0)
     change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
     place.owner(change)
     with pytest.raises(LogDamaged):

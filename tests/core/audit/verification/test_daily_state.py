@@ -201,7 +201,7 @@ def test_a_run_that_could_not_read_the_log_is_none(place: Place) -> None:
 
 def test_a_run_that_left_a_chain_out_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     before = since(place)
-    monkeypatch.setattr(daily, "_verified", lambda _, tenants, __: ((t, _FAILED) for t in tenants))
+    monkeypatch.setattr(daily, "_entries_of", lambda *_: _FAILED)
     assert run(place)["failed"] == 1
     assert since(place) == before
 
