@@ -55,6 +55,14 @@ class Evidence:
     cosignatures: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How many leaves of a log are stamped, and how many a quorum has cosigned; 0 for none."""
+
+    stamped: int
+    witnessed: int
+
+
 _PUBLISHED = "SELECT size FROM checkpoints AS c WHERE {range} AND note IS NOT NULL"
 _STAMPED = "SELECT size FROM checkpoint_timestamps AS c WHERE {range}"
 _COSIGNED = (
@@ -159,7 +167,27 @@ class Chooser:
                 search.prepare([index])
                 if search.beyond(index) is not None:
                     found = Rank(found | rank)
-        return _vouchers(found)
+        others = {Voucher.TIMESTAMPS: Rank.TIMESTAMPED, Voucher.WITNESSES: Rank.WITNESSED}
+        return (Voucher.LOG, *(each for each, bit in others.items() if found & bit))
+
+    def reach(self) -> Reach:
+        """Return how far others vouch for the log, by the newest checkpoints that they saw.
+
+        The search ends with the first that is valid: any caller may ask.
+        """
+        stamped = witnessed = 0
+        if self._trusted:
+            stamped = self._newest("checkpoint_timestamps", self._cache.is_stamped)
+        if self._policy is not None:
+            witnessed = self._newest("checkpoint_cosignatures", self._is_witnessed)
+        return Reach(stamped, witnessed)
+
+    def _newest(self, table: str, holds: Callable[[int], bool]) -> int:
+        values = (self._last.generation.number, self._last.checkpoint.size, _MOST_LOOKED_AT)
+        rows = (
+            cursor(self._session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
+        )
+        return next((row[0] for row in rows if holds(row[0])), 0)
 
     def _search(
         self,
@@ -204,41 +232,6 @@ class Chooser:
         return held is not None and _is_witnessed(held, self._policy)
 
 
-@dataclass(frozen=True)
-class Reach:
-    """How many leaves of a log are stamped, and how many a quorum has cosigned; 0 for none."""
-
-    stamped: int
-    witnessed: int
-
-
-def reach(
-    session: Session,
-    last: Published,
-    policy: Policy | None,
-    trusted: Sequence[Certificate] = (),
-) -> Reach:
-    """Return how far others vouch for a log: by the newest checkpoints that they saw, held anew.
-
-    The search ends with the first that is valid: any caller may ask.
-    """
-    cache = CheckpointCache(session, last.generation, trusted)
-
-    def first(table: str, holds: Callable[[int], bool]) -> int:
-        values = (last.generation.number, last.checkpoint.size, _MOST_LOOKED_AT)
-        rows = cursor(session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
-        return next((row[0] for row in rows if holds(row[0])), 0)
-
-    def is_witnessed(size: int) -> bool:
-        held = cache.get(size)
-        return held is not None and _is_witnessed(held, policy)
-
-    return Reach(
-        first("checkpoint_timestamps", cache.is_stamped) if trusted else 0,
-        first("checkpoint_cosignatures", is_witnessed) if policy is not None else 0,
-    )
-
-
 def rank_of(
     session: Session,
     number: int,
@@ -272,8 +265,3 @@ def _is_witnessed(held: CachedCheckpoint, policy: Policy | None) -> bool:
         return quorum.is_met(policy, held.published.note, held.lines)
     except Malformed:
         return False
-
-
-def _vouchers(rank: Rank) -> tuple[Voucher, ...]:
-    others = {Voucher.TIMESTAMPS: Rank.TIMESTAMPED, Voucher.WITNESSES: Rank.WITNESSED}
-    return (Voucher.LOG, *(each for each, bit in others.items() if rank & bit))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import evidence, incidents
+from app.core.anchoring import incidents
 from app.core.anchoring import status as anchoring_status
+from app.core.anchoring.evidence import Chooser
 from app.core.digests import digest_rows
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
@@ -137,7 +138,7 @@ class Readiness:
         )
         try:
             last = None if generation is None else publication.newest(session, generation)
-            reach = None if last is None else evidence.reach(session, last, policy, trusted)
+            reach = None if last is None else Chooser(session, last, policy, trusted).reach()
         except Malformed:
             return "Unknown: the stored log data is damaged."
         return anchoring_status.of_log(reach, others)

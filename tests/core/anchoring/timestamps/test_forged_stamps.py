@@ -72,9 +72,9 @@ def test_how_far_stamps_reach_is_told_by_the_first_that_holds(
     monkeypatch.setattr(timestamps, "verify", counted)
     with place.database.across_tenants() as session:
         last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
-        assert evidence.reach(session, last, None, trusted).stamped == 6
+        assert evidence.Chooser(session, last, None, trusted).reach().stamped == 6
         assert len(verified) == 1
-        assert evidence.reach(session, last, None).stamped == 0
+        assert evidence.Chooser(session, last, None).reach().stamped == 0
         assert len(verified) == 1, "without a root to trust there is nothing to verify"
 
 
@@ -82,8 +82,8 @@ def reached(place: Place) -> int:
     """How many leaves are stamped, as readiness is told."""
     with place.database.across_tenants() as session:
         last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
-        found = evidence.reach(session, last, None, trusted)
-        assert found.witnessed == evidence.reach(session, last, None).stamped == 0
+        found = evidence.Chooser(session, last, None, trusted).reach()
+        assert found.witnessed == evidence.Chooser(session, last, None).reach().stamped == 0
         return found.stamped
 
 
