@@ -161,10 +161,6 @@ def _record(
 
 def _found(error: AuditChainBroken | LogDamaged, now: datetime) -> dict[str, Any]:
     if isinstance(error, LogDamaged):
-        return {"status": LogDamaged.slug, "detail": alerts.readable(error.detail)}
-    report = {
-        name: value if isinstance(value, int) else alerts.readable(value)
-        for name, value in error.report.items()
-    }
+        return {"status": LogDamaged.slug, "detail": error.detail}
     status = "contradicted" if isinstance(error, KeptHeadContradicted) else "broken"
-    return {**report, "status": status, "verified_at": rfc3339(now)}
+    return {**error.report, "status": status, "verified_at": rfc3339(now)}

@@ -88,7 +88,8 @@ def rows(
             bundle = entries(stored.get(TileId(ENTRIES, number), b""))
             tile = stored.get(TileId(0, number), b"")
             copies = _Copies(first, min(size - first, WIDTH), filed, bundle, tile)
-            row = _judged(session, generation, copies)
+            data = _in_bundle(copies) or _voted(session, generation, copies)
+            row = BundleCopy(first, data, b"".join(map(leaf_hash, data)))
             if placed:
                 _compare(session, generation, copies, row, size)
             yield row
@@ -149,11 +150,6 @@ class _Copies:
     def hash_in_tile(self, offset: int) -> bytes:
         """Return the hash that the tile of level 0 has of a leaf."""
         return self.tile[offset * HASH_BYTES : (offset + 1) * HASH_BYTES]
-
-
-def _judged(session: Session, generation: Generation, copies: _Copies) -> BundleCopy:
-    data = _in_bundle(copies) or _voted(session, generation, copies)
-    return BundleCopy(copies.first, data, b"".join(map(leaf_hash, data)))
 
 
 def _in_bundle(copies: _Copies) -> list[bytes]:
