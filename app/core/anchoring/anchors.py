@@ -158,7 +158,7 @@ _PENDING: dict[str, Any] = {
 }
 
 # Canonical JSON: the names in their order, and every quotation mark inside a string escaped.
-_SAID = """
+_LAST_CHANGE = """
 SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at FROM audit_entries
  WHERE tenant_id = %s AND action = 'settings.update'
    AND position('"anchoring_enabled":{"new":'::bytea IN body) > 0
@@ -170,13 +170,14 @@ SELECT seq, position('"anchoring_enabled":{"new":true,'::bytea IN body) > 0, at 
 class AnchoringState:
     """Whether a tenant's chain is anchored; if not, since when, where its chain says so.
 
-    `said` is what the chain says itself, in entry `said_by`: by its first it is anchored.
+    `enabled` is of the tenant's row, `enabled_in_chain` of the last entry that changes it, number
+    `changed_by`; without one they are true and 1.
     """
 
     enabled: bool
     disabled_since: datetime | None
-    said: bool
-    said_by: int
+    enabled_in_chain: bool
+    changed_by: int
 
 
 def standing(session: Session, tenant_id: UUID) -> AnchoringState:
@@ -187,6 +188,6 @@ def standing(session: Session, tenant_id: UUID) -> AnchoringState:
     enabled = session.execute(
         select(Tenant.anchoring_enabled).where(Tenant.id == tenant_id)
     ).scalar_one()
-    row = cursor(session).execute(_SAID, (tenant_id,)).fetchone()
-    said_by, said, at = row or (START.seq + 1, True, None)
-    return AnchoringState(enabled, None if enabled or said else at, said, said_by)
+    row = cursor(session).execute(_LAST_CHANGE, (tenant_id,)).fetchone()
+    seq, in_chain, at = row or (START.seq + 1, True, None)
+    return AnchoringState(enabled, None if enabled or in_chain else at, in_chain, seq)

@@ -24,12 +24,12 @@ EVERY = timedelta(minutes=10)
 # A checkpoint published before the last tick but one, and a job's tries, should be anchored by now.
 OVERDUE = 2 * EVERY + timedelta(minutes=5)
 # A limit on invalid rows per tick: a table full of them must not keep it busy.
-MOST_LOOKED_AT = 16
+MOST_VERIFIED = 16
 # While a candidate waits for its quorum: a witness that is back is asked within so long.
 AGAIN = timedelta(seconds=15)
 
-_NOBODY = "No worker has finished the job that asks for it: see that one is up."
-_NOTHING = (
+_NO_WORKER = "No worker has finished the job that asks for it: see that one is up."
+_NONE_STORED = (
     "The job that asks for it ends, and nothing that holds is stored: see that every worker was"
     " given the same settings."
 )
@@ -114,12 +114,12 @@ def unvouched_since(
 ) -> datetime:
     """Return when the first checkpoint of a log was published behind all that one vouched for.
 
-    `sizes` are the newest `MOST_LOOKED_AT` of which there is a row, newest first; each counts only
+    `sizes` are the newest `MOST_VERIFIED` of which there is a row, newest first; each counts only
     if it `holds`. If none of so many does, it is the oldest of them.
     """
     held = next(filter(holds, sizes), None)
     if held is None:
-        held = sizes[-1] - 1 if len(sizes) == MOST_LOOKED_AT else 0
+        held = sizes[-1] - 1 if len(sizes) == MOST_VERIFIED else 0
     row = cursor(session).execute(_BEHIND, (number, held)).fetchone()
     return database_now(session) if row is None else row[0]
 
@@ -170,7 +170,7 @@ def _place(last: Published) -> dict[str, Any]:
 def _was_asked_within(job: Job, now: datetime, span: timedelta) -> bool:
     """Whether a tick asked by this job so lately.
 
-    One that did not note when, of a release before or from somebody's hand, notes it now.
+    False for a job without a valid time, of an earlier release: it gets one now.
     """
     try:
         return now - datetime.fromisoformat(job_rows.args_of(job)[_ASKED_AT]) <= span
@@ -186,7 +186,7 @@ def _has_had_its_time(session: Session, job: Job) -> bool:
 
 
 def _why(job: Job) -> str:
-    return job.error or (_NOBODY if job.finished_at is None else _NOTHING)
+    return job.error or (_NO_WORKER if job.finished_at is None else _NONE_STORED)
 
 
 def _is_late(session: Session, generation: int, size: int) -> bool:

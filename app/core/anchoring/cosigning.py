@@ -37,7 +37,7 @@ _LINE = """
 SELECT line FROM checkpoint_cosignatures
  WHERE generation = %s AND size = %s AND name = %s AND key_hash = %s
 """
-# The very line that was looked at: by now another may have replaced it.
+# The very line that was verified: by now another may have replaced it.
 _DROP = """
 DELETE FROM checkpoint_cosignatures
  WHERE generation = %s AND size = %s AND name = %s AND key_hash = %s AND line = %s
@@ -62,7 +62,7 @@ def asked(policy: Policy | None) -> Sequence[Witness]:
 
 
 def part(witness: Witness) -> str:
-    """Return what a witness is called where its troubles are told."""
+    """Return the name of a witness in its incidents."""
     return f"witness {_identity(witness)}"
 
 
@@ -81,7 +81,7 @@ def enqueue_due(session: Session, policy: Policy | None, last: Published) -> Non
 def enqueue_now(session: Session, policy: Policy, candidate: Published) -> list[str]:
     """Have each witness that has not cosigned a candidate asked at once, and again while it fails.
 
-    Returns who they are, and what the last one said that failed.
+    Returns their names, each with its last error.
     """
     missing = []
     for each in asked(policy):
@@ -139,23 +139,23 @@ class Cosigner:
         visit = _Visit(last, witness, old_size, conflicts, external_post.was_last(job), keys)
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
         return Errand(
-            lambda: self._ask(visit, proof), lambda then, said: _record(then, visit, said)
+            lambda: self._ask(visit, proof), lambda then, answer: _record(then, visit, answer)
         )
 
     def _ask(self, visit: _Visit, proof: Sequence[bytes]) -> Answer:
         url = visit.witness.url or ""
-        said = tlog_witness.add_checkpoint(
+        answer = tlog_witness.add_checkpoint(
             self.outbound, url, visit.old_size, proof, visit.last.note, visit.keys
         )
         own = visit.witness.key
-        if isinstance(said, Cosigned) and not any(own.made(line) for line, _ in said.lines):
+        if isinstance(answer, Cosigned) and not any(own.made(line) for line, _ in answer.lines):
             return tlog_witness.Refused("It answered without a line by its own key.")
-        return said
+        return answer
 
 
-def _record(session: Session, visit: _Visit, said: Answer) -> Step | Failed:
+def _record(session: Session, visit: _Visit, answer: Answer) -> Step | Failed:
     size = visit.last.checkpoint.size
-    match said:
+    match answer:
         case Cosigned(lines):
             for line, seconds in lines:
                 _store(session, visit, line, seconds)
@@ -191,7 +191,7 @@ def _store(session: Session, visit: _Visit, line: Signature, seconds: int | None
 def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Failed:
     """Go on from where the witness is, if it can be there by what was published here."""
     newest, size = _newest_shown(session).checkpoint.size, visit.last.checkpoint.size
-    # It has said that it is at this very size, so what it disputes is the root.
+    # It was at this very size, so what it disputes is the root.
     if visit.old_size == size and theirs in (size, None):
         return _alarm(session, visit, f"It cosigned another log of ours of size {size}.")
     if theirs is None:
@@ -252,7 +252,7 @@ def _cosigned(session: Session, last: Published, witness: Witness) -> int:
 def _newest(session: Session, last: Published, witness: Witness) -> dict[int, Callable[[], bool]]:
     """Return the newest sizes of which there is a line of the witness, and whether each holds."""
     key = witness.key
-    values = (last.generation.number, key.name, key.key_hash, checkpoint_round.MOST_LOOKED_AT)
+    values = (last.generation.number, key.name, key.key_hash, checkpoint_round.MOST_VERIFIED)
     rows = cursor(session).execute(_NEWEST, values).fetchall()
     return {size: partial(tlog_witness.holds, key, bytes(note), line) for size, line, note in rows}
 

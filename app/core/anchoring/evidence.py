@@ -43,7 +43,7 @@ class Voucher(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A published checkpoint and what others say of it.
+    """A published checkpoint with its timestamp and cosignatures.
 
     `published.note` has the log's own signature only; `cosignatures` are note lines, without their
     newline, also of algorithms that are not checked here.
@@ -68,7 +68,7 @@ _STAMPED = "SELECT size FROM checkpoint_timestamps AS c WHERE {range}"
 _COSIGNED = (
     "SELECT size FROM checkpoint_cosignatures AS c WHERE {range} GROUP BY size HAVING {having}"
 )
-# From the first stamp on: what was cosigned before there was an authority is not walked through.
+# From the first stamp on: cosignatures from before there was an authority are not read.
 _BOTH = """
 SELECT c.size FROM checkpoint_cosignatures AS c
   JOIN checkpoint_timestamps AS t ON t.generation = c.generation AND t.size = c.size
@@ -77,8 +77,8 @@ SELECT c.size FROM checkpoint_cosignatures AS c
                    WHERE first.generation = asked.generation AND first.size > asked.lower)
  GROUP BY c.size HAVING {having}
 """
-# Of what does not hold there is no end to be looked through.
-_MOST_LOOKED_AT = 3
+# A limit on invalid rows: a table full of them must not keep a request busy.
+_MOST_VERIFIED = 3
 _NEWEST = """
 SELECT size FROM {table} WHERE generation = %s AND size <= %s
  GROUP BY size ORDER BY size DESC LIMIT %s
@@ -140,7 +140,7 @@ class Chooser:
         """Return the best evidence for the leaf `index`.
 
         Raises `LogPending` if no checkpoint covers it, `LogDamaged` if none is left that holds.
-        With `by` what others saw later is no better than nothing, and ranks so.
+        With `by` a checkpoint that others saw later ranks as the log alone.
         """
         late: Evidence | None = None
         for rank, search in self._searches:
@@ -183,7 +183,7 @@ class Chooser:
         return Reach(stamped, witnessed)
 
     def _newest(self, table: str, holds: Callable[[int], bool]) -> int:
-        values = (self._last.generation.number, self._last.checkpoint.size, _MOST_LOOKED_AT)
+        values = (self._last.generation.number, self._last.checkpoint.size, _MOST_VERIFIED)
         rows = (
             cursor(self._session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
         )

@@ -22,7 +22,7 @@ class FirstHolding:
         self._found: dict[int, int | None] = {}
 
     def prepare(self, indexes: Iterable[int]) -> None:
-        """Find the answers for these indexes, all below `end`, with one look for all of them."""
+        """Find the answers for these indexes, all below `end`, by one query for all of them."""
         new = set(indexes) - self._found.keys()
         if not new:
             return

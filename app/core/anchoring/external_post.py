@@ -14,7 +14,7 @@ _MOST_RETRIES = 3
 
 
 class NoAnswer(Exception):
-    """Nothing came that could be read as an answer; the text says what did."""
+    """No answer that could be read; the text explains."""
 
 
 @dataclass(frozen=True)

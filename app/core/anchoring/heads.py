@@ -30,7 +30,7 @@ MOST_TENANTS = 500
 
 _FIRST = UUID(int=0)
 
-# For each tenant one look at the end of its anchors: ten thousand take some tens of milliseconds.
+# One index probe for each tenant, at the end of its anchors: ten thousand take some tens of ms.
 # An anchor beyond the chain's end is none of this service, and keeps no head from being anchored.
 _DUE = """
 SELECT t.id, t.chain_salt, t.chain_seal, h.seq, h.hash, clock_timestamp()
@@ -41,7 +41,7 @@ SELECT t.id, t.chain_salt, t.chain_seal, h.seq, h.hash, clock_timestamp()
                           ORDER BY a.seq DESC LIMIT 1), 0)
  ORDER BY t.id LIMIT %(most)s
 """
-# Of two who anchor the same head at once, the second waits here and then adds nothing.
+# Of two workers with the same head at once, the second waits here and then adds nothing.
 _ADD = """
 WITH added AS (
     INSERT INTO audit_anchors (tenant_id, seq, hash, at, leaf_hash)

@@ -29,7 +29,7 @@ MOST_UNMET = 3
 LATE = timedelta(minutes=5)
 # An entry waits for the next tick, and some time more.
 OVERDUE = checkpoint_round.EVERY + LATE
-# Of the minute between the tick that asks for heads and the one that looks.
+# Of the minute between the tick that asks for heads and the one that checks.
 CHANCE = timedelta(seconds=30)
 
 _OLDEST_LEAF = "SELECT id FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1"
@@ -59,7 +59,7 @@ def watch_quorum(session: Session, policy: Policy | None) -> None:
     """Note that cosignatures come and do not make the policy's quorum, or do again.
 
     A witness that does not answer is a trouble of its own, and one that was added to the policy
-    just now has not been asked: nothing is said while a witness has cosigned none of the newest.
+    just now has not been asked: no incident begins while a witness has cosigned none of the newest.
     """
     expected = {(each.key.name, each.key.key_hash) for each in cosigning.asked(policy)}
     newest = cursor(session).execute(_COSIGNED, (MOST_UNMET,), binary=True).fetchall()
@@ -108,8 +108,8 @@ def unanchored_since(session: Session) -> datetime | None:
 def watch_heads(session: Session) -> None:
     """Note that heads of chains are not anchored, or are again, in a session that sees all tenants.
 
-    Nothing is told before their job has had a chance: after a standstill the clock rings the tick
-    that asks for it and the one that looks at the same moment.
+    No incident begins before their job has had a chance: after a standstill the clock rings the
+    tick that asks for it and the one that checks at the same moment.
     """
     since = unanchored_since(session)
     if since is None or database_now(session) - since < OVERDUE:
@@ -130,7 +130,7 @@ def _had_a_chance(session: Session, job: Job) -> bool:
 
 
 def _why(job: Job | None) -> str:
-    """Say what keeps heads from being anchored, as far as their job knows."""
+    """Return why heads are not anchored, as far as their job's row says."""
     if job is None:
         return "The clock does not ask for it: see that the scheduler and a worker are up."
     if job.error is not None:

@@ -21,7 +21,7 @@ _MISSING = {
     Voucher.TIMESTAMPS: "No timestamp covers it.",
     Voucher.WITNESSES: "No quorum of witnesses covers it.",
 }
-_NOBODY_ASKED = "Set TSA_URL or WITNESS_POLICY, or keep checkpoints yourself."
+_NONE_CONFIGURED = "Set TSA_URL or WITNESS_POLICY, or keep checkpoints yourself."
 
 
 def asked(*, timestamps: bool, policy: Policy | None) -> frozenset[Voucher]:
@@ -32,17 +32,17 @@ def asked(*, timestamps: bool, policy: Policy | None) -> frozenset[Voucher]:
 
 def of_chain(standing: AnchoringState, covered: Covered, others: frozenset[Voucher]) -> str:
     """Say how far a chain is anchored, and who vouches for that; `others` as `asked` says."""
-    said = [] if standing.enabled else [_switched_off(standing)]
+    sentences = [] if standing.enabled else [_switched_off(standing)]
     since = covered.unanchored_since
     unanchored = "" if since is None else f"unanchored since {rfc3339(since)}."
     if covered.through is None:
-        return " ".join([*said, f"No entry is anchored: {unanchored}"])
+        return " ".join([*sentences, f"No entry is anchored: {unanchored}"])
     by = {each: words for each, words in _OTHERS.items() if each in covered.vouchers}
-    said.append(f"Anchored up to entry {covered.through}, in {_log_with(by)}.")
-    said += _missing(set(by), others)
+    sentences.append(f"Anchored up to entry {covered.through}, in {_log_with(by)}.")
+    sentences += _missing(set(by), others)
     if unanchored:
-        said.append(f"What came after is {unanchored}")
-    return " ".join(said)
+        sentences.append(f"What came after is {unanchored}")
+    return " ".join(sentences)
 
 
 def of_log(reach: Reach | None, others: frozenset[Voucher]) -> str:
@@ -87,5 +87,5 @@ def _switched_off(standing: AnchoringState) -> str:
 
 def _missing(there: set[Voucher], others: frozenset[Voucher]) -> list[str]:
     if not there and not others:
-        return [_NOBODY_ASKED]
+        return [_NONE_CONFIGURED]
     return [words for each, words in _MISSING.items() if each in others - there]

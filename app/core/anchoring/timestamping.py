@@ -60,7 +60,7 @@ def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate
 def ask(
     outbound: Outbound, url: str, data: bytes, trusted: Sequence[Certificate]
 ) -> Stamp | NotStamped:
-    """Ask an authority for a timestamp of `data`, outside any transaction; say what came of it."""
+    """Ask an authority for a timestamp of `data`, outside any transaction."""
     asked = timestamps.request(data)
     headers = {"Content-Type": timestamps.CONTENT_TYPE}
     try:
@@ -87,25 +87,26 @@ class Stamper:
         url, last = self.url, checkpoint_round.checkpoint(session, job)
         if url is None or last is None or self._cache(session, last).is_stamped(_size(last)):
             return Step(None, {})
+        last_try = external_post.was_last(job)
         return Errand(
             lambda: ask(self.outbound, url, last.note, self.trusted),
-            lambda then, said: self._record(then, last, said, last_try=external_post.was_last(job)),
+            lambda then, outcome: self._record(then, last, outcome, last_try=last_try),
         )
 
     def _record(
-        self, session: Session, last: Published, said: Stamp | NotStamped, *, last_try: bool
+        self, session: Session, last: Published, outcome: Stamp | NotStamped, *, last_try: bool
     ) -> Step | Failed:
-        if isinstance(said, NotStamped):
+        if isinstance(outcome, NotStamped):
             if last_try or checkpoint_round.is_late(session, last):
                 since = _since(session, last, self._cache(session, last))
-                incidents.begin(session, PART, since, str(said))
-            return Failed(str(said), for_good=last_try)
-        # Another who asked as well may have stored a stamp by now: that is kept.
+                incidents.begin(session, PART, since, str(outcome))
+            return Failed(str(outcome), for_good=last_try)
+        # Another worker may have stored a stamp by now: that is kept.
         cursor(session).execute(_LOCK, _place(last))
         if not self._cache(session, last).is_stamped(_size(last)):
-            _store(session, last, said)
+            _store(session, last, outcome)
         incidents.end(session, PART)
-        return Step(None, {"size": _size(last), "at": rfc3339(said.gen_time)})
+        return Step(None, {"size": _size(last), "at": rfc3339(outcome.gen_time)})
 
     def _cache(self, session: Session, last: Published) -> CheckpointCache:
         return CheckpointCache(session, last.generation, self.trusted)
@@ -124,7 +125,7 @@ def _store(session: Session, last: Published, stamp: Stamp) -> None:
 
 def _since(session: Session, last: Published, cache: CheckpointCache) -> datetime:
     number = last.generation.number
-    rows = cursor(session).execute(_NEWEST, (number, checkpoint_round.MOST_LOOKED_AT)).fetchall()
+    rows = cursor(session).execute(_NEWEST, (number, checkpoint_round.MOST_VERIFIED)).fetchall()
     return checkpoint_round.unvouched_since(
         session, number, [row[0] for row in rows], cache.is_stamped
     )

@@ -31,9 +31,9 @@ class Cosigned:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A 409: the witness is at another size than was said, or holds another root of this size.
+    """A 409: the witness is at another size than `old`, or holds another root of this size.
 
-    None: it did not say at which, as some do of another root.
+    None: it did not name its size, as some do not for another root.
     """
 
     size: int | None
@@ -46,7 +46,7 @@ class Inconsistent:
 
 @dataclass(frozen=True)
 class Refused:
-    """Anything else; the text says what."""
+    """Any other answer, or none; the text explains."""
 
     detail: str
 
@@ -62,7 +62,7 @@ def add_checkpoint(
     note: bytes,
     keys: Sequence[VerifierKey],
 ) -> Answer:
-    """Submit a checkpoint to the witness with this submission prefix; say what came of it.
+    """Submit a checkpoint to the witness with this submission prefix; return its answer.
 
     `proof` leads from `old_size` to the checkpoint's size. Lines by other than `keys` are ignored.
     """

@@ -46,14 +46,14 @@ def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Erra
         began = database_now(session)
         return Errand(
             lambda: _read_log(verifier),
-            lambda then, said: _after_log(then, keys, job, began, said),
+            lambda then, outcome: _after_log(then, keys, job, began, outcome),
         )
     after, progress = state
     wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
     tenants = list(session.scalars(wanted))
     return Errand(
         lambda: _verify_each(verifier, tenants),
-        lambda then, said: _after_tenants(then, keys, job, progress, tenants, said),
+        lambda then, verified: _after_tenants(then, keys, job, progress, tenants, verified),
     )
 
 
@@ -90,19 +90,19 @@ def _after_log(
     master_keys: MasterKeys,
     job: Job,
     began: datetime,
-    said: _FoundInLog | LogHalted,
+    outcome: _FoundInLog | LogHalted,
 ) -> Step | Failed:
     """Report the log's verification, and go on with the chains, also if the log is halted."""
-    if isinstance(said, LogHeadUnavailable):
-        return Failed(said.detail)
+    if isinstance(outcome, LogHeadUnavailable):
+        return Failed(outcome.detail)
     progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}
     progress["failed"] = 0
-    if isinstance(said, LogHalted):
-        progress["log"] = said.slug
+    if isinstance(outcome, LogHalted):
+        progress["log"] = outcome.slug
         return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
-    counts, heads, broken = said
+    counts, heads, broken = outcome
     if heads is not None:
-        _tell_of_log(session, heads, broken)
+        _report_log(session, heads, broken)
     alerts.heal(session, NO_TENANT, began)
     unknown = () if heads is None else tuple(heads.unknown)
     progress |= {"log": "intact", **counts, "unknown_chains": len(unknown), "broken": len(broken)}
@@ -110,13 +110,13 @@ def _after_log(
     return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
 
 
-def _tell_of_log(session: Session, heads: Leaves, broken: _Broken) -> None:
+def _report_log(session: Session, heads: Leaves, broken: _Broken) -> None:
     for chain, (index, head) in heads.unknown.items():
         alerts.report_unknown(session, chain, head.seq, index)
     for tenant_id, error in broken.items():
         alerts.report_break_in(session, tenant_id, error)
-    if heads.strange is not None:
-        _log.critical("log_leaf_unexpected", leaf=heads.strange)
+    if heads.unexpected is not None:
+        _log.critical("log_leaf_unexpected", leaf=heads.unexpected)
 
 
 class _Bad(enum.Enum):
@@ -157,10 +157,10 @@ def _after_tenants(
     job: Job,
     progress: dict[str, Any],
     tenants: list[UUID],
-    said: list[_Verified],
+    verified: list[_Verified],
 ) -> Step:
     began = datetime.fromisoformat(progress["began"])
-    for tenant_id, entries in said:
+    for tenant_id, entries in verified:
         progress["tenants"] += 1
         if isinstance(entries, _Bad):
             progress[entries.value] += 1
@@ -170,6 +170,6 @@ def _after_tenants(
             # tenant may be this one's, from before its name was changed.
             if progress["log"] == "intact" and not progress["unknown_chains"]:
                 alerts.heal(session, tenant_id, began)
-    if len(said) == len(tenants) < _AT_ONCE:
+    if len(verified) == len(tenants) < _AT_ONCE:
         return daily_state.end(session, master_keys, progress)
-    return daily_state.step(master_keys, job, said[-1][0], progress)
+    return daily_state.step(master_keys, job, verified[-1][0], progress)

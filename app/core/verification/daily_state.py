@@ -52,7 +52,7 @@ def identity(name: str) -> str:
 def resumed(master_keys: MasterKeys, job: Job) -> tuple[UUID, dict[str, Any]] | None:
     """Return the tenant behind which a run goes on, and its progress; None where it begins.
 
-    It begins anew, which is said, where the cursor is not as a step left it.
+    It begins anew, which is logged, where the cursor is not as a step left it.
     """
     if job.cursor is None:
         return None
@@ -83,7 +83,7 @@ def end(session: Session, master_keys: MasterKeys, progress: dict[str, Any]) -> 
 def count_from_now(session: Session, master_keys: MasterKeys) -> None:
     """Seal the first note of a database without one: a run is overdue only from now on.
 
-    Not of one where it is missing: who deletes a note must not be given another for it.
+    Not where it was deleted: a deleted note must not be replaced by a newer one.
     """
     now = rfc3339(database_now(session))
     cursor(session).execute(_BEGIN, (_NAME, _note(master_keys, now)))
@@ -114,7 +114,7 @@ def standing(session: Session, master_keys: MasterKeys) -> str | None:
 
 
 def watch(session: Session, master_keys: MasterKeys) -> bool:
-    """Say whether a run is to be made up for, and loudly when that does not help."""
+    """Say whether a run is to be made up for; log an error when that does not help."""
     since = unverified_since(session, master_keys)
     now = database_now(session)
     if since is None or now - since < MISSED:

@@ -31,16 +31,16 @@ from app.models import NO_TENANT, Job
 
 KIND = "verify_audit"
 
-# The `status` of what a job found that is no good answer.
+# The `status` of a job's report that stands for an error.
 _BROKEN = {"broken": AuditChainBroken, "contradicted": KeptHeadContradicted}
 _AT_ONCE = 2
 _YOUNG = timedelta(minutes=1)
 
-_Said = dict[str, Any] | AuditChainBroken | LogHalted
+_Outcome = dict[str, Any] | AuditChainBroken | LogHalted
 
 
 def asked(args: Mapping[str, Any]) -> Asked:
-    """Read what is asked from a request's or a job's arguments."""
+    """Read the options from the arguments of a request or a job."""
     kept = Head(args["seq"], args["hash"]) if "seq" in args else None
     return Asked(
         kept,
@@ -50,29 +50,29 @@ def asked(args: Mapping[str, Any]) -> Asked:
     )
 
 
-def _args(what: Asked) -> dict[str, Any]:
-    args: dict[str, Any] = {"full": "1"} if what.full else {}
-    if what.kept is not None:
-        args |= {"seq": what.kept.seq, "hash": what.kept.hash}
-    if what.since_anchor:
+def _args(options: Asked) -> dict[str, Any]:
+    args: dict[str, Any] = {"full": "1"} if options.full else {}
+    if options.kept is not None:
+        args |= {"seq": options.kept.seq, "hash": options.kept.hash}
+    if options.since_anchor:
         args["since"] = "anchor"
-    if what.chain is not None:
-        args["chain"] = what.chain
+    if options.chain is not None:
+        args["chain"] = options.chain
     return args
 
 
-def _key(what: Asked) -> str:
-    return canonical_json.dumps(_args(what)).decode()
+def _key(options: Asked) -> str:
+    return canonical_json.dumps(_args(options)).decode()
 
 
-def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
+def enqueue(session: Session, tenant_id: UUID, options: Asked) -> Job:
     """Enqueue a verification that takes too long for a request; equal ones share a job.
 
     Raises `Busy` beyond some different questions at once: a caller could invent any number.
     """
-    # Two who ask at once: the second waits here, and then counts the first one's job.
+    # Of two requests at once the second waits here, and then counts the first one's job.
     job_rows.take_turns(session, f"{tenant_id}:{KIND}")
-    key = _key(what)
+    key = _key(options)
     others = select(func.count()).where(
         Job.tenant_id == tenant_id,
         Job.kind == KIND,
@@ -81,15 +81,15 @@ def enqueue(session: Session, tenant_id: UUID, what: Asked) -> Job:
     )
     if session.execute(others).scalar_one() >= _AT_ONCE:
         raise Busy("Other verifications of this chain are not done yet; try again when they are.")
-    return job_queue.enqueue(session, tenant_id, kind=KIND, args=_args(what), dedupe_key=key)
+    return job_queue.enqueue(session, tenant_id, kind=KIND, args=_args(options), dedupe_key=key)
 
 
 def answered(
-    session: Session, master_keys: MasterKeys, tenant_id: UUID, what: Asked
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, options: Asked
 ) -> dict[str, Any] | None:
-    """Return what a job found that was asked the same, and sealed a minute ago at most.
+    """Return the report of a job with the same question, sealed a minute ago at most.
 
-    None without one. Raises `AuditChainBroken` or `LogDamaged` where that is what it found.
+    None without one. Raises `AuditChainBroken` or `LogDamaged` where the job found that.
     """
     now = database_now(session)
     row = session.execute(
@@ -97,14 +97,14 @@ def answered(
         .where(
             Job.tenant_id == tenant_id,
             Job.kind == KIND,
-            Job.dedupe_key == _key(what),
+            Job.dedupe_key == _key(options),
             Job.finished_at.between(now - _YOUNG, now),
         )
         .order_by(Job.finished_at.desc())
         .limit(1)
     ).first()
-    said = row and unseal(master_keys, identity(tenant_id, row.id, _key(what)), row.progress)
-    return _answer(said.found) if said and said.is_young(now, _YOUNG) else None
+    sealed = row and unseal(master_keys, identity(tenant_id, row.id, _key(options)), row.progress)
+    return _answer(sealed.found) if sealed and sealed.is_young(now, _YOUNG) else None
 
 
 def _answer(found: dict[str, Any]) -> dict[str, Any]:
@@ -128,34 +128,34 @@ def step(
     """Verify a tenant's chain, or all of them, a part at a time."""
     if tenant_id == NO_TENANT:
         return daily.step(verifier, session, job)
-    what = asked(job_rows.args_of(job))
-    question = identity(tenant_id, job.id, _key(what))
+    options = asked(job_rows.args_of(job))
+    question = identity(tenant_id, job.id, _key(options))
     return Errand(
-        lambda: _verify(verifier, tenant_id, what),
-        lambda then, said: _record(then, verifier.master_keys, job, question, said),
+        lambda: _verify(verifier, tenant_id, options),
+        lambda then, outcome: _record(then, verifier.master_keys, job, question, outcome),
     )
 
 
-def _verify(verifier: Verifier, tenant_id: UUID, what: Asked) -> _Said:
+def _verify(verifier: Verifier, tenant_id: UUID, options: Asked) -> _Outcome:
     try:
-        return verifier.verify(tenant_id, what)
+        return verifier.verify(tenant_id, options)
     except (AuditChainBroken, LogHalted) as error:
         return error
 
 
 def _record(
-    session: Session, master_keys: MasterKeys, job: Job, question: str, said: _Said
+    session: Session, master_keys: MasterKeys, job: Job, question: str, outcome: _Outcome
 ) -> Step | Failed:
     now = database_now(session)
-    if isinstance(said, dict):
-        return Step(None, seal(master_keys, question, said, now))
+    if isinstance(outcome, dict):
+        return Step(None, seal(master_keys, question, outcome, now))
     # Other reasons for a halt of the log are answered at once, before a job is begun.
-    if isinstance(said, AuditChainBroken | LogDamaged):
-        leases.renew(session, job, seal(master_keys, question, _found(said, now), now))
+    if isinstance(outcome, AuditChainBroken | LogDamaged):
+        leases.renew(session, job, seal(master_keys, question, _found(outcome, now), now))
     # A second try would find the same; only a store that did not answer may do so next time.
     return Failed(
-        f"{said.slug}: {alerts.readable(said.detail)}",
-        for_good=not isinstance(said, LogHeadUnavailable),
+        f"{outcome.slug}: {alerts.readable(outcome.detail)}",
+        for_good=not isinstance(outcome, LogHeadUnavailable),
     )
 
 

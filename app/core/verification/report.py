@@ -35,7 +35,7 @@ def report(
     }
     if start is not None:
         answer["since"] = {**view.head_json(start.head), "leaf_index": start.index}
-        answer["leaves_read_from"] = start.looked_from
+        answer["leaves_read_from"] = start.read_from
     return answer
 
 
@@ -83,5 +83,5 @@ def _log(seen: Seen) -> dict[str, Any] | None:
 
 
 def _before(ended: Succession) -> dict[str, Any]:
-    """Say what became of a log that ended: leaves that are not held any more prove nothing here."""
+    """Return an ended log, and how many of its leaves are held: only those were verified."""
     return {"origin": ended.before.origin, "size": ended.before.size, "held": ended.held}

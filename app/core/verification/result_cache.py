@@ -27,12 +27,12 @@ class Answer:
     at: datetime
 
     def is_young(self, now: datetime, most: timedelta) -> bool:
-        """Say whether it is at most so old; what comes from the future is not."""
+        """Say whether it is at most so old; one with a future time is not."""
         return self.at <= now < self.at + most
 
 
 def identity(tenant_id: UUID, job_id: UUID, question: str) -> str:
-    """Name what one job was asked, in canonical JSON; `NO_TENANT`: by the service."""
+    """Name the question of one job, in canonical JSON; `NO_TENANT`: one of the service."""
     return f"jobs/{tenant_id}/{job_id}/verification/{question}"
 
 
@@ -43,15 +43,15 @@ def seal(
 
     `asked` is the `identity` of the question.
     """
-    said = canonical_json.dumps({"at": rfc3339(now), "found": dict(found)})
-    return {_MEMBER: b64encode(master_keys.seal(said, asked)).decode()}
+    text = canonical_json.dumps({"at": rfc3339(now), "found": dict(found)})
+    return {_MEMBER: b64encode(master_keys.seal(text, asked)).decode()}
 
 
 def unseal(master_keys: MasterKeys, asked: str, progress: str | None) -> Answer | None:
     """Return the answer sealed for this question; None if `progress` holds anything else."""
     try:
         sealed = b64decode(json.loads(progress or "{}")[_MEMBER], validate=True)
-        said = json.loads(master_keys.open(sealed, asked))
+        opened = json.loads(master_keys.open(sealed, asked))
     except (ValueError, TypeError, KeyError, RecursionError, CannotOpen):
         return None
-    return Answer(said["found"], datetime.fromisoformat(said["at"]))
+    return Answer(opened["found"], datetime.fromisoformat(opened["at"]))

@@ -41,28 +41,28 @@ ON CONFLICT (chain) DO UPDATE SET seal = excluded.seal, at = clock_timestamp()
 
 @dataclass(frozen=True)
 class Unknown:
-    """How many chains are open, and when the daily run that looked for them began.
+    """How many chains are open, and when the daily run that found them began.
 
-    `looked_at` is None while there is no run of ours that has read the log; then `count` is what is
-    remembered of earlier ones.
+    `began_at` is None while no run has read the log and sealed what it found; then `count` is of
+    the stored breaks.
     """
 
     count: int
-    looked_at: str | None
+    began_at: str | None
 
     def represent(self) -> dict[str, Any]:
         """Return it for the API: null if no run has finished and nothing is open."""
-        computed = self.looked_at is not None or self.count
+        computed = self.began_at is not None or self.count
         return {
             "unknown_chains": self.count if computed else None,
-            "unknown_chains_at": self.looked_at,
+            "unknown_chains_at": self.began_at,
         }
 
 
 def seal_found(
     master_keys: MasterKeys, job: Job, chains: Iterable[bytes], began: datetime
 ) -> dict[str, str]:
-    """Return what the daily run's job keeps of it, that it began then and found these chains."""
+    """Return what the daily run's job stores: when it began, and which chains it found."""
     found = {"chains": [chain.hex() for chain in chains], "began": rfc3339(began)}
     return result_cache.seal(master_keys, _question(job.id), found, began)
 
@@ -70,14 +70,14 @@ def seal_found(
 def standing(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
     run = job_queue.last_of(session, kind="verify_audit", dedupe_key="all")
-    said = run and result_cache.unseal(master_keys, _question(run.id), run.progress)
-    if not said:
+    sealed = run and result_cache.unseal(master_keys, _question(run.id), run.progress)
+    if not sealed:
         count = cursor(session).execute(_OPEN.encode()).fetchone()
         return Unknown(0 if count is None else count[0], None)
-    chains = {bytes.fromhex(chain) for chain in said.found["chains"]}
+    chains = {bytes.fromhex(chain) for chain in sealed.found["chains"]}
     if chains:
         chains -= acknowledged(session, master_keys)
-    return Unknown(len(chains), said.found["began"])
+    return Unknown(len(chains), sealed.found["began"])
 
 
 def acknowledged(session: Session, master_keys: MasterKeys) -> frozenset[bytes]:

@@ -73,7 +73,7 @@ class Verifier:
         """Return what was found, as it is answered, if all is well.
 
         Raises `AuditChainBroken` for the first bad entry and `LogHalted` where the log does not
-        hold, after saying so loudly; `TakesLonger` once it is clear that `seconds` will not do.
+        hold, after an alert; `TakesLonger` once it is clear that `seconds` will not do.
         """
         deadline = Deadline(seconds)
         try:
@@ -101,25 +101,25 @@ class Verifier:
             raise contradiction
         return {"verified_at": rfc3339(began), **report, **unknown.represent()}
 
-    def behind_head(self, look: Callable[[Outside], _Seen]) -> _Seen:
-        """Return what `look` sees in a snapshot that it takes once the head outside was read.
+    def behind_head(self, verify: Callable[[Outside], _Seen]) -> _Seen:
+        """Return what `verify` finds in a snapshot that it takes once the head outside was read.
 
         Where both disagree and the head is another by now, the first head, or a successor's, came
-        in between: `look` is called once more. Raises what it raises, and `LogHeadUnavailable`.
+        in between: `verify` is called once more. Raises what it raises, and `LogHeadUnavailable`.
         """
         outside = Outside.read(self.head)
         try:
-            return look(outside)
+            return verify(outside)
         except (LogHeadLost, LogRolledBack):
             newer = Outside.read(self.head)
             if newer == outside:
                 raise
-        return look(newer)
+        return verify(newer)
 
     def check_chain(self, tenant_id: UUID) -> int:
-        """Recompute a chain by itself, for who holds all chains against the log in one go.
+        """Recompute a chain by itself: the daily run compares all chains with the log at once.
 
-        Returns the number of entries; raises `AuditChainBroken`, after saying so.
+        Returns the number of entries. Raises `AuditChainBroken`, after an alert.
         """
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:

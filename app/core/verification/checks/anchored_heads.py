@@ -111,7 +111,7 @@ class Leaves:
         chain: bytes | None,
         acknowledged: frozenset[bytes] = frozenset(),
     ) -> None:
-        """`chain` is the one that is looked for; None: all of them. `newest`: it is the log.
+        """`chain` is the one to compare; None: all of them. `newest`: it is the log.
 
         Chains in `acknowledged` may be without a tenant.
         """
@@ -120,7 +120,7 @@ class Leaves:
         self.newest = newest
         self.by_tenant: dict[UUID, Found] = {}
         self.unknown: dict[bytes, tuple[int, AuditHead]] = {}
-        self.strange: int | None = None
+        self.unexpected: int | None = None
         self.matched = 0
         self._session = session
         self._wanted = _KIND if chain is None else chain.hex().encode()
@@ -135,9 +135,9 @@ class Leaves:
                 head = leaves.audit_head(each)
                 if head is not None:
                     self._batch.append((index, head, each))
-                elif self.strange is None:
-                    # Nothing here wrote it, so it anchors nothing; but somebody had it taken in.
-                    self.strange = index
+                elif self.unexpected is None:
+                    # The service writes no such leaf, so it anchors nothing.
+                    self.unexpected = index
         if len(self._batch) >= _AT_ONCE:
             self.settle()
 

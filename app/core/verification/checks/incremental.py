@@ -38,7 +38,7 @@ class Start:
 
     head: Head
     index: int
-    looked_from: int
+    read_from: int
 
 
 def check(
@@ -54,18 +54,18 @@ def check(
     if row is None:
         return None
     seq, digest, leaf_hash, index, data = row
-    said = leaves.audit_head(data)
+    anchored = leaves.audit_head(data)
     proven = proofs.inclusion(session, last, index, size).leaf_hash == leaf_hash
     if (
         not proven
         or merkle.leaf_hash(data) != leaf_hash
-        or said is None
-        or (said.chain, said.seq, said.hash) != (name, seq, digest)
+        or anchored is None
+        or (anchored.chain, anchored.seq, anchored.hash) != (name, seq, digest)
     ):
         raise view.broken(seq, "anchor_not_in_log", "its leaf in the log", f"another at {index}")
-    looked_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
-    deadline.expect(end.seq - seq, size - looked_from)
-    seen = _later(session, name, last, looked_from, deadline)
+    read_from = max(index + 1, size - LOOK_BACK) // WIDTH * WIDTH
+    deadline.expect(end.seq - seq, size - read_from)
+    seen = _later(session, name, last, read_from, deadline)
     found = seen.by_tenant.setdefault(tenant_id, Found())
     if found.broken is not None:
         raise found.broken
@@ -74,19 +74,19 @@ def check(
     head = Head(seq, digest.hex())
     stored_chain.hold(session, tenant_id, end, head)
     stored_chain.check(session, tenant_id, end, deadline, after=head)
-    return Start(head, index, looked_from), found
+    return Start(head, index, read_from), found
 
 
 def _later(
-    session: Session, name: bytes, last: Published, looked_from: int, deadline: Deadline
+    session: Session, name: bytes, last: Published, read_from: int, deadline: Deadline
 ) -> Leaves:
     size = last.checkpoint.size
     seen = Leaves(session, last.generation, newest=True, chain=name)
     reading = Walk(session, last.generation, size)
-    reading.begin_at(looked_from)
+    reading.begin_at(read_from)
     for first, bundle, data in reading.bundles(deadline):
         seen.take(first, bundle, data)
     seen.settle()
     if reading.roots[size] != last.checkpoint.root:
-        raise LogDamaged(f"The leaves from {looked_from} on give another root than was signed.")
+        raise LogDamaged(f"The leaves from {read_from} on give another root than was signed.")
     return seen

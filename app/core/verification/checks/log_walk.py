@@ -21,7 +21,7 @@ from app.ledger.tile_stream import TileStream
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 
 _AT_ONCE = 16
-# Ours have a twentieth of that; who stores more wants to fill our memory.
+# Ours have a twentieth of that; a longer one must not fill the memory.
 _LONGEST = 1024 * 1024
 
 _BUNDLES = f"""

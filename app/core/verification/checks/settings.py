@@ -18,10 +18,10 @@ def check(session: Session, tenant_id: UUID) -> None:
     Raises `AuditChainBroken` at the entry that says otherwise.
     """
     now = anchors.standing(session, tenant_id)
-    if now.enabled != now.said:
-        expected = f"anchoring_enabled {_json(now.said)}, as the chain says"
+    if now.enabled != now.enabled_in_chain:
+        expected = f"anchoring_enabled {_json(now.enabled_in_chain)}, as the chain says"
         found = f"{_json(now.enabled)} in tenants"
-        raise view.broken(now.said_by, "other_setting", expected, found)
+        raise view.broken(now.changed_by, "other_setting", expected, found)
 
 
 def _json(value: bool) -> str:

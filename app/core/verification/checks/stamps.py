@@ -54,11 +54,11 @@ NOT_VERIFIED: dict[str, Any] = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Trust:
-    """Whose word counts: roots of timestamp authorities and what leads to them, and witnesses.
+    """The roots of trusted timestamp authorities, with intermediates, and the trusted witnesses.
 
-    Each timestamp is held against the certificates that were stored with it. That shows only that
-    it belongs to its checkpoint; anybody can be an authority, so one that leads to none of these
-    certificates vouches for nothing. Without a policy no cosignature is looked at.
+    Each timestamp is verified by the certificates stored with it. That shows only that it belongs
+    to its checkpoint: one that leads to none of the trusted certificates proves nothing. Without a
+    policy no cosignature is verified.
     """
 
     certificates: tuple[Certificate, ...] = ()
@@ -94,7 +94,7 @@ class Stamps:
     ) -> None:
         """Verify what is of this log.
 
-        Raises `LogDamaged` for what does not hold, `OlderStampDamaged` where only `full` looks.
+        Raises `LogDamaged` for what does not hold, `OlderStampDamaged` if only `full` reads it.
         """
         stamped, cosigned = (max(of, default=None) for of in (self._stamped, self._cosigned))
         for size in sorted(self.sizes(generation.number)):

@@ -21,7 +21,7 @@ from app.ledger.hash_chain import START, Break, Head, Reason
 from app.models import AuditHead
 
 PART = 1000
-# A request's body is a tenth of that; who stores more wants to fill our memory.
+# A request's body is a tenth of that; a longer one must not fill the memory.
 _LONGEST = 10 * 1024 * 1024
 _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
@@ -103,7 +103,7 @@ def _parts(rows: Iterator[Any], deadline: Deadline) -> Iterator[list[Any]]:
 
 
 def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:
-    """Return the error for a break, after looking what became of a hash that was left out."""
+    """Return the error for a break; a hash that the query left out is read now."""
     if found.reason is Reason.BAD_HASH:
         row = cursor(session).execute(_FILED.encode(), (tenant_id, found.seq)).fetchone()
         body, stored, filed = row or (b"", b"", "")

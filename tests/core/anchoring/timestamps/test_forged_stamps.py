@@ -121,7 +121,7 @@ def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
         place.stamp()
     (trouble,) = place.troubles()
     assert "status 503" in trouble.detail
-    first = 4 if junk == 1 else 23 - checkpoint_round.MOST_LOOKED_AT + 1
+    first = 4 if junk == 1 else 23 - checkpoint_round.MOST_VERIFIED + 1
     with place.owner.connect() as connection:
         query = "SELECT published_at FROM checkpoints WHERE size = :size"
         assert trouble.since == connection.scalar(text(query), {"size": first})
