@@ -79,7 +79,7 @@ def span_kind(step: Step) -> int:
 
 
 def of_record(record: Record) -> dict[str, JSON]:
-    """Return the attributes of the record's own span: an agent at work for somebody."""
+    """Return the attributes of the record's own span: an agent at work for its principal."""
     return {
         "gen_ai.operation.name": INVOKE_AGENT,
         "gen_ai.agent.id": record["agent_id"],

@@ -7,7 +7,7 @@ from app.models.base import Base, Json, TenantId
 
 
 class CounterValue(Base):
-    """One figure: what every process there ever was has added to it.
+    """One figure: the sum of what all processes have added, ended ones too.
 
     The rows belong to the service itself (`NO_TENANT`), so no tenant's transaction sees one.
     `labels` holds the labels' values, in the order of their names in `app/metrics.py`.

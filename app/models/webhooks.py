@@ -36,7 +36,7 @@ class Lane(Base):
 
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
     totals, and neither is computed from the other. The `…_open` are counted by triggers from the
-    rows themselves, an event from when it has its number; nobody else writes them.
+    rows themselves, an event from when it has its number; nothing else writes them.
     """
 
     __tablename__ = "lanes"

@@ -1,5 +1,5 @@
--- Finds the tenant of a record that anybody may read: no row unless the tenant shows its bundles to
--- the public and is not suspended.
+-- Finds the tenant of a record that is public: no row unless the tenant shows its bundles to the
+-- public and is not suspended.
 -- Called by app/core/records/anonymous_access.py before the tenant is known: so it lifts row-level
 -- security (`app.every_tenant`) for this one query.
 --

@@ -138,7 +138,7 @@ def appoint(
     master_keys: MasterKeys, number: int, origin: str, key_id: str, old: Checkpoint
 ) -> bytes:
     """Return the seal of a successor: generation `number`, of the log that ended at `old`."""
-    return master_keys.seal(_said(origin, key_id, old), identity(number))
+    return master_keys.seal(_appointment(origin, key_id, old), identity(number))
 
 
 def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
@@ -150,22 +150,22 @@ def require_appointed(master_keys: MasterKeys, generation: Generation) -> None:
     if number == FIRST and old is None:
         return
     try:
-        said = master_keys.open(generation.appointment or b"", identity(number))
+        appointed = master_keys.open(generation.appointment or b"", identity(number))
     except KeyMissing as error:
         raise LogDamaged(
             f"The appointment of {generation.origin} in log_generations cannot be read: {error} "
             "Put that key back."
         ) from None
     except CannotOpen:
-        said = b""
-    if old is None or said != _said(generation.origin, generation.key_id, old):
+        appointed = b""
+    if old is None or appointed != _appointment(generation.origin, generation.key_id, old):
         raise LogDamaged(
             f"{generation.origin} is no successor that `app.manage log succeed` began, or its row "
             "in log_generations was changed: something else wrote to the database."
         )
 
 
-def _said(origin: str, key_id: str, old: Checkpoint) -> bytes:
+def _appointment(origin: str, key_id: str, old: Checkpoint) -> bytes:
     return f"{origin}\n{key_id}\n{old.text}".encode()
 
 

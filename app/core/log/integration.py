@@ -115,12 +115,12 @@ def _grown(
         last = edge[TileId(ENTRIES, number)] if held else b""
         bundles = entry_bundles.grow(before.size, last, [data for _, data in taken])
     except (KeyError, ValueError) as error:
-        raise LogDamaged(f"The tiles do not end at size {before.size}: {_said(error)}") from None
+        raise LogDamaged(f"The tiles do not end at size {before.size}: {_reason(error)}") from None
     if growth.old_root != before.root:
         raise LogDamaged(f"The tiles give another root than was published at {before.size}.")
     grown = {TileId(ENTRIES, number): data for number, data in bundles.items()}
     return {**growth.changed, **grown}, growth.root
 
 
-def _said(error: Any) -> str:
+def _reason(error: Any) -> str:
     return f"{error} is missing." if isinstance(error, KeyError) else str(error)

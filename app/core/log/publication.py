@@ -48,10 +48,10 @@ class Published:
 
 
 class Gate(Protocol):
-    """Says whether what is signed may be seen."""
+    """Decides whether a signed checkpoint may be published."""
 
     def admits(self, session: Session, candidate: Published) -> bool:
-        """Say so of a candidate, in the transaction that signed it or looks at it again."""
+        """Decide on a candidate, in the transaction that signed it or in a later one."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ _STORED = "SELECT size, root FROM checkpoints WHERE generation = %s ORDER BY siz
 
 
 def newest(tx: Tx, generation: Generation) -> Published | None:
-    """Return what the world was told last."""
+    """Return the last published checkpoint of a generation."""
     row = cursor(tx).execute(_PUBLISHED, (generation.number,)).fetchone()
     return None if row is None else _read(generation, *row)
 
 
 def at(tx: Tx, generation: Generation, size: int) -> Published | None:
-    """Return what the world was told when the log had this size."""
+    """Return the published checkpoint of this size."""
     row = cursor(tx).execute(_AT, (generation.number, size)).fetchone()
     return None if row is None else _read(generation, *row)
 
@@ -117,7 +117,7 @@ def intact(last: Published) -> Published:
 
 def is_intact(last: Published) -> bool:
     """Say whether a checkpoint is as the log signed it."""
-    return _said(last.generation, last.note) == last.checkpoint
+    return _signed(last.generation, last.note) == last.checkpoint
 
 
 def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckpoint | None:
@@ -127,7 +127,7 @@ def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckp
     if found is None:
         return None
     at, root, note = found
-    signed = None if note is None else _said(generation, bytes(note))
+    signed = None if note is None else _signed(generation, bytes(note))
     checkpoint = Checkpoint(generation.origin, at, bytes(root))
     return StoredCheckpoint(checkpoint, None if note is None else bytes(note), signed)
 
@@ -139,7 +139,7 @@ def root_at(tx: Tx, generation: Generation, size: int) -> bytes | None:
 
 
 def current(tx: Tx) -> Published | None:
-    """Return what the world was told last by the newest generation."""
+    """Return the last published checkpoint of the newest generation."""
     generation = generations.newest(tx)
     return None if generation is None else newest(tx, generation)
 
@@ -214,8 +214,8 @@ def verifier_key(session: Session, generation: Generation) -> VerifierKey:
     return VerifierKey.ed25519(generation.origin, bytes(public))
 
 
-def _said(generation: Generation, note: bytes) -> Checkpoint | None:
-    """Return what a note says if the log signed it."""
+def _signed(generation: Generation, note: bytes) -> Checkpoint | None:
+    """Return the checkpoint in a note if the log signed it."""
     return _read_note(note, generation.origin, generation.key_id, generation.public_key)
 
 

@@ -45,7 +45,7 @@ class Sequencer:
     def tick(self, until: float) -> bool:
         """Do what is due, at most until `until` (monotonic); return whether more waits.
 
-        When nothing waits that is one statement, and now and then a look at the head. Raises
+        When nothing waits that is one statement, and now and then a check of the head. Raises
         `LogHalted`, at most every ten seconds while nothing changes.
         """
         seen = generations.load_state(self.database)

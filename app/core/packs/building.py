@@ -230,7 +230,7 @@ def _expired(record_id: UUID) -> Step:
 
 def _wait(job: Job, record_id: UUID) -> Step:
     """Come back when the log may have the leaf: soon at first, then less and less often."""
-    name, _, said = (job.cursor or "").partition(":")
-    times = int(said) if name == _WAITING else 0
+    name, _, count = (job.cursor or "").partition(":")
+    times = int(count) if name == _WAITING else 0
     wait = min(_A_MOMENT * 2 ** min(max(times - 2, 0), 10), _LONGEST_WAIT)
     return Step(f"{_WAITING}:{times + 1}", progress(record_id, "waiting for the log"), wait)

@@ -10,9 +10,9 @@ from app.models.base import Base, CreatedAt
 class MasterKey(Base):
     """A key that was in front of some process's MASTER_KEYS, or that something was found under.
 
-    The key itself is never here. `in_front_at` is when a process last said that it seals under it
-    (none: something was found), `emptied_at` when nothing was
-    found under it: from then on it is not missed.
+    The key itself is never here. `in_front_at` is when a process last recorded that it seals under
+    it (none: something was found), `emptied_at` when nothing was found under it: from then on it is
+    not missed.
     """
 
     __tablename__ = "master_keys"

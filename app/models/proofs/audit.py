@@ -35,7 +35,7 @@ class AuditEntry(Base):
 
 
 class AuditBreak(Base):
-    """A break that was found and told; healed when the chain verified again.
+    """A break that was found and reported; healed when the chain verified again.
 
     `subject` is empty for a tenant's own chain. Rows of no tenant are the service's: a chain by its
     name in the log, or the log itself.

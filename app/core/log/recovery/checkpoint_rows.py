@@ -1,6 +1,6 @@
 """Checkpoints put right from the leaves: their rows, and notes that the log's key signs again.
 
-A signature of Ed25519 is deterministic: what is signed again has the bytes that the world has.
+A signature of Ed25519 is deterministic: a note signed again has the bytes that were published.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,17 +47,17 @@ _PREPARED = "SELECT FROM checkpoints WHERE generation = %s AND note IS NULL AND 
 class Known:
     """Evidence of the published tree: the newest row, the newest with a note, a candidate.
 
-    `told` is the checkpoint that others have of the log: the head outside, or of an ended log what
-    its successor names; None without one.
+    `outside` is the checkpoint that others have of the log: the head outside, or what the successor
+    of an ended log names; None without one.
     """
 
     last: StoredCheckpoint | None
     published: StoredCheckpoint | None
     candidate: Checkpoint | None
-    told: Checkpoint | None
+    outside: Checkpoint | None
 
     @classmethod
-    def of(cls, session: Session, generation: Generation, told: Checkpoint | None) -> "Known":
+    def of(cls, session: Session, generation: Generation, outside: Checkpoint | None) -> "Known":
         """Read what is stored of a log."""
         newest = publication.newest(session, generation)
         candidate = candidates.of(session, generation)
@@ -67,7 +67,7 @@ class Known:
             if newest is None
             else publication.row(session, generation, newest.checkpoint.size),
             None if candidate is None else candidate.checkpoint,
-            told,
+            outside,
         )
 
     @property
@@ -79,15 +79,15 @@ class Known:
     def sizes(self) -> set[int]:
         """The sizes whose roots have to be known."""
         rows = (each.checkpoint for each in (self.last, self.published) if each is not None)
-        found = (*rows, self.candidate, self.told)
+        found = (*rows, self.candidate, self.outside)
         return {each.size for each in found if each is not None}
 
     def require(self, generation: Generation, roots: Mapping[int, bytes]) -> None:
         """Raise `LogDamaged` unless these roots are those of the tree that was published."""
-        if self.told is not None and roots[self.told.size] != self.told.root:
-            raise other_root(generation, self.told.size)
+        if self.outside is not None and roots[self.outside.size] != self.outside.root:
+            raise other_root(generation, self.outside.size)
         if self.last is None:
-            if self.told is None:
+            if self.outside is None:
                 raise LogDamaged(
                     f"Not one checkpoint of {generation.origin} is left, and none is kept outside: "
                     "nothing shows what was published."
@@ -95,14 +95,14 @@ class Known:
             return
         size = self.last.checkpoint.size
         found = Checkpoint(generation.origin, size, roots[size])
-        is_covered = self.told is not None and self.told.size >= size
+        is_covered = self.outside is not None and self.outside.size >= size
         if not is_covered and found not in (self.last.checkpoint, self.last.signed):
             raise other_root(generation, size)
 
     def proven(self, roots: Mapping[int, bytes]) -> int:
         """Return up to which size others have this tree, or the log has signed it."""
         rows = (each.signed for each in (self.last, self.published) if each is not None)
-        known = (self.told, self.candidate, *rows)
+        known = (self.outside, self.candidate, *rows)
         return max(
             (each.size for each in known if each and roots.get(each.size) == each.root), default=0
         )

@@ -33,7 +33,7 @@ def rebuild(
 ) -> Report:
     """Compute all of the newest log anew; with keys to sign by, store what differs.
 
-    `head` is what was read outside before, if anything. To look takes a session with a snapshot; to
+    `head` is what was read outside before, if anything. A check takes a session with a snapshot; a
     repair holds the log, so nothing is integrated meanwhile. Raises `LogRolledBack` where the head
     is of another tree, `LogDamaged` where what is left cannot give the tree that was published.
     """
@@ -75,29 +75,31 @@ def rebuild_ended(
     if generation is None or successor is None:
         raise Conflict(f"There is no log {number} that has ended.")
     _be_patient(session)
-    told = successor.predecessor
-    told = told if told is not None and told.origin == generation.origin else None
-    known = Known.of(session, generation, told)
-    if told is not None and known.stored < told.size:
+    outside = successor.predecessor
+    outside = outside if outside is not None and outside.origin == generation.origin else None
+    known = Known.of(session, generation, outside)
+    if outside is not None and known.stored < outside.size:
         # Tiles are committed with their checkpoint: those of a larger tree show that one is lost.
         held = stored_tree.extent(session, generation) > known.stored
-        told = told if held else None
-    known = replace(known, told=told)
+        outside = outside if held else None
+    known = replace(known, outside=outside)
     tree = StoredTree(session, generation, repair=repair_with is not None, placed=False)
     tree.read(max(known.sizes, default=0), known.sizes)
-    if told is not None and told.size <= known.stored:
+    if outside is not None and outside.size <= known.stored:
         # Tiles prepared here after a restore may be of another tree.
-        told = told if _is_ours(session, generation, told, tree) else None
-    known = replace(known, told=told)
+        outside = outside if _is_ours(session, generation, outside, tree) else None
+    known = replace(known, outside=outside)
     known.require(generation, tree.roots)
     _right_checkpoints(session, generation, known, tree, repair_with, has_ended=True)
     return tree.report
 
 
-def _is_ours(session: Session, generation: Generation, told: Checkpoint, tree: StoredTree) -> bool:
-    """Say whether this database has, or says that it had, the tree that others were told of."""
-    stored = publication.root_at(session, generation, told.size)
-    return told.root in (tree.roots[told.size], stored)
+def _is_ours(
+    session: Session, generation: Generation, outside: Checkpoint, tree: StoredTree
+) -> bool:
+    """Say whether this database has, or had by its own rows, the tree that is known outside."""
+    stored = publication.root_at(session, generation, outside.size)
+    return outside.root in (tree.roots[outside.size], stored)
 
 
 def _be_patient(session: Session) -> None:

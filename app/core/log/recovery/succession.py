@@ -82,7 +82,7 @@ def _begun(session: Session, generation: Generation, head: bytes | None) -> bool
 def _last(
     session: Session, generation: Generation, head: bytes | None, *, force: bool
 ) -> Checkpoint:
-    """Return the checkpoint that the world saw last, if there is a reason to end with it."""
+    """Return the checkpoint that was published last, if there is a reason to end with it."""
     published = publication.newest(session, generation)
     outside = None if head is None else head_guard.read(head)
     if not force and outside is not None:
@@ -172,7 +172,7 @@ def _begin(
     generation = generations.newest(session)
     assert generation is not None  # noqa: S101  # made above
     _first_leaf(session, generation, old)
-    return Successor(generation, _tell_tenants(session, generation, old, retired))
+    return Successor(generation, _append_to_chains(session, generation, old, retired))
 
 
 def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> None:
@@ -201,10 +201,10 @@ def _free_origin(session: Session, old: Checkpoint) -> str:
     return origin
 
 
-def _tell_tenants(
+def _append_to_chains(
     session: Session, generation: Generation, old: Checkpoint, retired: str | None
 ) -> dict[UUID, AuditChainBroken]:
-    """Every tenant's chain says that its proofs are in another log from now on."""
+    """Append to every tenant's chain that its proofs are in another log from now on."""
     details = {
         "origin": generation.origin,
         "key_id": generation.key_id,
