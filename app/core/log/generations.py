@@ -8,6 +8,7 @@ one.
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -184,18 +185,11 @@ def mark(session: Session, number: int, *, head_kept: bool, trouble: str | None)
     )
 
 
-def _read(row: tuple[object, ...] | None) -> Generation | None:
+def _read(row: tuple[Any, ...] | None) -> Generation | None:
     if row is None:
         return None
     number, origin, key_id, predecessor, head_kept, trouble, appointment, public_key = row
-    old = None if predecessor is None else Checkpoint.parse(str(predecessor))
+    old = None if predecessor is None else Checkpoint.parse(predecessor)
     return Generation(
-        int(str(number)),
-        str(origin),
-        str(key_id),
-        old,
-        bool(head_kept),
-        None if trouble is None else str(trouble),
-        appointment if isinstance(appointment, bytes) else None,
-        public_key if isinstance(public_key, bytes) else b"",
+        number, origin, key_id, old, head_kept, trouble, appointment, public_key or b""
     )

@@ -21,7 +21,7 @@ from app import ids
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.packs import pack_evidence, store
-from app.core.packs.pack_evidence import Choice
+from app.core.packs.store import Source
 from app.core.records import bundles
 from app.database import Database
 from app.errors import LogPending, NotFound
@@ -84,12 +84,12 @@ def order(session: Session, record: Record) -> Job:
     )
 
 
+@dataclass(frozen=True)
 class Builder:
     """Builds packs for one worker process."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self._database = database
-        self._settings = settings
+    database: Database
+    settings: Settings
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Any]:
         """Begin a pack, wait for the log, or find that nothing is to be done."""
@@ -98,46 +98,42 @@ class Builder:
         if record is None:
             raise JobFailed("There is no such record.")
         try:
-            chosen = pack_evidence.choose(session, self._settings, record)
+            chosen = pack_evidence.choose(session, self.settings, record)
         except LogPending:
             return _wait(job, record.id)
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
         if stored is not None and pack_evidence.is_current(
-            session, self._settings, stored, chosen.source
+            session, self.settings, stored, chosen.source
         ):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         try:
-            evidence = pack_evidence.evidence_of(session, self._settings, record, chosen)
+            evidence = pack_evidence.evidence_of(session, self.settings, record, chosen)
         except KeyMissing as error:
             _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
             raise JobFailed(NO_KEY) from None
         if evidence is None:
             return _expired(record.id)
-        build = _Build(self._database, self._settings, job, record.id, chosen, evidence)
+        build = _Build(self.database, self.settings, job, record.id, chosen.source, evidence)
         return Errand(build.talk, build.record)
 
 
+@dataclass(frozen=True)
 class _Build:
-    """One build: what an errand does, and what it leaves."""
+    """One build of a pack: its errand, and what it leaves."""
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Settings,
-        job: Job,
-        record_id: UUID,
-        chosen: Choice,
-        evidence: Evidence,
-    ) -> None:
-        self._database = database
-        self._master_keys = settings.master_keys
-        self._job = job
-        self._tenant_id = job.tenant_id
-        self._record_id = record_id
-        self._source = chosen.source
-        self._evidence = evidence
+    database: Database
+    settings: Settings
+    job: Job
+    record_id: UUID
+    source: Source
+    evidence: Evidence
+
+    @property
+    def tenant_id(self) -> UUID:
+        """The tenant of the job."""
+        return self.job.tenant_id
 
     def talk(self) -> _Built | Step:
         """Write the pack and store its parts, each in a transaction of its own.
@@ -145,52 +141,54 @@ class _Build:
         Returns the step that ends the build where there is none.
         """
         try:
-            with _room_for(len(self._evidence.bundle)):
-                return self._store(pack.write(self._evidence))
+            with _room_for(len(self.evidence.bundle)):
+                return self._store(pack.write(self.evidence))
         except _NoRoom:
-            return Step("room", progress(self._record_id, "waiting for room"), _A_MOMENT)
+            return Step("room", progress(self.record_id, "waiting for room"), _A_MOMENT)
         except _Gone:
-            return _expired(self._record_id)
+            return _expired(self.record_id)
 
     def record(self, session: Session, built: _Built | Step) -> Step:
         """Let the pack be given out, if its bundle is still kept."""
         if isinstance(built, Step):
             return built
-        kept = bundles.hold(session, self._tenant_id, self._record_id)
+        kept = bundles.hold(session, self.tenant_id, self.record_id)
         # Locked before the packs, as for each part: or two who build might wait for each other.
-        if not leases.renew(session, self._job):
-            return _expired(self._record_id)
+        if not leases.renew(session, self.job):
+            return _expired(self.record_id)
         if not kept:
-            store.discard(session, self._tenant_id, built.id)
-            return _expired(self._record_id)
+            store.discard(session, self.tenant_id, built.id)
+            return _expired(self.record_id)
         store.finish(session, self._place(built.id), built.sha256, built.size)
-        return Step(None, progress(self._record_id, "built", built.size, total=built.size))
+        return Step(None, progress(self.record_id, "built", built.size, total=built.size))
 
     def _store(self, archive: pack.Archive) -> _Built:
         total = archive.size
         with self._held(0, total) as session:
-            pack_id = store.begin(session, self._tenant_id, self._record_id, self._source)
+            pack_id = store.begin(session, self.tenant_id, self.record_id, self.source)
         digest, size = sha256(), 0
         for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
             digest.update(part)
             size += len(part)
             with self._held(size, total) as session:
-                store.add_part(session, self._master_keys, self._place(pack_id), number, part)
+                store.add_part(
+                    session, self.settings.master_keys, self._place(pack_id), number, part
+                )
         return _Built(pack_id, digest.digest(), size)
 
     @contextmanager
     def _held(self, size: int, total: int) -> Iterator[Session]:
         """Open a transaction in which the bundle stays and the job is ours; else end the build."""
-        with self._database.transaction(self._tenant_id) as session:
-            if not bundles.hold(session, self._tenant_id, self._record_id):
+        with self.database.transaction(self.tenant_id) as session:
+            if not bundles.hold(session, self.tenant_id, self.record_id):
                 raise _Gone
-            shown = progress(self._record_id, "building", size, total=total)
-            if not leases.renew(session, self._job, shown):
+            shown = progress(self.record_id, "building", size, total=total)
+            if not leases.renew(session, self.job, shown):
                 raise _Gone
             yield session
 
     def _place(self, pack_id: UUID) -> tuple[UUID, UUID, UUID]:
-        return self._tenant_id, self._record_id, pack_id
+        return self.tenant_id, self.record_id, pack_id
 
 
 def in_parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:

@@ -61,25 +61,19 @@ def check(
     return held, successions
 
 
+@dataclass(frozen=True)
 class LogReading:
-    """The log and those before it, read whole in one snapshot."""
+    """The log and those before it, read whole in one snapshot.
 
-    def __init__(
-        self,
-        session: Session,
-        master_keys: MasterKeys,
-        outside: Outside,
-        stamps: Stamps,
-        deadline: Deadline,
-        acknowledged: frozenset[bytes] = frozenset(),
-    ) -> None:
-        """`acknowledged` are the chains that may be without a tenant."""
-        self._acknowledged = acknowledged
-        self.session = session
-        self.deadline = deadline
-        self._master_keys = master_keys
-        self._outside = outside
-        self._stamps = stamps
+    `acknowledged` are the chains that may be without a tenant.
+    """
+
+    session: Session
+    master_keys: MasterKeys
+    outside: Outside
+    stamps: Stamps
+    deadline: Deadline
+    acknowledged: frozenset[bytes] = frozenset()
 
     def of_one(
         self, last: Published, tenant_id: UUID, name: bytes
@@ -93,7 +87,7 @@ class LogReading:
         for _, place in self._astray(last, heads):
             held.note(*place)
         successions = []
-        for found, before in published_log.older(self.session, self._master_keys, last.generation):
+        for found, before in published_log.older(self.session, self.master_keys, last.generation):
             successions.append(Succession(before, found.checkpoint.size if found else 0))
             earlier = found and self._read(found, name, newest=False).by_tenant.get(tenant_id)
             if earlier and earlier.broken:
@@ -109,7 +103,7 @@ class LogReading:
         by_tenant = dict(heads.by_tenant)
         for tenant_id, place in self._astray(last, heads):
             by_tenant.setdefault(tenant_id, Found()).note(*place)
-        for found, _ in published_log.older(self.session, self._master_keys, last.generation):
+        for found, _ in published_log.older(self.session, self.master_keys, last.generation):
             earlier = found and self._read(found, None, newest=False)
             if earlier:
                 heads.unknown = earlier.unknown | heads.unknown
@@ -132,14 +126,14 @@ class LogReading:
             last.generation,
             newest=newest,
             chain=name,
-            acknowledged=self._acknowledged,
+            acknowledged=self.acknowledged,
         )
-        sizes = set(self._stamps.sizes(last.generation.number))
-        outside = self._outside.checkpoint if newest else None
+        sizes = set(self.stamps.sizes(last.generation.number))
+        outside = self.outside.checkpoint if newest else None
         if outside is not None and outside.origin == last.generation.origin:
             sizes.add(outside.size)
         roots = published_log.walk(self.session, last, heads, sizes, self.deadline)
         if outside is not None and roots.get(outside.size, outside.root) != outside.root:
             raise LogDamaged(f"The leaves give another root than the head outside says: {outside}.")
-        self._stamps.check(self.session, self._master_keys, last.generation, roots, self.deadline)
+        self.stamps.check(self.session, self.master_keys, last.generation, roots, self.deadline)
         return heads
