@@ -70,7 +70,8 @@ def read(data: bytes, key: VerifierKey) -> Checkpoint:
     Raises Malformed, or Unverified if the log did not sign it or it has another origin.
     """
     note = Note.parse(data)
-    note.verify([key])
+    if not note.signed_by([key]):
+        raise Unverified("The note has no signature by a key that is known.")
     found = Checkpoint.parse(note.text)
     if found.origin != key.name:
         raise Unverified(f"The checkpoint is of {found.origin}, not of {key.name}.")

@@ -69,11 +69,10 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_text(text: str) -> str:
-    """Return a note's text as it is. Raises Malformed if no note can have it."""
+def check_text(text: str) -> None:
+    """Raise Malformed for a text that no note can have."""
     if not text.endswith("\n") or _CONTROL.search(text) or not _is_unicode(text):
         raise Malformed("A note is UTF-8, ends with a newline and has no control characters.")
-    return text
 
 
 @dataclass(frozen=True)
@@ -251,13 +250,6 @@ class Note:
             if key is not None:
                 found.setdefault(key, key.verify(self.text, line))
         return list(found.values())
-
-    def verify(self, keys: Iterable[VerifierKey]) -> list[Signed]:
-        """Return the signatures as `signed_by`. Raises Unverified also if there is none."""
-        found = self.signed_by(keys)
-        if not found:
-            raise Unverified("The note has no signature by a key that is known.")
-        return found
 
 
 def _is_unicode(text: str) -> bool:

@@ -131,7 +131,7 @@ class World:
             assert last is not None
             key = publication.verifier_key(session, last.generation)
         note = Note.parse(last.note)
-        note.verify([key])
+        assert note.signed_by([key])
         assert note.text == last.checkpoint.text
         return last
 

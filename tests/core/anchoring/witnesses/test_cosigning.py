@@ -41,7 +41,7 @@ def test_what_is_stored_is_the_line_that_others_can_check(witnessed: Witnessed) 
     with witnessed.place.owner.connect() as connection:
         rows = connection.execute(text("SELECT * FROM checkpoint_cosignatures ORDER BY name")).all()
     note = Note.parse(last.note + "".join(f"{row.line}\n" for row in rows).encode())
-    signed = note.verify([witnessed.one.vkey, witnessed.two.vkey])
+    signed = note.signed_by([witnessed.one.vkey, witnessed.two.vkey])
     assert [each.key for each in signed] == [witnessed.one.vkey, witnessed.two.vkey]
     assert [int(row.cosigned_at.timestamp()) for row in rows] == [each.seconds for each in signed]
 

@@ -110,7 +110,7 @@ def _check(place: Place, policy: Policy) -> None:
         best = evidence.Chooser(session, last, policy).best(10)
     assert (best.rank, best.published.checkpoint.size) == (Rank.WITNESSED, 307)
     lines = "".join(f"{line}\n" for line in best.cosignatures)
-    (signed,) = Note.parse(best.published.note + lines.encode()).verify(
+    (signed,) = Note.parse(best.published.note + lines.encode()).signed_by(
         [each.key for each in policy.witnesses]
     )
     assert signed.seconds
