@@ -80,7 +80,6 @@ class AnchorReader:
         self._chooser = (
             None if self._last is None else Chooser(session, self._last, policy, trusted)
         )
-        self._vkey: str | None = None
         self._proofs: dict[bytes, dict[str, Any]] = {}
 
     def rows(self, before: int | None, limit: int) -> Sequence[AuditAnchor]:
@@ -137,12 +136,10 @@ class AnchorReader:
             self._proofs[leaf_hash] = self._proof(last, evidence, proof)
 
     def _proof(self, last: Published, found: Evidence, proof: object) -> dict[str, Any]:
-        if self._vkey is None:
-            self._vkey = str(publication.verifier_key(self._session, last.generation))
         stamp = found.timestamp
         return {
             "log_proof": proof,
-            "vkey": self._vkey,
+            "vkey": str(last.generation.verifier_key),
             "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
             "tsa_chain": None if stamp is None else stamp.chain,
             "cosignatures": list(found.cosignatures),

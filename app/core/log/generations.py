@@ -18,6 +18,7 @@ from app.database import Database, Tx, cursor
 from app.errors import LogDamaged
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
+from app.ledger.notes import VerifierKey
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
 FIRST = 1
@@ -41,6 +42,11 @@ class Generation:
     trouble: str | None
     appointment: bytes | None
     public_key: bytes
+
+    @property
+    def verifier_key(self) -> VerifierKey:
+        """The key (vkey) that verifies its checkpoints."""
+        return VerifierKey.ed25519(self.origin, self.public_key)
 
 
 _COLUMNS = """

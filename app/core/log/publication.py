@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
@@ -24,7 +23,6 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey
-from app.models import SigningKey
 
 MENDED_BY = "`python -m app.manage log rebuild` mends what can be mended."
 
@@ -204,14 +202,6 @@ def publish(
             return False
     cursor(session).execute(_PUBLISH, place)
     return True
-
-
-def verifier_key(session: Session, generation: Generation) -> VerifierKey:
-    """Return what others verify a generation's checkpoints with."""
-    public = session.scalars(
-        select(SigningKey.public_key).where(SigningKey.key_id == generation.key_id)
-    ).one()
-    return VerifierKey.ed25519(generation.origin, bytes(public))
 
 
 def _signed(generation: Generation, note: bytes) -> Checkpoint | None:

@@ -39,7 +39,7 @@ def lines(sequencer: Sequencer) -> Iterator[str]:
             return
         last = publication.newest(session, generation)
         yield f"origin: {generation.origin} (generation {generation.number})"
-        yield f"key: {publication.verifier_key(session, generation)}"
+        yield f"key: {generation.verifier_key}"
         yield f"published: {'nothing' if last is None else f'{last.checkpoint.size} leaves'}"
         candidate = candidates.of(session, generation)
         if candidate is not None:

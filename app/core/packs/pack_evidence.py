@@ -123,7 +123,7 @@ def evidence_of(
         pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
         base_url=settings.base_url,
         release=VERSION,
-        log_key=publication.verifier_key(session, published.generation),
+        log_key=published.generation.verifier_key,
         checkpoint=published.note,
         leaf_index=chosen.index,
         path=proof.path,

@@ -53,7 +53,7 @@ def test_a_pack_is_verified_by_one_file_without_the_service(
         key = signing_keys.current(session, settings.master_keys, Purpose.BUNDLE).public
         last = publication.current(session)
         assert last is not None
-        log_key = publication.verifier_key(session, last.generation)
+        log_key = last.generation.verifier_key
     (tmp_path / "key.pem").write_bytes(key.pem)
     (tmp_path / "policy").write_text(f"log {log_key}\nquorum none\n")
     options = ["--strict", "--key", "key.pem", "--policy", "policy"]

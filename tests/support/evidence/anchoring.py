@@ -14,7 +14,6 @@ from app.core.anchoring import heads, incidents
 from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain
 from app.core.callers import OPERATOR
-from app.core.log import publication
 from app.database import Database
 from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, VerifierKey
@@ -121,8 +120,7 @@ class Place:
             return list(connection.execute(text(query)).all())
 
     def key(self) -> VerifierKey:
-        with self.database.across_tenants() as session:
-            return publication.verifier_key(session, self.world.published().generation)
+        return self.world.published().generation.verifier_key
 
     def run(self, sql: str, **values: Any) -> None:
         """Do something to the database as its owner."""

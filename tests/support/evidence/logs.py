@@ -129,9 +129,8 @@ class World:
         with self.database.across_tenants() as session:
             last = publication.current(session)
             assert last is not None
-            key = publication.verifier_key(session, last.generation)
         note = Note.parse(last.note)
-        assert note.signed_by([key])
+        assert note.signed_by([last.generation.verifier_key])
         assert note.text == last.checkpoint.text
         return last
 

@@ -23,7 +23,7 @@ from app.api.resources.log.log_schemas import (
     InclusionSchema,
     JwksSchema,
 )
-from app.core.log import generations, proofs, publication, reading
+from app.core.log import generations, proofs, reading
 from app.models import NO_TENANT
 
 blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
@@ -65,8 +65,7 @@ def checkpoint(generation: int | None = None) -> AnyResponse:
 def key(generation: int | None = None) -> AnyResponse:
     """Read the key that verifies checkpoints, as one line `name+hash+base64`."""
     with _log() as session:
-        last = proofs.published(session, generation)
-        found = publication.verifier_key(session, last.generation)
+        found = proofs.published(session, generation).generation.verifier_key
     return _fresh(f"{found}\n".encode(), _TEXT)
 
 
