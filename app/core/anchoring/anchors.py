@@ -15,7 +15,6 @@ from app.clock import rfc3339
 from app.core.anchoring.evidence import Chooser, Evidence, Voucher
 from app.core.audit import chain_identity
 from app.core.log import proofs, publication
-from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger.hash_chain import START
@@ -76,10 +75,8 @@ class AnchorReader:
         self._session = session
         self._tenant_id = tenant_id
         self._chain = chain_identity.chain_name(session, master_keys, tenant_id).hex()
-        self._last = publication.current(session)
-        self._chooser = (
-            None if self._last is None else Chooser(session, self._last, policy, trusted)
-        )
+        last = publication.current(session)
+        self._chooser = None if last is None else Chooser(session, last, policy, trusted)
         self._proofs: dict[bytes, dict[str, Any]] = {}
 
     def rows(self, before: int | None, limit: int) -> Sequence[AuditAnchor]:
@@ -100,8 +97,9 @@ class AnchorReader:
         """Return how far the chain is anchored, and who vouches for the newest head that is."""
         seq: int | None = None
         vouchers: tuple[Voucher, ...] = ()
-        if self._last is not None and self._chooser is not None:
-            log = (self._last.generation.number, self._last.checkpoint.size)
+        if self._chooser is not None:
+            last = self._chooser.last
+            log = (last.generation.number, last.checkpoint.size)
             row = cursor(self._session).execute(_PLACED, (self._tenant_id, *log)).fetchone()
             if row is not None:
                 seq, vouchers = row[0], self._chooser.vouchers(row[1])
@@ -121,10 +119,10 @@ class AnchorReader:
 
     def _prepare(self, leaf_hashes: Sequence[bytes]) -> None:
         self._proofs.update((each, _PENDING) for each in leaf_hashes)
-        last, chooser = self._last, self._chooser
-        if last is None or chooser is None or not leaf_hashes:
+        chooser = self._chooser
+        if chooser is None or not leaf_hashes:
             return
-        found = proofs.leaves(self._session, last, leaf_hashes)
+        found = proofs.leaves(self._session, chooser.last, leaf_hashes)
         if len(found) < len(set(leaf_hashes)):
             raise LogDamaged("An anchor's leaf is missing in the log.")
         placed = {each: leaf for each, leaf in found.items() if leaf is not None}
@@ -133,17 +131,18 @@ class AnchorReader:
         wanted = [(leaf, each.published) for leaf, each in zip(placed.values(), best, strict=True)]
         shown = proofs.at_checkpoints(self._session, wanted)
         for leaf_hash, evidence, proof in zip(placed, best, shown, strict=True):
-            self._proofs[leaf_hash] = self._proof(last, evidence, proof)
+            self._proofs[leaf_hash] = _proof(evidence, proof)
 
-    def _proof(self, last: Published, found: Evidence, proof: object) -> dict[str, Any]:
-        stamp = found.timestamp
-        return {
-            "log_proof": proof,
-            "vkey": str(last.generation.verifier_key),
-            "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
-            "tsa_chain": None if stamp is None else stamp.chain,
-            "cosignatures": list(found.cosignatures),
-        }
+
+def _proof(found: Evidence, proof: object) -> dict[str, Any]:
+    stamp = found.timestamp
+    return {
+        "log_proof": proof,
+        "vkey": str(found.published.generation.verifier_key),
+        "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
+        "tsa_chain": None if stamp is None else stamp.chain,
+        "cosignatures": list(found.cosignatures),
+    }
 
 
 _PENDING: dict[str, Any] = {

@@ -111,7 +111,7 @@ class Chooser:
         vouches for nothing.
         """
         self._session = session
-        self._last = last
+        self.last = last
         self._policy = policy
         self._trusted = trusted
         self._cache = CheckpointCache(session, last.generation, trusted)
@@ -131,7 +131,7 @@ class Chooser:
 
     def prepare(self, indexes: Iterable[int]) -> None:
         """Look for the best evidence of all these leaves; those that none covers are left out."""
-        wanted = [index for index in indexes if index < self._last.checkpoint.size]
+        wanted = [index for index in indexes if index < self.last.checkpoint.size]
         for _, search in self._searches:
             search.prepare(wanted)
             wanted = [index for index in wanted if search.beyond(index) is None]
@@ -155,8 +155,8 @@ class Chooser:
             late = late or replace(found, rank=Rank.LOG)
         if late is not None:
             return late
-        if index < self._last.checkpoint.size:
-            publication.intact(self._last)
+        if index < self.last.checkpoint.size:
+            publication.intact(self.last)
         raise LogPending("No published checkpoint covers this leaf yet.")
 
     def vouchers(self, index: int) -> tuple[Voucher, ...]:
@@ -183,7 +183,7 @@ class Chooser:
         return Reach(stamped, witnessed)
 
     def _newest(self, table: str, holds: Callable[[int], bool]) -> int:
-        values = (self._last.generation.number, self._last.checkpoint.size, _MOST_VERIFIED)
+        values = (self.last.generation.number, self.last.checkpoint.size, _MOST_VERIFIED)
         rows = (
             cursor(self._session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
         )
@@ -197,7 +197,7 @@ class Chooser:
         values: tuple[object, ...] = (),
     ) -> None:
         query = _FIRST.format(candidates=candidates).encode()
-        number = self._last.generation.number
+        number = self.last.generation.number
 
         def find(ranges: Mapping[int, int]) -> dict[int, int]:
             asked = (number, list(ranges), list(ranges.values()), *values)
@@ -205,7 +205,7 @@ class Chooser:
             self._cache.load(found.values())
             return found
 
-        self._searches.append((rank, FirstHolding(self._last.checkpoint.size, find, holds)))
+        self._searches.append((rank, FirstHolding(self.last.checkpoint.size, find, holds)))
 
     def _is_published(self, size: int) -> bool:
         return self._cache.get(size) is not None
