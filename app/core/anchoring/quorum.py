@@ -32,7 +32,8 @@ def is_met(policy: Policy, note: bytes, lines: Iterable[str]) -> bool:
     """Say whether these lines make the quorum for a checkpoint's note: each signature checked."""
     text = Note.parse(note).text
     keys = [each.key for each in policy.witnesses]
-    return policy.is_met_by({key for line in lines if (key := _signed(text, line, keys))})
+    signers = {_check(text, line, keys)[1] for line in lines}
+    return policy.is_met_by(key for key in signers if key is not None)
 
 
 def presentable(policy: Policy | None, note: bytes, lines: Iterable[str]) -> tuple[str, ...]:
@@ -43,7 +44,7 @@ def presentable(policy: Policy | None, note: bytes, lines: Iterable[str]) -> tup
     text = Note.parse(note).text
     witnesses = () if policy is None else policy.witnesses
     keys = [each.key for each in witnesses if each.key.checkable]
-    return tuple(line for line in lines if _is_presentable(text, line, keys))
+    return tuple(line for line in lines if _check(text, line, keys)[0])
 
 
 def _cosigned(witness: Witness) -> Condition:
@@ -54,23 +55,13 @@ def _cosigned(witness: Witness) -> Condition:
     return Condition("bool_or(name = %s AND key_hash = %s)", values)
 
 
-def _signed(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | None:
+def _check(text: str, line: str, keys: Sequence[VerifierKey]) -> tuple[bool, VerifierKey | None]:
+    """Return whether a line is one that no verifier refuses, and which of these keys signed it."""
     try:
-        return _verified(text, line, keys)
+        signature = Signature.parse(line)
+        key = next((key for key in keys if key.made(signature)), None)
+        if key is not None:
+            key.verify(text, signature)
     except (Malformed, Unverified):
-        return None
-
-
-def _is_presentable(text: str, line: str, keys: Sequence[VerifierKey]) -> bool:
-    try:
-        _verified(text, line, keys)
-    except (Malformed, Unverified):
-        return False
-    return True
-
-
-def _verified(text: str, line: str, keys: Sequence[VerifierKey]) -> VerifierKey | None:
-    """Return which of these keys signed a line; None for the line of another."""
-    signature = Signature.parse(line)
-    key = next((key for key in keys if key.made(signature)), None)
-    return None if key is None else key.verify(text, signature).key
+        return False, None
+    return True, key
