@@ -108,7 +108,7 @@ class AnchorReader:
         return Covered(seq, vouchers, None if next_entry is None else next_entry[0])
 
     def represent(self, anchor: AuditAnchor) -> dict[str, Any]:
-        """Return an anchor of `rows` as it is answered (docs/formats.md), pending ones unproven."""
+        """Return an anchor of `rows` as docs/formats.md says; a pending one has no proof."""
         return {
             "seq": anchor.seq,
             "hash": anchor.hash.hex(),

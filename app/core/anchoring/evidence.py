@@ -184,9 +184,8 @@ class Chooser:
 
     def _newest(self, table: str, holds: Callable[[int], bool]) -> int:
         values = (self.last.generation.number, self.last.checkpoint.size, _MOST_VERIFIED)
-        rows = (
-            cursor(self._session).execute(_NEWEST.format(table=table).encode(), values).fetchall()
-        )
+        query = _NEWEST.format(table=table).encode()
+        rows = cursor(self._session).execute(query, values).fetchall()
         return next((row[0] for row in rows if holds(row[0])), 0)
 
     def _search(

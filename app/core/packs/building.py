@@ -163,7 +163,7 @@ class _Build:
         return Step(None, progress(self.record_id, "built", built.size, total=built.size))
 
     def _store(self, archive: pack.Archive) -> _Built:
-        total = archive.size
+        keys, total = self.settings.master_keys, archive.size
         with self._held(0, total) as session:
             pack_id = store.begin(session, self.tenant_id, self.record_id, self.source)
         digest, size = sha256(), 0
@@ -171,9 +171,7 @@ class _Build:
             digest.update(part)
             size += len(part)
             with self._held(size, total) as session:
-                store.add_part(
-                    session, self.settings.master_keys, self._place(pack_id), number, part
-                )
+                store.add_part(session, keys, self._place(pack_id), number, part)
         return _Built(pack_id, digest.digest(), size)
 
     @contextmanager
