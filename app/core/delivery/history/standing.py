@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -87,8 +87,7 @@ SELECT min(next) FROM (
 def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
     """Return when a webhook's next delivery became due; None while none is due."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "priorities": list(PRIORITIES)}
-    row = cursor(session).execute(_OVERDUE, wanted).fetchone()
-    return row[0] if row else None
+    return cursor(session, scalar_row).execute(_OVERDUE, wanted).fetchone()
 
 
 def of(
@@ -125,27 +124,27 @@ def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -
             return f"Attempt {row.attempts + 1} is under way."
         case Status.RETRYING:
             due = row.next_attempt_at and rfc3339(row.next_attempt_at)
+            obstacle = _obstacle(lane)
             return (
                 f"It has failed {_times(row.attempts)}{_how(delivery)}; attempt "
-                f"{row.attempts + 1} is due at {due}{_but(lane)}."
+                f"{row.attempts + 1} is due at {due}{f', {obstacle}' if obstacle else ''}."
             )
         case Status.PENDING:
             return f"It waits for its first attempt, {_turn(session, tenant_id, row.id, lane)}."
 
 
 def _turn(session: Session, tenant_id: UUID, delivery_id: UUID, lane: _Lane) -> str:
-    if lane.state in _KEEPING:
-        return _KEEPING[lane.state].format(until=lane.paused_until and rfc3339(lane.paused_until))
+    if obstacle := _obstacle(lane):
+        return obstacle
     wanted = {"tenant": tenant_id, "delivery": delivery_id, "most": _COUNTED_AT_MOST}
-    row = cursor(session).execute(_AHEAD, wanted).fetchone()
-    ahead = int(row[0]) if row else 0
-    if ahead == 0:
+    ahead = cursor(session, scalar_row).execute(_AHEAD, wanted).fetchone()
+    if not ahead:
         return "and is the next of this webhook to be sent"
     count = f"{ahead} or more" if ahead == _COUNTED_AT_MOST else str(ahead)
     return f"with {count} others of this webhook before it"
 
 
-_KEEPING = {
+_OBSTACLES = {
     LaneState.DELETED: "but the webhook was deleted, so it is being cancelled",
     LaneState.DISABLED: "but the webhook is disabled, so it is being cancelled",
     LaneState.HELD: "but the webhook is held, so it is sent once that is released",
@@ -153,11 +152,11 @@ _KEEPING = {
 }
 
 
-def _but(lane: _Lane) -> str:
-    if lane.state not in _KEEPING:
-        return ""
+def _obstacle(lane: _Lane) -> str | None:
+    """Say why the lane sends nothing now; None where it does."""
     until = lane.paused_until and rfc3339(lane.paused_until)
-    return ", " + _KEEPING[lane.state].format(until=until)
+    obstacle = _OBSTACLES.get(lane.state)
+    return obstacle and obstacle.format(until=until)
 
 
 def _how(delivery: Listed) -> str:
