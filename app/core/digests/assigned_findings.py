@@ -26,8 +26,12 @@ SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
 TAKEN = "taken"
 _TAKING = "taking:"
 _NOTHING_YET = UUID(int=0)
-_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND digest_id = %s"
-_FIX = "UPDATE digests SET findings = %s WHERE tenant_id = %s AND id = %s"
+_FIX_COUNT = """
+UPDATE digests AS d
+   SET findings = (SELECT count(*) FROM findings AS f
+                    WHERE f.tenant_id = d.tenant_id AND f.digest_id = d.id)
+ WHERE d.tenant_id = %s AND d.id = %s
+"""
 
 
 def take(session: Session, digest: Digest, after: str | None) -> str:
@@ -49,9 +53,7 @@ def take(session: Session, digest: Digest, after: str | None) -> str:
     taken = cur.execute(_TAKE, wanted).fetchone()
     if taken is not None and taken[0] == TAKEN_AT_ONCE:
         return f"{_TAKING}{taken[1]}"
-    row = cur.execute(_COUNT, (digest.tenant_id, digest.id)).fetchone()
-    assert row is not None  # noqa: S101  # a count always has a row
-    cur.execute(_FIX, (row[0], digest.tenant_id, digest.id))
+    cur.execute(_FIX_COUNT, (digest.tenant_id, digest.id))
     session.refresh(digest)
     return TAKEN
 
