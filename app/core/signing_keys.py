@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
@@ -76,10 +77,10 @@ def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
     Its public half is derived from the sealed key: that in the table may be forged. Raises
     LookupError if there is no such key, `CannotOpen` if these MASTER_KEYS did not seal it.
     """
-    row = cursor(tx).execute(_SEALED, (key_id,)).fetchone()
-    if row is None:
+    sealed = cursor(tx, scalar_row).execute(_SEALED, (key_id,)).fetchone()
+    if sealed is None:
         raise LookupError(f"There is no key {key_id}.")
-    return _opened(master_keys, key_id, bytes(row[0]))
+    return _opened(master_keys, key_id, sealed)
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,7 @@ def revoke(
 
 def revoked_at(tx: Tx, key_id: str) -> datetime | None:
     """Return the moment as of which a key is revoked, or None."""
-    row = cursor(tx).execute(_REVOKED, (key_id,)).fetchone()
-    return None if row is None else row[0]
+    return cursor(tx, scalar_row).execute(_REVOKED, (key_id,)).fetchone()
 
 
 def _settle(session: Session, key_id: str | None) -> None:

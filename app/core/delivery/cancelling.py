@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+from psycopg.rows import scalar_row
+
 from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
 from app.errors import Conflict
@@ -49,8 +51,8 @@ def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
         if not lanes.number_locked(session, tenant_id, webhook_id):
             break
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
-    row = cursor(session).execute(_CANCEL, wanted).fetchone()
-    if row is not None and row[0] == CANCEL_AT_ONCE:
+    cancelled = cursor(session, scalar_row).execute(_CANCEL, wanted).fetchone()
+    if cancelled == CANCEL_AT_ONCE:
         lanes.due_now(session, tenant_id, webhook_id)
         return True
     lanes.reschedule(session, tenant_id, webhook_id)
@@ -88,5 +90,4 @@ SELECT events_open + replays_open + tests_open + count_unnumbered(tenant_id, web
 def _count_open(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Return how many deliveries of any kind a webhook has open, without scanning them."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
-    row = cursor(session).execute(_OPEN, wanted).fetchone()
-    return int(row[0]) if row else 0
+    return cursor(session, scalar_row).execute(_OPEN, wanted).fetchone() or 0

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
+
 from app import ids
 from app.clock import rfc3339
 from app.core.wakeups import ring_lanes
@@ -59,8 +61,7 @@ def emit(
         if len(body) > MAX_PAYLOAD:
             raise too_large(len(body), "")
     values = (tenant_id, kind, identifiers, payloads, at, tx.info["first_wait"], not_to)
-    row = cursor(tx).execute(_EMIT, values).fetchone()
-    ring_webhooks(tx, tenant_id, row and row[0])
+    ring_webhooks(tx, tenant_id, cursor(tx, scalar_row).execute(_EMIT, values).fetchone())
     return identifiers
 
 

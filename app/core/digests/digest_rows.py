@@ -10,6 +10,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import structlog
+from psycopg.rows import scalar_row
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -71,8 +72,7 @@ def lock_address(session: Session, digest: Digest) -> tuple[str | None, UUID | N
 def until_free(session: Session, digest: Digest) -> timedelta | None:
     """Return how long the digest must wait after another mail of the tenant; None for no wait."""
     wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
-    row = cursor(session).execute(_FREE.encode(), wanted).fetchone()
-    return None if row is None else row[0]
+    return cursor(session, scalar_row).execute(_FREE.encode(), wanted).fetchone()
 
 
 def begin(session: Session, digest: Digest) -> bool:
@@ -97,8 +97,7 @@ def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
 
 def open_ones(session: Session) -> int:
     """Return the number of open digests, in a session that sees all tenants."""
-    row = cursor(session).execute(_OPEN).fetchone()
-    return 0 if row is None else int(row[0])
+    return cursor(session, scalar_row).execute(_OPEN).fetchone() or 0
 
 
 def load(session: Session, tenant_id: UUID, job: Job) -> Digest:

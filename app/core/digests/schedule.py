@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -103,7 +104,7 @@ RETURNING tenant_id, id
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return up to 1,000 tenants that are due a digest, in a session that sees all tenants."""
     wanted = {"settle": settle, "most": AT_ONCE, **TIMES}
-    return [row[0] for row in cursor(session).execute(_TENANTS, wanted)]
+    return cursor(session, scalar_row).execute(_TENANTS, wanted).fetchall()
 
 
 def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:

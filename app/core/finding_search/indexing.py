@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -72,9 +73,9 @@ class Texts(NamedTuple):
 
 def floor(session: Session) -> UUID:
     """Return a lower bound of the ids of findings that are not committed yet."""
-    row = cursor(session).execute(_FLOOR).fetchone()
-    assert row is not None  # noqa: S101  # an aggregate has always one
-    return ids.earliest_at(row[0])
+    moment = cursor(session, scalar_row).execute(_FLOOR).fetchone()
+    assert moment is not None  # noqa: S101  # an aggregate has always a row
+    return ids.earliest_at(moment)
 
 
 def behind(
@@ -85,8 +86,7 @@ def behind(
     None of those in `without`. In a session that sees all tenants.
     """
     values = {"floor": below, "limit": limit, "without": [*without]}
-    found = cursor(session).execute(_BEHIND, values)
-    return [tenant_id for (tenant_id,) in found.fetchall()]
+    return cursor(session, scalar_row).execute(_BEHIND, values).fetchall()
 
 
 def index_piece(session: Session, master_keys: MasterKeys, tenant_id: UUID, below: UUID) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import ColumnElement, cast
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
@@ -96,9 +97,8 @@ def _asked(
     if words is None:
         raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
     # Read first: findings indexed meanwhile still count as tail, so no page has them twice.
-    row = cursor(session).execute(_INDEXED, (caller.tenant_id,)).fetchone()
-    through = UUID(int=0) if row is None or row[0] is None else row[0]
-    return _Asked(caller, lexemes, words, search.filters, before), through
+    through = cursor(session, scalar_row).execute(_INDEXED, (caller.tenant_id,)).fetchone()
+    return _Asked(caller, lexemes, words, search.filters, before), through or UUID(int=0)
 
 
 def _tail(
@@ -129,7 +129,7 @@ def _holding(session: Session, asked: _Asked, batch: Sequence[Texts]) -> list[UU
         return []
     vectors = [each.vector(asked.lexemes, {}) for each in batch]
     values = ([each.id for each in batch], vectors, asked.words)
-    holding = {row[0] for row in cursor(session).execute(_HOLDING, values).fetchall()}
+    holding = set(cursor(session, scalar_row).execute(_HOLDING, values))
     return [each.id for each in batch if each.id in holding]
 
 

@@ -5,6 +5,7 @@ They need no worker: after a restore they show at once how far behind the databa
 
 from dataclasses import dataclass
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.anchoring import monitor
@@ -91,5 +92,4 @@ def _oldest_entry(session: Session) -> float:
 
 def _oldest_checkpoint(session: Session, other: Voucher) -> float:
     query = _BEHIND.format(table=_TABLES[other]).encode()
-    row = cursor(session).execute(query).fetchone()
-    return 0.0 if row is None else float(row[0])
+    return cursor(session, scalar_row).execute(query).fetchone() or 0.0

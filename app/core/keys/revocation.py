@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.callers import Caller
@@ -62,8 +63,10 @@ def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
         "own": caller.key_id,
         "most": MOST,
     }
-    minted = cursor(session).execute(_DESCENDANTS, wanted).fetchone() or (0,)
-    minters = cursor(session).execute(_ANCESTORS, wanted).fetchone() or (False,)
-    values = (caller.tenant_id, key_id, LONGEST, IDLE)
-    signed_in = cursor(session).execute(_SESSIONS, values).fetchone() or (0,)
-    return Effects(minted[0], minters[0], signed_in[0])
+    sessions = (caller.tenant_id, key_id, LONGEST, IDLE)
+    cur = cursor(session, scalar_row)
+    return Effects(
+        descendants=cur.execute(_DESCENDANTS, wanted).fetchone() or 0,
+        own=bool(cur.execute(_ANCESTORS, wanted).fetchone()),
+        sessions=cur.execute(_SESSIONS, sessions).fetchone() or 0,
+    )

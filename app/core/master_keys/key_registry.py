@@ -7,6 +7,7 @@ under it is found. It is missed until `status.py` has scanned everything and fou
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.database import cursor
@@ -50,7 +51,7 @@ def announce(session: Session, master_keys: MasterKeys) -> None:
 
 def missing(session: Session, master_keys: MasterKeys) -> list[str]:
     """Return the ids of the keys in use that are not among these."""
-    return [key for (key,) in cursor(session).execute(_LACKING, (list(master_keys.ids),))]
+    return cursor(session, scalar_row).execute(_LACKING, (list(master_keys.ids),)).fetchall()
 
 
 def say_missing(missing: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -252,8 +253,9 @@ def _next(session: Session, at: _At, last: tuple[str, ...] | None) -> _At | None
     following = _FOLLOWING.get(at.place)
     if following is not None:
         return replace(at, place=following, after=())
-    row = cursor(session).execute(_NEXT_TENANT, (at.tenant or _BEFORE_ALL,)).fetchone()
-    return None if row is None else _At(row[0], OF_A_TENANT[0])
+    values = (at.tenant or _BEFORE_ALL,)
+    tenant = cursor(session, scalar_row).execute(_NEXT_TENANT, values).fetchone()
+    return tenant and _At(tenant, OF_A_TENANT[0])
 
 
 def _marks(values: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -78,8 +79,7 @@ SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
 
 def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
     """Return the age of the oldest record that came due since the last expiry."""
-    row = cursor(session).execute(_FIRST_DUE, (tenant_id,)).fetchone()
-    return None if row is None else row[0]
+    return cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
 
 
 _AGED = """

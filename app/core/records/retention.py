@@ -7,6 +7,7 @@ what was due stays expired.
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.database import Tx, cursor
@@ -45,15 +46,13 @@ UPDATE tenants
 
 def due_before(tx: Tx, tenant_id: UUID) -> datetime | None:
     """Return the moment up to which, and with which, the tenant's bundles are due; None: none."""
-    row = cursor(tx).execute(_DUE_BEFORE, (tenant_id,)).fetchone()
-    return None if row is None else row[0]
+    return cursor(tx, scalar_row).execute(_DUE_BEFORE, (tenant_id,)).fetchone()
 
 
 def count_older(tx: Tx, tenant_id: UUID, age: timedelta) -> int:
     """Return how many bundles are of this age or older; of more than `MOST_COUNTED`, one more."""
     wanted = {"tenant": tenant_id, "age": age, "most": MOST_COUNTED}
-    row = cursor(tx).execute(_OLDER, wanted).fetchone()
-    return 0 if row is None else int(row[0])
+    return cursor(tx, scalar_row).execute(_OLDER, wanted).fetchone() or 0
 
 
 def settle(session: Session, tenant_id: UUID) -> None:

@@ -26,7 +26,7 @@ from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch, olde
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import webhooks
-from app.database import cursor
+from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound, WebhookDisabled
 from app.models import Job
 
@@ -35,8 +35,8 @@ MOST_A_STEP = 500
 # Most replays of a webhook that wait for their first attempt; cancelling the job withdraws them.
 MOST_UNSENT = 2_000
 # Interval at which a waiting job counts outcomes.
-_LOOK_AGAIN = timedelta(seconds=1)
-_LOOK_AGAIN_LATER = timedelta(seconds=15)
+_COUNT_AGAIN = timedelta(seconds=1)
+_COUNT_AGAIN_LATER = timedelta(seconds=15)
 _SOON = timedelta(minutes=1)
 # Counting the outcomes of a job takes longer the more it has sent.
 _STEPS_BETWEEN_COUNTS = 10
@@ -207,9 +207,8 @@ def _take_back(session: Session, job: Job, plan: Plan) -> None:
 
 def _pause(session: Session, job: Job) -> timedelta:
     """Return the wait before a job counts again: 1 s, or 15 s for a job older than a minute."""
-    row = cursor(session).execute("SELECT clock_timestamp()").fetchone()
-    age: timedelta = row[0] - job.created_at if row else _SOON
-    return _LOOK_AGAIN if age < _SOON else _LOOK_AGAIN_LATER
+    age = database_now(session) - job.created_at
+    return _COUNT_AGAIN if age < _SOON else _COUNT_AGAIN_LATER
 
 
 def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int]) -> Step:
@@ -219,7 +218,7 @@ def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[s
     priority = PRIORITY_BULK if place.canary is None else PRIORITY_URGENT
     stretch, limit = _next(session, job, place, most, priority)
     if stretch is None:
-        return Step(place.text(), progress, _LOOK_AGAIN)
+        return Step(place.text(), progress, _COUNT_AGAIN)
     try:
         webhook = webhooks.lock(session, job.tenant_id, stretch.webhook)
         webhooks.require_enabled(webhook)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import lanes
@@ -96,5 +96,4 @@ SELECT count(*) FROM (
 def unsent(session: Session, tenant_id: UUID, webhook_id: UUID, priority: int, most: int) -> int:
     """Return how many deliveries of a priority wait for their first attempt, up to `most`."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "priority": priority, "most": most}
-    row = cursor(session).execute(_UNSENT, wanted).fetchone()
-    return int(row[0]) if row else 0
+    return cursor(session, scalar_row).execute(_UNSENT, wanted).fetchone() or 0

@@ -18,7 +18,7 @@ from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import decisions
 from app.core.delivery.history.delivery_filters import Group, earliest_id, latest_id
-from app.database import cursor
+from app.database import cursor, database_now
 
 
 class Status(enum.StrEnum):
@@ -239,10 +239,8 @@ def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> dateti
         " ORDER BY tenant_id, webhook_id FOR SHARE",
         {"tenant": tenant_id, "webhook": webhook_id},
     )
-    row = cur.execute("SELECT clock_timestamp()").fetchone()
+    now = database_now(session)
     cur.execute("ROLLBACK TO SAVEPOINT moment")
-    assert row is not None  # noqa: S101  # narrows the type
-    now: datetime = row[0]
     return now
 
 

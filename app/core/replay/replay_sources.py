@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -100,7 +100,7 @@ RETURNING counted.n
 
 def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], priority: int) -> int:
     """Create a replay of each source whose event is still kept; return how many."""
-    made = cursor(session).execute(
+    made = cursor(session, scalar_row).execute(
         _REPLAY,
         {
             "tenant": job.tenant_id,
@@ -115,5 +115,4 @@ def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], pr
         },
     )
     wakeups.ring_lanes(session, [(job.tenant_id, webhook_id)])
-    row = made.fetchone()
-    return int(row[0]) if row else 0
+    return made.fetchone() or 0

@@ -4,6 +4,8 @@ import secrets
 from functools import lru_cache
 from uuid import UUID
 
+from psycopg.rows import scalar_row
+
 from app.core.words.tokenizer import Lexemes
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import MasterKeys
@@ -14,13 +16,13 @@ _MAKE = "UPDATE tenants SET sealed_search_key = %s WHERE id = %s AND sealed_sear
 
 def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
     """Return the tenant's keyed `Lexemes`; the first call creates the key."""
-    cur = cursor(tx)
-    sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
+    cur = cursor(tx, scalar_row)
+    sealed = cur.execute(_FIND, (tenant_id,)).fetchone()
     if sealed is None:
         # Of two concurrent calls the second waits for the row, and then finds the first one's key.
         fresh = master_keys.seal(secrets.token_bytes(32), identity(tenant_id))
         cur.execute(_MAKE, (fresh, tenant_id))
-        sealed = _read(cur.execute(_FIND, (tenant_id,)).fetchone())
+        sealed = cur.execute(_FIND, (tenant_id,)).fetchone()
     if sealed is None:
         raise LookupError(f"tenant {tenant_id} has no row")
     return _opened(master_keys, tenant_id, sealed)
@@ -29,10 +31,6 @@ def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
 @lru_cache(maxsize=4096)
 def _opened(master_keys: MasterKeys, tenant_id: UUID, sealed: bytes) -> Lexemes:
     return Lexemes(master_keys.open(sealed, identity(tenant_id)))
-
-
-def _read(row: tuple[bytes | None] | None) -> bytes | None:
-    return None if row is None else row[0]
 
 
 def identity(tenant_id: UUID) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.history import delivery_history
@@ -30,7 +30,7 @@ class _Sent(Row):
     bytes_before: int
 
 
-_NEXT_SEQUENCE = "SELECT next_sequence FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
+_NEWEST = "SELECT next_sequence - 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
 
 _AFTER = f"""
 SELECT * FROM (
@@ -93,8 +93,7 @@ def _number(session: Session, tenant_id: UUID, webhook_id: UUID, *, enough: int)
 
 
 def _newest(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
-    row = cursor(session).execute(_NEXT_SEQUENCE, (tenant_id, webhook_id)).fetchone()
-    return 0 if row is None else int(row[0]) - 1
+    return cursor(session, scalar_row).execute(_NEWEST, (tenant_id, webhook_id)).fetchone() or 0
 
 
 def _gone(first_kept: int | None, newest: int) -> Gone:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -161,11 +161,10 @@ def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Liste
 
 def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:
     """Return an event's payload, byte for byte as sent; None when it is no longer kept."""
-    found = cursor(session).execute(
+    found = cursor(session, scalar_row).execute(
         "SELECT payload FROM events WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
     )
-    row = found.fetchone()
-    return None if row is None else bytes(row[0])
+    return found.fetchone()
 
 
 def represent(delivery: Listed) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -111,8 +112,8 @@ def beginning() -> Position:
 def present(session: Session, caller: Caller) -> Position:
     """Return the position after the newest event."""
     snapshot, floor = _snapshot(session)
-    row = cursor(session).execute(_NEWEST, (caller.tenant_id,)).fetchone()
-    return Position(_FIRST if row is None else row[0], snapshot, floor)
+    newest = cursor(session, scalar_row).execute(_NEWEST, (caller.tenant_id,)).fetchone()
+    return Position(newest or _FIRST, snapshot, floor)
 
 
 def page(
@@ -142,8 +143,7 @@ def page(
 
 def any_after(tx: Tx, tenant_id: UUID, position: Position) -> bool:
     """Say whether a tenant has an event after a position: a cheap check for long polling."""
-    row = cursor(tx).execute(_ANY, _values(tenant_id, position, 1)).fetchone()
-    return bool(row and row[0])
+    return bool(cursor(tx, scalar_row).execute(_ANY, _values(tenant_id, position, 1)).fetchone())
 
 
 def represent(found: Found) -> dict[str, Any]:

@@ -7,7 +7,7 @@ of a webhook, or the ids of events.
 
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core import feeds
@@ -107,13 +107,11 @@ def _end_walk(session: Session, conditions: list[str], values: dict[str, object]
     """Bound the scan to `MOST_READ` rows; return the last id it reads, or None if it reads all."""
     bounds = [each for each in conditions if each.startswith("d.id ")]
     query = _WALK_ENDS.format(conditions=" AND ".join(bounds) or "true", most=MOST_READ - 1)
-    row = cursor(session).execute(query, values).fetchone()
-    if row is None:
-        return None
-    conditions.append("d.id >= %(walk_ends)s")
-    values["walk_ends"] = row[0]
-    ended: UUID = row[0]
-    return ended
+    ends: UUID | None = cursor(session, scalar_row).execute(query, values).fetchone()
+    if ends is not None:
+        conditions.append("d.id >= %(walk_ends)s")
+        values["walk_ends"] = ends
+    return ends
 
 
 def _rows(
@@ -159,5 +157,4 @@ def _implied(filters: Filters) -> frozenset[Status]:
 
 
 def _few_are_open(session: Session, tenant_id: UUID) -> bool:
-    row = cursor(session).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone()
-    return bool(row and row[0])
+    return bool(cursor(session, scalar_row).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import recovery
@@ -146,8 +146,7 @@ def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
 def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Do what `number` does, in a transaction that holds the lane's lock already."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": NUMBER_AT_ONCE}
-    row = cursor(session).execute(_NUMBER, wanted).fetchone()
-    return int(row[0]) if row else 0
+    return cursor(session, scalar_row).execute(_NUMBER, wanted).fetchone() or 0
 
 
 # One index probe per priority: three min() of a partitioned table take longer to plan than to run.
