@@ -41,15 +41,9 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     session.flush()
     if "notification_email" in changed:
         subscriptions.follow(session, tenant.id, tenant.notification_email)
-    chain.append(
-        session,
-        tenant.id,
-        caller.actor(),
-        "settings.update",
-        target=("tenant", ids.text("ten", tenant.id)),
-        details={name: _change(name, before[name], value) for name, value in changed.items()},
-        request_id=caller.request_id,
-    )
+    target = ("tenant", ids.text("ten", tenant.id))
+    details = {name: _change(name, before[name], value) for name, value in changed.items()}
+    chain.append_by(session, caller, "settings.update", target=target, details=details)
     return tenant
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import view
-from app.core.callers import OPERATOR, Actor
+from app.core.callers import OPERATOR, Actor, Caller
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
@@ -73,6 +73,26 @@ def append(
     if digest is None:
         raise _unappendable(seq)
     return Head(seq, digest.hex())
+
+
+def append_by(
+    session: Session,
+    caller: Caller,
+    action: str,
+    *,
+    target: tuple[str, str],
+    details: Mapping[str, Any] | None = None,
+) -> Head:
+    """Append a caller's act, with its key and request; as `append` otherwise."""
+    return append(
+        session,
+        caller.tenant_id,
+        caller.actor(),
+        action,
+        target=target,
+        details=details,
+        request_id=caller.request_id,
+    )
 
 
 def append_to_all(

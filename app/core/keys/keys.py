@@ -82,7 +82,8 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     session.add(row)
     session.flush()
     made = represent(Minted(row, parent.name))
-    _record(session, caller, "key.mint", row, {name: made[name] for name in _AUDITED})
+    details = {name: made[name] for name in _AUDITED}
+    chain.append_by(session, caller, "key.mint", target=("key", made["id"]), details=details)
     return {**made, "key": key_text}
 
 
@@ -133,8 +134,11 @@ def revoke(
     for ended in (row, *others):
         if ended.revoked_at is None:
             ended.revoked_at = database_now(session)
-            of = {} if ended is row else {"descends_from": ids.text("key", row.id)}
-            _record(session, caller, "key.revoke", ended, {"name": ended.name, **of})
+            details = {"name": ended.name}
+            if ended is not row:
+                details["descends_from"] = ids.text("key", row.id)
+            target = ("key", ids.text("key", ended.id))
+            chain.append_by(session, caller, "key.revoke", target=target, details=details)
 
 
 def represent(minted: Minted) -> dict[str, Any]:
@@ -262,17 +266,3 @@ def _locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
     if row is None:
         raise NotFound(_NO_KEY)
     return row
-
-
-def _record(
-    session: Session, caller: Caller, action: str, row: ApiKey, details: dict[str, Any]
-) -> None:
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        action,
-        target=("key", ids.text("key", row.id)),
-        details=details,
-        request_id=caller.request_id,
-    )

@@ -53,7 +53,7 @@ def mint(
     session.add(row)
     session.flush()
     made = represent(row, now)
-    _record(session, caller, "share_link.create", row, {"expires_at": made["expires_at"]})
+    _record(session, caller, "create", row, {"expires_at": made["expires_at"]})
     return {**made, "url": url(base_url, token)}
 
 
@@ -114,7 +114,7 @@ def revoke(
         return
     row.revoked_at = database_now(session)
     session.flush()
-    _record(session, caller, "share_link.revoke", row)
+    _record(session, caller, "revoke", row, {})
 
 
 def represent(row: ShareLink, now: datetime) -> dict[str, Any]:
@@ -156,18 +156,8 @@ def _require_room(session: Session, record: Record) -> None:
 
 
 def _record(
-    session: Session,
-    caller: Caller,
-    action: str,
-    row: ShareLink,
-    details: dict[str, Any] | None = None,
+    session: Session, caller: Caller, verb: str, row: ShareLink, details: dict[str, Any]
 ) -> None:
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        action,
-        target=("share_link", ids.text("shr", row.id)),
-        details={"record_id": ids.text("rec", row.record_id), **(details or {})},
-        request_id=caller.request_id,
-    )
+    target = ("share_link", ids.text("shr", row.id))
+    details = {"record_id": ids.text("rec", row.record_id), **details}
+    chain.append_by(session, caller, f"share_link.{verb}", target=target, details=details)

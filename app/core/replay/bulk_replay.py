@@ -99,14 +99,12 @@ def start(
         progress={"selected": found.count, "skipped": 0, **vars(_NOTHING_SENT)},
     )
     tenant = ("tenant", ids.text("ten", caller.tenant_id))
-    chain.append(
+    chain.append_by(
         session,
-        caller.tenant_id,
-        caller.actor(),
+        caller,
         "deliveries.replay",
         target=("webhook", args["webhook_id"]) if one else tenant,
-        details={"job_id": ids.text("job", job.id), "count": found.count, **_told(args)},
-        request_id=caller.request_id,
+        details={"job_id": ids.text("job", job.id), "count": found.count, **_audited(args)},
     )
     return job
 
@@ -114,7 +112,7 @@ def start(
 _NOTHING_SENT = Tally(0, 0, 0, 0, 0, 0, 0)
 
 
-def _told(args: dict[str, Any]) -> dict[str, Any]:
+def _audited(args: dict[str, Any]) -> dict[str, Any]:
     """Return a job's arguments for its audit entry, with the number of ids instead of each."""
     always = {name: args[name] for name in ("status", "since", "until", "rate")}
     named = ("event_type", "failed_since", "failed_until", "group", "canary", "stop_after_failures")

@@ -56,7 +56,17 @@ def replay(
         raise Conflict("The event of this delivery is older than the history kept.")
     lanes.due_now(session, tenant_id, webhook.id)
     wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
-    _audit(session, caller, original, again)
+    chain.append_by(
+        session,
+        caller,
+        "delivery.replay",
+        target=("delivery", ids.text("dlv", original.id)),
+        details={
+            "webhook_id": ids.text("whk", webhook.id),
+            "event_id": ids.text("evt", original.row.event_id),
+            "replay_id": ids.text("dlv", again),
+        },
+    )
     return delivery_history.find(session, tenant_id, webhook.id, again)
 
 
@@ -74,19 +84,3 @@ def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None
         raise Conflict(
             "This delivery still waits for its first attempt; there is nothing to repeat."
         )
-
-
-def _audit(session: Session, caller: Caller, original: Listed, again: UUID) -> None:
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        "delivery.replay",
-        target=("delivery", ids.text("dlv", original.id)),
-        details={
-            "webhook_id": ids.text("whk", original.row.webhook_id),
-            "event_id": ids.text("evt", original.row.event_id),
-            "replay_id": ids.text("dlv", again),
-        },
-        request_id=caller.request_id,
-    )

@@ -1,6 +1,5 @@
 """Sends waiting deliveries now, for a receiver that is back hours before their next attempts."""
 
-from collections.abc import Mapping
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -27,7 +26,7 @@ def all_of(session: Session, caller: Caller, webhook_id: UUID | None, rate: int 
     if moved:
         target = ("webhook", ids.text("whk", webhook.id))
         details = {"count": moved, "rate": rate}
-        _audit(session, caller, "deliveries.retry_now", target, details)
+        chain.append_by(session, caller, "deliveries.retry_now", target=target, details=details)
     return moved
 
 
@@ -49,22 +48,4 @@ def one(
     wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
     target = ("delivery", ids.text("dlv", found.id))
     details = {"webhook_id": ids.text("whk", webhook.id)}
-    _audit(session, caller, "delivery.retry_now", target, details)
-
-
-def _audit(
-    session: Session,
-    caller: Caller,
-    action: str,
-    target: tuple[str, str],
-    details: Mapping[str, object],
-) -> None:
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        action,
-        target=target,
-        details=details,
-        request_id=caller.request_id,
-    )
+    chain.append_by(session, caller, "delivery.retry_now", target=target, details=details)

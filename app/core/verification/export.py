@@ -28,14 +28,8 @@ MOST_ANCHORS = 100
 
 def begin(session: Session, caller: Caller) -> Head:
     """Append `audit.export` and return the head where the export ends: that entry itself."""
-    return chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        "audit.export",
-        target=("tenant", ids.text("ten", caller.tenant_id)),
-        request_id=caller.request_id,
-    )
+    target = ("tenant", ids.text("ten", caller.tenant_id))
+    return chain.append_by(session, caller, "audit.export", target=target)
 
 
 def part(session: Session, caller: Caller, after: int, end: Head) -> Sequence[AuditEntry]:

@@ -100,12 +100,6 @@ def audit(
 ) -> None:
     """Append `webhook.<verb>`, with the URL's scheme and host only: its path may hold a token."""
     parts = urlsplit(webhook.url)
-    chain.append(
-        session,
-        caller.tenant_id,
-        caller.actor(),
-        f"webhook.{verb}",
-        target=("webhook", ids.text("whk", webhook.id)),
-        details={"origin": f"{parts.scheme}://{parts.netloc}", **details},
-        request_id=caller.request_id,
-    )
+    target = ("webhook", ids.text("whk", webhook.id))
+    details = {"origin": f"{parts.scheme}://{parts.netloc}", **details}
+    chain.append_by(session, caller, f"webhook.{verb}", target=target, details=details)
