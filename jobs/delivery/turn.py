@@ -1,9 +1,8 @@
 """The state of a turn at a lane that its attempts share."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from app.core.delivery.claims import Moment
 from app.core.delivery.lanes.lanes import Lane
 
 
@@ -22,4 +21,4 @@ class Turn:
 
     def moment(self, monotonic: float) -> datetime:
         """Return the database's time at a reading of `time.monotonic()`, in seconds."""
-        return Moment(self.lane.now, self.loaded_at).at(monotonic)
+        return self.lane.now + timedelta(seconds=monotonic - self.loaded_at)

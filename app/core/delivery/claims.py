@@ -112,15 +112,3 @@ def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
         " WHERE tenant_id = %s AND webhook_id = %s",
         (until, lane.tenant_id, lane.webhook_id),
     )
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The database's time, extrapolated with this process's monotonic clock."""
-
-    database: datetime
-    monotonic: float
-
-    def at(self, monotonic: float) -> datetime:
-        """Return the database's time at a reading of `time.monotonic()`, in seconds."""
-        return self.database + timedelta(seconds=monotonic - self.monotonic)
