@@ -105,7 +105,7 @@ def record(
         if key in slow:
             change.health = replace(change.health, slow_at=state.now)
         changes.append(change)
-        if change.learned.concurrency > state.concurrency:
+        if change.learned.concurrency > state.learned.concurrency:
             recorded.widened.append(key)
         recorded.pauses += _began_to_pause(state.health, change.health)
         _judge_endpoint(recorded, state, change.health, telling, disable_after)
@@ -220,7 +220,7 @@ def _fold(
         health = lane_health.recover(health, state.now)
     learned = concurrency.after(state.learned, outcomes, state.max_in_flight, state.now)
     change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
-    if health.recovering and not state.recovering:
+    if health.recovering and not state.health.recovering:
         change.wake_up(state.now)
     return change
 

@@ -1,12 +1,13 @@
 """The lanes that outcomes change: read under their locks, and written together."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from itertools import islice
+from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes.concurrency import Concurrency
@@ -24,32 +25,13 @@ class LaneState:
     webhook_id: UUID
     url: str
     now: datetime
-    paused_until: datetime | None
-    pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
-    last_success_at: datetime | None
-    slow_at: datetime | None
-    last_failures: list[datetime]
-    warned_at: datetime | None
-    recovering: int
-    recovering_since: datetime | None
-    recovered_through: datetime | None
-    concurrency: int
-    halved_at: datetime | None
-    latency_ms: float | None
     max_in_flight: int
+    health: Health
+    learned: Concurrency
 
-    @property
-    def learned(self) -> Concurrency:
-        """The concurrency learned from its answers."""
-        return Concurrency(self.concurrency, self.halved_at, self.latency_ms)
 
-    @property
-    def health(self) -> Health:
-        """The lane's health, which outcomes change."""
-        return Health(**{each.name: getattr(self, each.name) for each in fields(Health)})
-
+_HEALTH = tuple(each.name for each in fields(Health))
+_LEARNED = tuple(each.name for each in fields(Concurrency))
 
 _WANTED = """
   JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
@@ -64,10 +46,8 @@ SELECT 1 FROM lanes AS l {_WANTED}
 
 # A separate statement: one with the lock would see the webhook as of before the lock wait.
 _READ = f"""
-SELECT l.tenant_id, l.webhook_id, w.url, clock_timestamp() AS now, l.paused_until, l.pause_level,
-       l.consecutive_failures, l.failing_since, l.last_success_at, l.slow_at, l.last_failures,
-       l.warned_at, l.recovering, l.recovering_since, l.recovered_through,
-       l.concurrency, l.halved_at, l.latency_ms, w.max_in_flight
+SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
+       l.tenant_id, l.webhook_id, w.url, clock_timestamp(), w.max_in_flight
   FROM lanes AS l {_WANTED}
   JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
 """
@@ -77,8 +57,14 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
     """Lock lanes in the order of `keys`, which every caller sorts alike, and return them."""
     wanted = ([key[0] for key in keys], [key[1] for key in keys])
     cursor(session).execute(_LOCK, wanted)
-    states = cursor(session, class_row(LaneState)).execute(_READ, wanted).fetchall()
+    states = [_state(iter(row)) for row in cursor(session).execute(_READ, wanted)]
     return {(state.tenant_id, state.webhook_id): state for state in states}
+
+
+def _state(columns: Iterator[Any]) -> LaneState:
+    health = Health(*islice(columns, len(_HEALTH)))
+    learned = Concurrency(*islice(columns, len(_LEARNED)))
+    return LaneState(*columns, health, learned)
 
 
 @dataclass
@@ -98,7 +84,7 @@ class LaneChange:
 
 
 # The columns of a lane that are replaced, and those that are incremented.
-_HEALTH = {
+_REPLACED = {
     "paused_until": "timestamptz",
     "pause_level": "smallint",
     "consecutive_failures": "bigint",
@@ -109,8 +95,10 @@ _HEALTH = {
     "recovering": "smallint",
     "recovering_since": "timestamptz",
     "recovered_through": "timestamptz",
+    "concurrency": "smallint",
+    "halved_at": "timestamptz",
+    "latency_ms": "real",
 }
-_LEARNED = {"concurrency": "smallint", "halved_at": "timestamptz", "latency_ms": "real"}
 _TOTALS = tuple(
     f"{kind}s_{status}"
     for kind in ("event", "replay", "test")
@@ -118,13 +106,12 @@ _TOTALS = tuple(
 )
 _CHANGED = (
     {"tenant_id": "uuid", "webhook_id": "uuid", "due_at": "timestamptz", "last_failures": "text"}
-    | _HEALTH
-    | _LEARNED
+    | _REPLACED
     | dict.fromkeys(_TOTALS, "bigint")
 )
 _UPDATE = f"""
 UPDATE lanes AS l
-   SET {", ".join(f"{name} = c.{name}" for name in (*_HEALTH, *_LEARNED))},
+   SET {", ".join(f"{name} = c.{name}" for name in _REPLACED)},
        {", ".join(f"{name} = l.{name} + c.{name}" for name in _TOTALS)},
        -- An array of arrays is one array to unnest: so each comes as its text.
        last_failures = c.last_failures::timestamptz[],
