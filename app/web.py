@@ -37,11 +37,11 @@ from app.api.resources.deliveries import deliveries, replays, stats, tenant_deli
 from app.api.resources.log import log, log_proofs
 from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
 from app.console import site as console
-from app.core.health.process_report import ProcessReporter
+from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
-from app.core.master_keys.key_heartbeat import Announcer
+from app.core.master_keys import key_heartbeat
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
@@ -162,7 +162,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(client_package.blp)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
-    services.announcer.begin()
+    services.key_heartbeat.begin()
     return app
 
 
@@ -186,7 +186,6 @@ def _services(settings: Settings) -> Services:
     bell = Bell(settings.redis_url, tally)
     database = Database.of(settings, "web", bell, tally)
     counters = CounterWriter(database, tally)
-    announcer = Announcer(database, settings.master_keys)
     trust = Trust(settings.tsa_ca_file, settings.witness_policy)
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
@@ -199,8 +198,8 @@ def _services(settings: Settings) -> Services:
         bell,
         tally,
         counters,
-        announcer,
-        ProcessReporter(database, bell, "web"),
+        key_heartbeat.of(database, settings.master_keys),
+        process_report.of(database, bell, "web"),
         Readiness(database, settings),
         keyring,
         verifier,

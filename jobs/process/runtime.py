@@ -6,10 +6,10 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 from dataclasses import dataclass
 
 from app.core.anchoring import gate
-from app.core.health.process_report import ProcessReporter
+from app.core.health import process_report
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
-from app.core.master_keys.key_heartbeat import Announcer
+from app.core.master_keys import key_heartbeat
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
@@ -20,6 +20,7 @@ from app.lib.metric_registry import Tally
 from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.watchdog import Watchdog
+from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
 from jobs.process.active_leases import ActiveLeases
@@ -47,8 +48,8 @@ class Runtime:
     mailer: Mailer
     tally: Tally
     counters: CounterWriter
-    announcer: Announcer
-    reporter: ProcessReporter
+    key_heartbeat: Repeater
+    process_report: Repeater
 
     @classmethod
     def open(cls, settings: Settings, threads: int, tally: Tally | None = None) -> "Runtime":
@@ -66,10 +67,10 @@ class Runtime:
         )
         counters = CounterWriter(database, tally)
         counters.begin()
-        announcer = Announcer(database, settings.master_keys)
-        announcer.begin()
-        reporter = ProcessReporter(database, bell, "worker")
-        reporter.begin()
+        heartbeat = key_heartbeat.of(database, settings.master_keys)
+        heartbeat.begin()
+        report = process_report.of(database, bell, "worker")
+        report.begin()
         return cls(
             settings,
             database,
@@ -84,8 +85,8 @@ class Runtime:
             mailer_of(settings),
             tally,
             counters,
-            announcer,
-            reporter,
+            heartbeat,
+            report,
         )
 
     @property
@@ -98,8 +99,8 @@ class Runtime:
         """Write the remaining outcomes and close all services."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close()
-        self.announcer.close()
-        self.reporter.close()
+        self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
+        self.process_report.close(process_report.LAST_SECONDS)
         self.outbound.close()
         self.authorities.close()
         self.database.close()

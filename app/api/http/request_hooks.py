@@ -91,6 +91,6 @@ def _count(route: str, status: int, seconds: float) -> None:
     here.tally.add(metrics.HTTP_REQUESTS, method, route, str(status))
     here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
     here.counters.begin()
-    here.announcer.begin()
-    here.reporter.begin()
+    here.key_heartbeat.begin()
+    here.process_report.begin()
     here.renderings.drop_old()

@@ -6,16 +6,17 @@ from flask import current_app
 
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
-from app.core.health.process_report import ProcessReporter
+from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
-from app.core.master_keys.key_heartbeat import Announcer
+from app.core.master_keys import key_heartbeat
 from app.core.verification.verifier import Verifier
 from app.counters import CounterWriter
 from app.database import Database
 from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.metric_registry import Tally
+from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
 
@@ -34,8 +35,8 @@ class Services:
     bell: Bell
     tally: Tally
     counters: CounterWriter
-    announcer: Announcer
-    reporter: ProcessReporter
+    key_heartbeat: Repeater
+    process_report: Repeater
     readiness: Readiness
     keyring: Keyring
     verifier: Verifier
@@ -48,8 +49,8 @@ class Services:
         """Write the last counters and key uses, and close every connection."""
         self.keyring.close()
         self.counters.close()
-        self.announcer.close()
-        self.reporter.close()
+        self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
+        self.process_report.close(process_report.LAST_SECONDS)
         self.readiness.close()
         self.database.close()
         self.bell.close()

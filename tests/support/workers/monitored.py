@@ -17,9 +17,10 @@ from sqlalchemy import Engine, create_engine, text
 from app import heartbeats
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
-from app.core.health.process_report import ProcessReporter
+from app.core.health.process_report import LAST_SECONDS
 from app.database import Database
 from app.lib.metric_registry import Tally
+from app.lib.repeater import Repeater
 from app.settings import Settings
 from app.web import create_app
 from jobs.actors import sweep
@@ -60,8 +61,8 @@ class Monitored:
         self._app = create_app(settings)
         runtime.start(settings, 4, Tally())
         # A report lasts fifteen seconds, and a slow machine may stand still for longer.
-        for reporter in (self.services.reporter, self.runtime.reporter):
-            reporter.close()
+        for report in (self.services.process_report, self.runtime.process_report):
+            report.close(LAST_SECONDS)
         # What Prometheus sends.
         self.token = TOKEN
 
@@ -94,15 +95,15 @@ class Monitored:
     def report(self) -> None:
         """Have the web process and the worker report, once Redis has taken it."""
         client = self.valkey.client
-        for role, reporter in (
-            ("web", self.services.reporter),
-            ("worker", self.runtime.reporter),
+        for role, report in (
+            ("web", self.services.process_report),
+            ("worker", self.runtime.process_report),
         ):
             name = f"process:{role}:{socket.gethostname()}:{os.getpid()}"
             client.delete(name)
 
-            def is_told(reporter: ProcessReporter = reporter, name: str = name) -> bool:
-                reporter.report()
+            def is_told(report: Repeater = report, name: str = name) -> bool:
+                report.work()
                 return bool(client.exists(name))
 
             until(is_told)
