@@ -1,6 +1,6 @@
 """The actors, declared by `registry`.
 
-On demand `deliver`; each second `sweep` and `integrate`; each ten seconds `index_findings`; every
-few minutes `send_digests`, `expire_bundles`, `anchor_audit`, `stamp_checkpoint`, `free_stuck_jobs`,
-`check_master_keys`; daily `verify_audit`, `prune_history`. `run_job` is in `jobs/durable/`.
+Each second `sweep`; each ten seconds `index_findings`; every few minutes `send_digests`,
+`anchor_audit` and `stamp_checkpoint`; daily `prune_history`. Shorter ones are in `ticks`. On demand
+`deliver` and `run_job`, in `jobs/delivery/` and `jobs/durable/`.
 """

@@ -20,14 +20,13 @@ from app.core.partitions import Partition
 from app.core.records import anonymous_access
 from app.database import Database
 from app.errors import Unavailable
-from jobs.process.runtime import runtime
+from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 
-def prune_history() -> None:
+def run(here: Runtime) -> None:
     """Create the partitions ahead, drop old ones, and delete other expired rows in batches."""
-    here = runtime()
     now = clock.now()
     with here.database.across_tenants() as session:
         made = partitions.make_partitions(session.connection(), now)

@@ -1,42 +1,51 @@
 """The actors by name: the function of each name in `app.queue.ACTORS`."""
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 import dramatiq
 
 from app.queue import ACTORS
 from jobs.actors import (
     anchor_audit,
-    free_stuck_jobs,
     index_findings,
+    prune_history,
     send_digests,
     stamp_checkpoint,
+    sweep,
+    ticks,
 )
-from jobs.actors.check_master_keys import check_master_keys
-from jobs.actors.deliver import deliver
-from jobs.actors.expire_bundles import expire_bundles
-from jobs.actors.integrate import integrate
-from jobs.actors.prune_history import prune_history
-from jobs.actors.sweep import sweep
-from jobs.actors.verify_audit import verify_audit
-from jobs.durable.run_job import run_job
+from jobs.delivery.lane_run import LaneRun
+from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
-from jobs.process.runtime import runtime
+from jobs.process.runtime import Runtime, runtime
 
+
+def deliver(here: Runtime, tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:
+    """Send the due rows of a webhook's lane; `passed_on` counts workers that had no permit."""
+    LaneRun(here, UUID(tenant_id), UUID(webhook_id), passed_on=int(passed_on)).run()
+
+
+def run_job(here: Runtime, tenant_id: str, job_id: str) -> None:
+    """Run steps of a durable job."""
+    work_on(here, UUID(tenant_id), UUID(job_id))
+
+
+# Each takes the process's runtime, then the message's arguments.
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
-    "integrate": integrate,
-    "sweep": sweep,
-    "expire_bundles": expire_bundles,
-    "send_digests": lambda: send_digests.run(runtime()),
-    "prune_history": prune_history,
-    "anchor_audit": lambda: anchor_audit.run(runtime()),
-    "stamp_checkpoint": lambda: stamp_checkpoint.run(runtime()),
-    "verify_audit": verify_audit,
-    "check_master_keys": check_master_keys,
-    "free_stuck_jobs": lambda: free_stuck_jobs.run(runtime()),
-    "index_findings": lambda: index_findings.run(runtime()),
+    "integrate": ticks.integrate,
+    "sweep": sweep.run,
+    "expire_bundles": ticks.expire_bundles,
+    "send_digests": send_digests.run,
+    "prune_history": prune_history.run,
+    "anchor_audit": anchor_audit.run,
+    "stamp_checkpoint": stamp_checkpoint.run,
+    "verify_audit": ticks.verify_audit,
+    "check_master_keys": ticks.check_master_keys,
+    "free_stuck_jobs": ticks.free_stuck_jobs,
+    "index_findings": index_findings.run,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.
@@ -50,4 +59,8 @@ def declare(broker: BellBroker) -> None:
         actor = dramatiq.actor(
             actor_name=name, queue_name=ACTORS[name], broker=broker, time_limit=limit
         )
-        actor(function)
+        actor(_here(function))
+
+
+def _here(function: Callable[..., None]) -> Callable[..., None]:
+    return lambda *arguments: function(runtime(), *arguments)

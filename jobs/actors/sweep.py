@@ -16,7 +16,7 @@ from app.core.delivery.lanes import lanes
 from app.core.log import generations
 from app.database import Database
 from app.queue import Bell
-from jobs.process.runtime import runtime
+from jobs.process.runtime import Runtime
 
 # Age limit of the message; the next sweep rings again.
 _INTEGRATE_MS = 5_000
@@ -24,9 +24,8 @@ _INTEGRATE_MS = 5_000
 NUMBERING_SECONDS = 0.3
 
 
-def sweep() -> None:
+def run(here: Runtime) -> None:
     """Ring due lanes and jobs, ignoring the debounce: messages of earlier rings may be lost."""
-    here = runtime()
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
         due = sweeping.due(session)

@@ -1,4 +1,4 @@
-"""The actor that runs durable jobs, step by step, each step in its own transaction."""
+"""Runs durable jobs, step by step, each step in its own transaction."""
 
 import time
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ from app.models import NO_TENANT, Job
 from jobs.durable.handlers import KINDS
 from jobs.durable.lease_renewal import renewed
 from jobs.process.middleware import kind, where
-from jobs.process.runtime import Runtime, runtime
+from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
@@ -28,13 +28,8 @@ class _NotOurs(Exception):
     """The job was cancelled or taken over while the step ran: roll back the step's effect."""
 
 
-def run_job(tenant_id: str, job_id: str) -> None:
-    """Run steps of a job, and of jobs that it makes due, until none is due or the turn ends."""
-    work_on(runtime(), UUID(tenant_id), UUID(job_id))
-
-
 def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
-    """Do what `run_job` does, with a given runtime."""
+    """Run steps of a job, and of jobs that it makes due, until none is due or the turn ends."""
     until = time.monotonic() + TURN_SECONDS
     following = _one_step(here, tenant_id, job_id)
     while following is not None and not shutting_down():

@@ -22,7 +22,7 @@ from app.lib.mail.mailer import DATA_SECONDS, GoAhead, Mailer, Write
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs.actors import free_stuck_jobs, send_digests
+from jobs.actors import send_digests, ticks
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.secrets import MASTER_KEYS
@@ -125,7 +125,7 @@ class Desk:
 
     def tick(self) -> None:
         """Free what is stuck and look who is due, as the clock's entries do."""
-        free_stuck_jobs.run(self.runtime)
+        ticks.free_stuck_jobs(self.runtime)
         send_digests.run(self.runtime)
 
     def work(self) -> None:

@@ -175,7 +175,7 @@ def test_a_job_goes_with_the_history_of_the_week_in_which_it_ended(place: Databa
         insert(place, NO_TENANT, "succeeded", "100 days"),
         insert(place, NO_TENANT, "dead", "100 days"),
     }
-    prune_history.prune_history()
+    prune_history.run(runtime.runtime())
     assert left(place) == stay
 
 
@@ -189,7 +189,7 @@ def test_hours_go_with_their_history_and_are_summed_when_they_are_over(place: Da
     with place.transaction(tenant) as session:
         session.execute(insert_hours, {"tenant": tenant})
     for _ in range(2):
-        prune_history.prune_history()
+        prune_history.run(runtime.runtime())
         with place.transaction(tenant) as session:
             summed = session.scalars(text("SELECT attempted FROM tenant_hours")).all()
             assert session.scalar(text("SELECT count(*) FROM delivery_hours")) == 3
@@ -201,6 +201,6 @@ def test_a_job_that_is_retried_just_now_stays(place: Database) -> None:
     job_id = insert(place, tenant, "dead", "1 second")
     with place.transaction(tenant) as session:
         job_control.retry(session, tenant, job_id)
-        prune_history.prune_history()
-    prune_history.prune_history()
+        prune_history.run(runtime.runtime())
+    prune_history.run(runtime.runtime())
     assert left(place) == {job_id}

@@ -14,7 +14,7 @@ from app.core.log.sequencer import Sequencer
 from app.lib.metric_registry import Tally
 from app.manage import commands
 from app.settings import Settings
-from jobs.actors.integrate import integrate
+from jobs.actors.ticks import integrate
 from jobs.process import runtime
 from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
 
@@ -106,14 +106,14 @@ def test_the_tick_publishes_and_cries_out_when_it_must_not(
     runtime.start(replace(log_settings, log_head_url=head_url), threads=4, tally=Tally())
     try:
         add_leaves(world.database, 3)
-        integrate()
+        integrate(runtime.runtime())
         assert world.published().checkpoint.size == 3
         with log_owner.begin() as connection:
             connection.execute(text("DELETE FROM checkpoints WHERE size > 0"))
         add_leaves(world.database, 1)
         with capture_logs() as said:
             for _ in range(3):
-                integrate()
+                integrate(runtime.runtime())
         assert [(line["event"], line["log_level"], line["problem"]) for line in said] == [
             ("log_halted", "critical", "log-damaged")
         ]

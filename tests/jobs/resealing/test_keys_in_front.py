@@ -12,7 +12,7 @@ from app.core.master_keys import key_heartbeat, key_registry
 from app.database import database_now
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.metric_registry import Tally
-from jobs.actors import check_master_keys as tick
+from jobs.actors import ticks
 from jobs.process import runtime as process
 from tests.jobs.resealing.sealed import fill
 from tests.jobs.resealing.sites import A_ID, B_ID, DROPPABLE, A, B, Site
@@ -130,7 +130,7 @@ def test_a_key_that_was_dropped_too_early_is_missed_at_once_and_loudly(site: Sit
     process.start(dataclasses.replace(site.given(B), redis_url=None), threads=4, tally=Tally())
     try:
         with capture_logs() as said:
-            tick.check_master_keys()
+            ticks.check_master_keys(process.runtime())
     finally:
         process.stop()
     (line,) = [line for line in said if line["event"] == "master_key_missing"]

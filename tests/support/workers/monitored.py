@@ -133,7 +133,7 @@ class Monitored:
 
     def sweep(self) -> None:
         """Look for what is due, as the worker does each second."""
-        sweep.sweep()
+        sweep.run(self.runtime)
 
     def api(self, key: str | None = None) -> Api:
         return Api(self._app.test_client(), key)

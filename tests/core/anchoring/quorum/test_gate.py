@@ -11,7 +11,7 @@ from app.core.log import candidates, proofs, publication, reading
 from app.dev.tsa import TimestampAuthority
 from app.errors import LogPending, NotFound
 from app.lib.metric_registry import Tally
-from jobs.actors.integrate import integrate
+from jobs.actors.ticks import integrate
 from jobs.process import runtime
 from tests.core.anchoring.quorum.gated import AWAY, Gated
 from tests.support.evidence.logs import add_leaves
@@ -128,10 +128,10 @@ def test_a_worker_publishes_nothing_uncosigned(gated: Gated) -> None:
     runtime.start(settings, threads=4, tally=Tally())
     try:
         add_leaves(gated.place.database, 1)
-        integrate()
+        integrate(runtime.runtime())
         assert (gated.published(), gated.candidate()) == (3, 4)
         gated.place.work()
-        integrate()
+        integrate(runtime.runtime())
         assert gated.published() == 4
     finally:
         runtime.stop()
