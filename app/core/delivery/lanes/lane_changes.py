@@ -21,13 +21,13 @@ LaneKey = tuple[UUID, UUID]
 class LaneState:
     """A lane and its webhook's settings, locked at the database's `now`."""
 
+    health: Health
+    learned: Concurrency
     tenant_id: UUID
     webhook_id: UUID
     url: str
     now: datetime
     max_in_flight: int
-    health: Health
-    learned: Concurrency
 
 
 _HEALTH = tuple(each.name for each in fields(Health))
@@ -64,7 +64,7 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
 def _state(columns: Iterator[Any]) -> LaneState:
     health = Health(*islice(columns, len(_HEALTH)))
     learned = Concurrency(*islice(columns, len(_LEARNED)))
-    return LaneState(*columns, health, learned)
+    return LaneState(health, learned, *columns)
 
 
 @dataclass
