@@ -13,7 +13,6 @@ from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Stamper
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
-from app.core.digests.links import Links
 from app.core.digests.sending import Sender
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.master_keys import resealing
@@ -33,14 +32,10 @@ Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
 
 def _digest(here: Runtime) -> Work:
-    settings = here.settings
     return Sender(
-        mailer=here.mailer,
-        transaction=here.database.transaction,
-        across_tenants=here.database.across_tenants,
-        master_keys=settings.master_keys,
-        links=Links(settings.base_url),
-        address=settings.mail_from,
+        here.database,
+        here.settings,
+        here.mailer,
         stopping=shutting_down,
         count=lambda outcome: here.tally.add(metrics.DIGESTS, outcome),
     ).step

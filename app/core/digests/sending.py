@@ -7,7 +7,6 @@ it `uncertain`: the next digest lists the same findings again.
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -25,10 +24,10 @@ from app.core.digests.links import Links
 from app.core.digests.tokens import Subscription
 from app.core.jobs import leases
 from app.core.jobs.steps import Errand, Name, Step
-from app.database import after_commit
-from app.lib.crypto.sealing import MasterKeys
+from app.database import Database, after_commit
 from app.lib.mail.mailer import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
 from app.models import Digest, Job, Tenant
+from app.settings import Settings
 
 # Waits before further attempts (backoff); the last repeats for ever, as no mail was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
@@ -45,18 +44,13 @@ _log = structlog.get_logger(__name__)
 class Sender:
     """Services of the process for sending: the mail server's client, and short transactions.
 
-    Those of `transaction` see one tenant, those of `across_tenants` all.
-
     `stopping` says that the process is shutting down: no mail is begun then. `count` gets the
     outcome of each attempt, and of digests that end without one.
     """
 
+    database: Database
+    settings: Settings
     mailer: Mailer
-    transaction: Callable[[UUID], AbstractContextManager[Session]]
-    across_tenants: Callable[[], AbstractContextManager[Session]]
-    master_keys: MasterKeys
-    links: Links
-    address: str
     stopping: Callable[[], bool]
     count: Callable[[str], None]
 
@@ -86,13 +80,14 @@ class Sender:
         address = tenant.notification_email
         assert address is not None  # noqa: S101  # a series lasts as long as there is an address
         subscription = Subscription.of(tenant_id, address, tenant.address_nonce)
-        return _Attempt(self, job, digest, tenant.name, address, subscription).errand()
+        attempt = _Attempt(self, job, digest, tenant.name, address, subscription)
+        return Errand(attempt.talk, attempt.record)
 
     def next_waiting(self) -> Name | None:
         """Return a digest job that found the mailer busy, if the mailer is ready now."""
         if not self.mailer.ready():
             return None
-        with self.across_tenants() as session:
+        with self.database.across_tenants() as session:
             return schedule.next_waiting(session)
 
     def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
@@ -105,97 +100,89 @@ class Sender:
         after_commit(session, partial(self.count, outcome))
 
 
+@dataclass
 class _Attempt:
     """An attempt to hand a digest to the mail server, with two short transactions of its own.
 
     The first reads the content, the second commits `sending`: the mail may be accepted from then.
+    `withdrawn` is the reason why it must not be sent.
     """
 
-    def __init__(
-        self,
-        sender: Sender,
-        job: Job,
-        digest: Digest,
-        name: str,
-        address: str,
-        subscription: Subscription,
-    ) -> None:
-        self._sender = sender
-        self._job = job
-        self._digest = digest
-        self._name = name
-        self._address = address
-        self._subscription = subscription
-        # The reason why `go_ahead` returned False.
-        self._no: str | None = None
+    sender: Sender
+    job: Job
+    digest: Digest
+    name: str
+    address: str
+    subscription: Subscription
+    withdrawn: str | None = None
 
-    def errand(self) -> Errand[Outcome]:
-        """Return the attempt as a job's errand."""
-        return Errand(self._talk, self._record)
-
-    def _talk(self) -> Outcome:
+    def talk(self) -> Outcome:
+        """Hand the mail to the server."""
         try:
-            self._sender.mailer.deliver(self._letter, self.go_ahead)
+            self.sender.mailer.deliver(self._letter, self.go_ahead)
         except NotAccepted as error:
             return Outcome("pending", str(error))
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
-            _log.info("digest_cancelled", digest=ids.text("dig", self._digest.id), why=self._no)
+            _log.info(
+                "digest_cancelled", digest=ids.text("dig", self.digest.id), why=self.withdrawn
+            )
             return Outcome("pending")
         except Busy:
             return Outcome("pending", busy=True)
         return Outcome("sent")
 
     def _letter(self) -> Letter:
-        sender, digest = self._sender, self._digest
-        with sender.transaction(digest.tenant_id) as session:
-            read = content.read(session, digest.tenant_id, self._name, digest.id)
+        settings, digest = self.sender.settings, self.digest
+        with self.sender.database.transaction(digest.tenant_id) as session:
+            read = content.read(session, digest.tenant_id, self.name, digest.id)
         return message.write(
             digest.id,
             read,
-            sender.links,
-            tokens.write(sender.master_keys, self._subscription),
-            sender=sender.address,
-            recipient=self._address,
+            Links(settings.base_url),
+            tokens.write(settings.master_keys, self.subscription),
+            sender=settings.mail_from,
+            recipient=self.address,
         )
 
     def go_ahead(self) -> bool:
         """Commit that the mail may be accepted from now on; False when it must not be sent."""
-        if self._sender.stopping():
-            self._no = "the process is to end"
+        if self.sender.stopping():
+            self.withdrawn = "the process is to end"
         else:
-            with self._sender.transaction(self._digest.tenant_id) as session:
-                self._no = self._begin(session)
-        return self._no is None
+            with self.sender.database.transaction(self.digest.tenant_id) as session:
+                self.withdrawn = self._begin(session)
+        return self.withdrawn is None
 
     def _begin(self, session: Session) -> str | None:
         """Set the digest to `sending`; return the reason if it must not be sent."""
-        digest = self._digest
+        digest = self.digest
         address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series or address is None or self._is_another(address, nonce):
             return "the address was changed or cleared"
-        if not leases.renew(session, self._job):
+        if not leases.renew(session, self.job):
             return "the job was taken over"
         if not digest_rows.begin(session, digest):
             return "it was ended, or another was sent within a day"
         return None
 
     def _is_another(self, address: str, nonce: UUID | None) -> bool:
-        return Subscription.of(self._digest.tenant_id, address, nonce) != self._subscription
+        return Subscription.of(self.digest.tenant_id, address, nonce) != self.subscription
 
-    def _record(self, session: Session, outcome: Outcome) -> Step:
-        digest = digest_rows.load(session, self._digest.tenant_id, self._job)
+    def record(self, session: Session, outcome: Outcome) -> Step:
+        """Record the outcome, and go on with the next digest that waits for the mailer."""
+        digest = digest_rows.load(session, self.digest.tenant_id, self.job)
         if outcome.busy:
             return _busy(digest)
-        return replace(self._ended(session, digest, outcome), then=self._sender.next_waiting)
+        return replace(self._ended(session, digest, outcome), then=self.sender.next_waiting)
 
     def _ended(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
         if outcome.status == "pending" and outcome.why is None:
             return Step("given back", _progress(digest), _AGAIN_SOON)
         if outcome.status == "pending":
             return self._refused(session, digest, outcome)
-        self._sender.conclude(session, digest, outcome)
+        self.sender.conclude(session, digest, outcome)
         return _done(digest)
 
     def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
@@ -206,7 +193,7 @@ class _Attempt:
         address, series, nonce = digest_rows.lock_address(session, digest)
         if series != digest.series:
             outcome = _CLEARED
-        self._sender.conclude(session, digest, outcome)
+        self.sender.conclude(session, digest, outcome)
         if digest.status != "pending":
             return _done(digest)
         if address is not None and self._is_another(address, nonce):
