@@ -135,13 +135,8 @@ class Preview:
 
 
 def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None = None) -> Preview:
-    """Return the counts of a selection, or of its `most` newest deliveries and events.
-
-    Raises `NotFound` for ids that name no delivery.
-    """
+    """Return the counts of a selection, or of its `most` newest deliveries and events."""
     named = values(tenant_id, selection) | later_replays.values(session, tenant_id)
-    if selection.wanted.ids is not None:
-        _require_all(session, named)
     read, parts = _parts(session, selection, named, most)
     for conditions in _other_conditions(selection.wanted):
         query = _OTHERS.format(conditions=conditions, most="ALL" if most is None else most + 1)
@@ -190,18 +185,18 @@ SELECT id, webhook_id, event_id FROM deliveries
 """
 
 
-def _require_all(session: Session, named: dict[str, Any]) -> None:
-    found = {row[0] for row in cursor(session).execute(_NAMED, named)}
-    for each in named["ids"]:
-        if each not in found:
-            raise NotFound(f"There is no delivery {ids.text('dlv', each)} to replay here.")
-
-
 def one_each(
     session: Session, tenant_id: UUID, webhook_id: UUID | None, named: Sequence[UUID]
 ) -> tuple[UUID, ...]:
-    """Return the ids, only the last one for each event and webhook."""
+    """Return the ids, only the last one for each event and webhook.
+
+    Raises `NotFound` for an id that names no delivery.
+    """
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "ids": list(named)}
-    _require_all(session, wanted)
-    last = {row[1:]: row[0] for row in cursor(session).execute(_NAMED, wanted)}
+    found = cursor(session).execute(_NAMED, wanted).fetchall()
+    known = {row[0] for row in found}
+    for each in named:
+        if each not in known:
+            raise NotFound(f"There is no delivery {ids.text('dlv', each)} to replay here.")
+    last = {row[1:]: row[0] for row in found}
     return tuple(sorted(last.values()))
