@@ -82,6 +82,14 @@ def parse(prefix: str, value: str) -> UUID | None:
     return UUID(hex=match[2])
 
 
+def read(prefix: str, stored: str) -> UUID:
+    """Read an id that `text` wrote; raises `ValueError` for anything else."""
+    found = parse(prefix, stored)
+    if found is None:
+        raise ValueError(f"this is no id with the prefix {prefix}: {stored}")
+    return found
+
+
 def _milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MILLISECOND
 

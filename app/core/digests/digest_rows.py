@@ -102,6 +102,6 @@ def open_ones(session: Session) -> int:
 
 def load(session: Session, tenant_id: UUID, job: Job) -> Digest:
     """Return the job's digest, unlocked: clearing the address must not wait for a reader."""
-    digest_id = ids.parse("dig", job_rows.args_of(job)["digest_id"])
+    digest_id = ids.read("dig", job_rows.args_of(job)["digest_id"])
     query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
     return session.scalars(query).one()

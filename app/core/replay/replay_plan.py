@@ -38,10 +38,10 @@ class Plan:
     def of(cls, job: Job) -> "Plan":
         """Parse a job's arguments; those of an earlier release have one webhook and no canary."""
         args = job_rows.args_of(job)
-        one = args["webhook_id"] and _webhook(args["webhook_id"])
+        one = args["webhook_id"] and ids.read("whk", args["webhook_id"])
         selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
         named = args.get("webhooks")
-        webhooks = (one,) if named is None else tuple(map(_webhook, named))
+        webhooks = (one,) if named is None else tuple(ids.read("whk", each) for each in named)
         pace = Pace(args["rate"], args.get("canary"), args.get("stop_after_failures"))
         return cls(selection, webhooks, pace)
 
@@ -132,10 +132,3 @@ def _earlier(cursor: str, plan: Plan) -> tuple[Stretch, ...]:
     (webhook,) = plan.webhooks
     rest = [Stretch(webhook, each) for each in tables[tables.index(table) + 1 :]]
     return (Stretch(webhook, table, UUID(hex=after)), *rest)
-
-
-def _webhook(text: str) -> UUID:
-    found = ids.parse("whk", text)
-    if found is None:
-        raise ValueError(f"a bulk replay's arguments name no webhook: {text}")
-    return found

@@ -57,7 +57,7 @@ class Wanted:
             },
             event_types=frozenset(map(EventType, args.get("event_type") or ())),
             group=group and Group.parse(group),
-            ids=named and tuple(_parse("dlv", each) for each in named),
+            ids=named and tuple(ids.read("dlv", each) for each in named),
         )
 
     def to_args(self) -> dict[str, Any]:
@@ -242,10 +242,3 @@ def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> dateti
     now = database_now(session)
     cur.execute("ROLLBACK TO SAVEPOINT moment")
     return now
-
-
-def _parse(prefix: str, text: str) -> UUID:
-    found = ids.parse(prefix, text)
-    if found is None:
-        raise ValueError(f"a bulk replay's arguments hold no {prefix}: {text}")
-    return found

@@ -86,8 +86,8 @@ class Checker:
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Answer | None]:
         """Send the next request. Raises `JobFailed` if the webhook was disabled or deleted."""
         progress = json.loads(job.progress or "{}")
-        webhook_id = ids.parse("whk", job_rows.args_of(job)["webhook_id"])
-        lane = lanes.load(session, tenant_id, webhook_id, locked=False) if webhook_id else None
+        webhook_id = ids.read("whk", job_rows.args_of(job)["webhook_id"])
+        lane = lanes.load(session, tenant_id, webhook_id, locked=False)
         if lane is None or not lane.sends:
             raise JobFailed("The webhook was disabled or deleted; the check went no further.")
         if lane.suspended:
@@ -101,9 +101,7 @@ class Checker:
         self, lane: Lane, job: Job, progress: dict[str, Any]
     ) -> Callable[[], Answer | None]:
         check = _REQUESTS[progress["sent"]]
-        event_id = ids.parse("evt", _of(progress, check)["event_id"])
-        if event_id is None:
-            raise LookupError(f"job {job.id} names no event")
+        event_id = ids.read("evt", _of(progress, check)["event_id"])
         data = {
             "webhook_id": ids.text("whk", lane.webhook_id),
             "message": MESSAGE,
