@@ -7,7 +7,6 @@ again from the rows, and a circuit breaker skips a failing Redis. Messages have 
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
@@ -126,16 +125,6 @@ def push(
     pipe.publish(WAKE_CHANNEL, queue_name)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Counters of a process's wakeup messages since the process began."""
-
-    rings: int
-    messages: int
-    errors: int
-    skipped: int
-
-
 class Bell:
     """Rings actors by name, after the commit; one a process, shared by its threads.
 
@@ -154,19 +143,8 @@ class Bell:
         """
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
         self._breaker = Breaker(_BREAK_SECONDS, clock)
-        self._tally = tally or Tally()
+        self.tally = tally or Tally()
         self.trouble: str | None = None
-
-    @property
-    def counts(self) -> Counts:
-        """Return the counters as of now."""
-        wanted = {
-            "rings": metrics.BELL_RINGS,
-            "messages": metrics.BELL_MESSAGES,
-            "errors": metrics.BELL_ERRORS,
-            "skipped": metrics.BELL_SKIPPED,
-        }
-        return Counts(**{name: int(self._tally.value(each)) for name, each in wanted.items()})
 
     def ring_lanes(
         self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_debounce: bool = False
@@ -178,7 +156,7 @@ class Bell:
         """
         wanted = list(dict.fromkeys(lanes))
         if wanted:
-            self._tally.add(metrics.BELL_RINGS)
+            self.tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._ring_lanes(client, wanted, ignore_debounce))
 
     def ring(
@@ -201,7 +179,7 @@ class Bell:
         if actor_name not in ACTORS:
             raise KeyError(actor_name)
         if calls:
-            self._tally.add(metrics.BELL_RINGS)
+            self.tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
 
     def end_debounce(self, webhook_id: UUID) -> None:
@@ -249,9 +227,9 @@ class Bell:
                 values += [message.message_id, message.encode()]
             rung = int(ring(keys, values))
             if rung < 0:
-                self._tally.add(metrics.BELL_SKIPPED)
+                self.tally.add(metrics.BELL_SKIPPED)
                 return
-            self._tally.add(metrics.BELL_MESSAGES, count=rung)
+            self.tally.add(metrics.BELL_MESSAGES, count=rung)
 
     def _push(
         self,
@@ -263,16 +241,16 @@ class Bell:
         with client.pipeline(transaction=True) as pipe:
             push(pipe, actor_name, calls, max_age_ms=max_age_ms)
             pipe.execute()
-        self._tally.add(metrics.BELL_MESSAGES, count=len(calls))
+        self.tally.add(metrics.BELL_MESSAGES, count=len(calls))
 
     def _ask(self, question: Callable[[redis.Redis], _Answer]) -> _Answer | None:
         if self._redis is None or not self._breaker.admits():
-            self._tally.add(metrics.BELL_SKIPPED)
+            self.tally.add(metrics.BELL_SKIPPED)
             return None
         try:
             answer = question(self._redis)
         except redis.RedisError as error:
-            self._tally.add(metrics.BELL_ERRORS)
+            self.tally.add(metrics.BELL_ERRORS)
             self.trouble = reason(error)
             if self._breaker.failed():
                 _log.warning("redis_unavailable", error=type(error).__name__, reason=self.trouble)

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app import queue
+from app import metrics, queue
 from app.queue import Bell, queue_key
 from app.wakeup_batcher import WakeupBatcher
 from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, until
@@ -52,7 +52,7 @@ def test_a_redis_that_comes_back_is_rung_again(own_valkey: OwnValkey) -> None:
     batcher = WakeupBatcher(bell)
     with own_valkey.away():
         batcher.ring([(uuid4(), uuid4())])
-        until(lambda: bell.counts.errors)
+        until(lambda: bell.tally.value(metrics.BELL_ERRORS))
     clock.forward(6)
     lane = (uuid4(), uuid4())
 
