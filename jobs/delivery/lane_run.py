@@ -5,10 +5,9 @@ also while a POST is stalled: then other workers take them.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 from app import ids, metrics
@@ -29,8 +28,6 @@ from jobs.delivery.turn import Turn
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
-
-_T = TypeVar("_T")
 
 TURN_SECONDS = 5.0
 # A change to a webhook applies within a second and the attempt in flight.
@@ -271,25 +268,19 @@ class LaneRun:
             bell.ring("deliver", (*self._key, str(self._passed_on + 1)))
 
     def _free_slot(self) -> bool:
-        def free(session: Tx) -> bool:
-            lane_slots.free(session, *self._key, self._holder)
-            return lanes.reschedule(session, *self._key, yields=self._yields)
+        """Free the slot; return whether the lane is due. Retries while the database is unavailable.
 
-        return self._insist(free)
-
-    def _insist(self, work: Callable[[Tx], _T]) -> _T:
-        """Run `work` under the lane's lock; retry with backoff while the database is unavailable.
-
-        Raises `Unavailable` in the end; the deliveries come back when their leases end.
+        Raises `Unavailable` in the end; the slot is free when its lease ends.
         """
         for wait in WAITS_FOR_THE_DATABASE:
             try:
-                return self._try(work)
+                return self._try_to_free_slot()
             except Unavailable:
                 time.sleep(wait)
-        return self._try(work)
+        return self._try_to_free_slot()
 
-    def _try(self, work: Callable[[Tx], _T]) -> _T:
+    def _try_to_free_slot(self) -> bool:
         with self._runtime.database.raw_transaction(self._key[0]) as session:
             lanes.lock(session, *self._key)
-            return work(session)
+            lane_slots.free(session, *self._key, self._holder)
+            return lanes.reschedule(session, *self._key, yields=self._yields)
