@@ -22,7 +22,7 @@ from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_outcome, replay_preview, replay_selection, replay_sources
 from app.core.replay.replay_outcome import Tally
-from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch, oldest_of
+from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import webhooks
@@ -133,8 +133,8 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     # Lock order: the lanes before the job's row, as in a step.
     replay_outcome.lock_lanes(session, tenant_id, plan.webhooks)
     job = control.cancel(session, tenant_id, job_id)
-    _take_back(session, job, plan)
-    progress = _progress(job) | vars(replay_outcome.tally(session, job, oldest_of(job)))
+    replay_outcome.take_back(session, job, plan.webhooks)
+    progress = _progress(job) | vars(replay_outcome.tally(session, job))
     job.cursor = Place.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
     job.progress = job_rows.dump(progress)
     session.flush()
@@ -153,7 +153,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     sending = place.left and place.canary != 0
     watched = place.canary is not None or pace.stop_after_failures is not None
     if watched or not sending or place.steps % _STEPS_BETWEEN_COUNTS == 0:
-        progress |= vars(replay_outcome.tally(session, job, oldest_of(job)))
+        progress |= vars(replay_outcome.tally(session, job))
     if reason := _why_stop(place, pace, progress):
         return _stopped(session, job, plan, place, progress, reason)
     if sending:
@@ -193,14 +193,10 @@ def _stopped(
     session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int], reason: str
 ) -> Step:
     replay_outcome.lock_lanes(session, job.tenant_id, plan.webhooks)
-    _take_back(session, job, plan)
-    progress |= vars(replay_outcome.tally(session, job, oldest_of(job)))
+    replay_outcome.take_back(session, job, plan.webhooks)
+    progress |= vars(replay_outcome.tally(session, job))
     again = place.begun_again(plan.webhooks, _failing(progress))
     return Step(again.text(), progress, stopped=reason)
-
-
-def _take_back(session: Session, job: Job, plan: Plan) -> None:
-    replay_outcome.take_back(session, job, plan.webhooks, oldest_of(job))
 
 
 def _pause(session: Session, job: Job) -> timedelta:

@@ -8,6 +8,7 @@ from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import lanes
+from app.core.replay.replay_plan import oldest_of
 from app.database import cursor
 from app.models import Job
 
@@ -47,9 +48,9 @@ SELECT count(*) AS sent,
 """
 
 
-def tally(session: Session, job: Job, oldest: UUID) -> Tally:
-    """Return the tally of a job's deliveries; `oldest` is a lower bound of their ids."""
-    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest}
+def tally(session: Session, job: Job) -> Tally:
+    """Return the tally of a job's deliveries."""
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
     found = cursor(session, class_row(Tally)).execute(_TALLY, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
@@ -76,9 +77,9 @@ def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> N
         lanes.lock(session, tenant_id, webhook)
 
 
-def take_back(session: Session, job: Job, webhooks: Sequence[UUID], oldest: UUID) -> None:
+def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
     """Cancel a job's deliveries that were never sent, on locked lanes."""
-    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest}
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
     for webhook in webhooks:
         cursor(session).execute(_TAKE_BACK, {**wanted, "webhook": webhook})
 
