@@ -6,7 +6,7 @@ settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
@@ -46,7 +46,6 @@ _AWAY = (
     psycopg.errors.IdleInTransactionSessionTimeout,
     _ONLY_READS,
 )
-_EVERYONE = "app.every_tenant = 'on'"
 # Waiters for a locked row give up and retry before the pool's connections run out.
 _LOCK_TIMEOUT = "2s"
 _SET_TENANT = f"""
@@ -125,28 +124,22 @@ class Database:
             on_wait=waited,
         )
 
-    @contextmanager
-    def transaction(self, tenant_id: UUID, *, snapshot: bool = False) -> Iterator[Session]:
+    def transaction(
+        self, tenant_id: UUID, *, snapshot: bool = False
+    ) -> AbstractContextManager[Session]:
         """Open a transaction that sees one tenant's rows.
 
         With `snapshot` every statement sees the same moment (REPEATABLE READ). Any statement may
         raise `Unavailable`, when the database is away.
         """
-        with _translated(), self._sessions.begin() as session:
-            self._begin(cursor(session), _only(tenant_id), snapshot=snapshot)
-            yield session
-        _run_hooks(session)
+        return self._transaction(f"app.tenant_id = '{tenant_id}'", snapshot=snapshot)
 
-    @contextmanager
-    def across_tenants(self, *, snapshot: bool = False) -> Iterator[Session]:
+    def across_tenants(self, *, snapshot: bool = False) -> AbstractContextManager[Session]:
         """Open a transaction that sees every tenant's rows.
 
         For work on all tenants: sweep, flusher, clock. Raises as `transaction` does.
         """
-        with _translated(), self._sessions.begin() as session:
-            self._begin(cursor(session), _EVERYONE, snapshot=snapshot)
-            yield session
-        _run_hooks(session)
+        return self._transaction("app.every_tenant = 'on'", snapshot=snapshot)
 
     @contextmanager
     def raw_transaction(self, tenant_id: UUID) -> Iterator[RawTransaction]:
@@ -203,17 +196,22 @@ class Database:
     def _idle_timeout(self) -> str:
         return f"{self.idle_seconds * 1000:.0f}ms"
 
-    def _begin(self, cur: psycopg.Cursor[Any], scope: str, *, snapshot: bool) -> None:
-        """Begin a transaction and say whose rows it sees, in one round trip.
+    @contextmanager
+    def _transaction(self, scope: str, *, snapshot: bool) -> Iterator[Session]:
+        """Open a transaction that sees the rows of `scope`, in one round trip.
 
         The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one.
         """
         level = "ISOLATION LEVEL REPEATABLE READ" if snapshot else ""
-        patience = (
-            f"SET LOCAL idle_in_transaction_session_timeout = '{self._idle_timeout}';"
+        begin = (
+            f"BEGIN {level}; SET LOCAL {scope};"
+            f" SET LOCAL idle_in_transaction_session_timeout = '{self._idle_timeout}';"
             f" SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
         )
-        cur.execute(f"BEGIN {level}; SET LOCAL {scope}; {patience}".encode(), prepare=False)
+        with _translated(), self._sessions.begin() as session:
+            cursor(session).execute(begin.encode(), prepare=False)
+            yield session
+        _run_hooks(session)
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -279,10 +277,6 @@ def _unavailable(error: Exception) -> Unavailable:
     if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
         return Unavailable("Another request or job is changing this at the moment; try again.")
     return Unavailable("The database does not answer; try again in a moment.")
-
-
-def _only(tenant_id: UUID) -> str:
-    return f"app.tenant_id = '{tenant_id}'"
 
 
 def _driver(pooled: PoolProxiedConnection) -> psycopg.Connection[Any]:
