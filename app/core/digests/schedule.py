@@ -35,6 +35,12 @@ data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
 """
 TIMES = {"unheard": _UNHEARD}
 
+# The tenant's digest that may be lost, and that no other has repeated.
+_LOST = """
+SELECT d.id FROM digests AS d
+ WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
+   AND NOT EXISTS (SELECT FROM digests AS r WHERE r.tenant_id = t.id AND r.repeats = d.id)
+"""
 # A subquery evaluates the clock once, so an index finds the later rows. The findings of a mail that
 # may be lost are listed once more. Rows dated in the future were written before the clock was set
 # back: they delay nothing.
@@ -44,10 +50,7 @@ _DUE = f"""
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id AND {KEEPS_BACK})
-   AND (EXISTS (SELECT FROM digests AS d
-                 WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
-                   AND NOT EXISTS (SELECT FROM digests AS r
-                                    WHERE r.tenant_id = t.id AND r.repeats = d.id))
+   AND (EXISTS ({_LOST})
         OR NOT coalesce((SELECT f.created_at BETWEEN clock_timestamp() - %(settle)s
                                                  AND clock_timestamp() + %(settle)s
                            FROM findings AS f
@@ -61,10 +64,7 @@ INSERT INTO digests (tenant_id, id, series, through, repeats)
 SELECT t.id, %(id)s, t.digest_series,
        (SELECT f.id FROM findings AS f
          WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series ORDER BY f.id DESC LIMIT 1),
-       (SELECT d.id FROM digests AS d
-         WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
-           AND NOT EXISTS (SELECT FROM digests AS r
-                            WHERE r.tenant_id = t.id AND r.repeats = d.id))
+       ({_LOST})
   {_DUE} AND t.id = %(tenant)s
 """
 # Statements after it see what earlier holders of the row lock have committed.
