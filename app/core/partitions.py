@@ -81,15 +81,12 @@ def outlived(session: Session, now: datetime, history_days: int) -> list[Partiti
     """
     days = max(history_days, session.execute(_DAYS_KEPT).scalar_one())
     limit = ids.earliest_at(now - timedelta(days=days))
-    found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
-    partitions = [_partition(parent, name) for parent, name in found]
-    return [partition for partition in partitions if partition.upper <= limit]
+    return [partition for partition in _existing(session) if partition.upper <= limit]
 
 
 def begins_at(session: Session) -> datetime | None:
     """Return the moment at which the kept history begins; None if there is no partition."""
-    found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
-    return min((ids.made_at(_partition(*each).lower) for each in found), default=None)
+    return min((ids.made_at(each.lower) for each in _existing(session)), default=None)
 
 
 class PartitionKept(Exception):
@@ -110,6 +107,11 @@ def drop(session: Session, partition: Partition) -> None:
         if isinstance(error.orig, _REFUSED):
             raise PartitionKept(str(error.orig)) from error
         raise
+
+
+def _existing(session: Session) -> list[Partition]:
+    found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
+    return [_partition(parent, name) for parent, name in found]
 
 
 def _partition(parent: str, name: str) -> Partition:

@@ -15,11 +15,12 @@ from app.core.anchoring import incidents
 from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Chooser
 from app.core.digests import digest_rows
+from app.core.health import gauges
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
 from app.core.master_keys import key_registry
 from app.core.verification import alerts, daily_state
-from app.database import Database, cursor
+from app.database import Database
 from app.errors import LogDamaged
 from app.ledger.notes import Malformed
 from app.lib.repeater import Repeater
@@ -30,7 +31,6 @@ EVERY_SECONDS = 5.0
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _NEVER = float("-inf")
-_GIVE_UP = "SET LOCAL statement_timeout = '5s'"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Readiness:
     def compute(self) -> None:
         """Compute the state now. Raises `Unavailable`."""
         with self._database.across_tenants() as session:
-            cursor(session).execute(_GIVE_UP)
+            gauges.limit_time(session)
             parts = self._read(session)
         self._state = _State(parts, self._clock())
 
