@@ -84,9 +84,9 @@ def outlived(session: Session, now: datetime, history_days: int) -> list[Partiti
     return [partition for partition in _existing(session) if partition.upper <= limit]
 
 
-def begins_at(session: Session) -> datetime | None:
-    """Return the moment at which the kept history begins; None if there is no partition."""
-    return min((ids.made_at(each.lower) for each in _existing(session)), default=None)
+def begins_at(session: Session) -> datetime:
+    """Return the moment at which the kept history begins."""
+    return min(ids.made_at(each.lower) for each in _existing(session))
 
 
 class PartitionKept(Exception):

@@ -43,7 +43,8 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
     hours = _close_hours(here.database, begins_at)
-    jobs = _forget_jobs(here.database, begins_at)
+    forget_jobs = partial(job_retention.forget_old, before=begins_at)
+    jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
     _log.info(
         "history_pruned",
         made=made,
@@ -61,7 +62,7 @@ def _forget_packs(database: Database) -> int:
     return _in_batches(database, store.MOST_AT_ONCE, store.forget_left_over)
 
 
-def _close_hours(database: Database, begins_at: datetime | None) -> int:
+def _close_hours(database: Database, begins_at: datetime) -> int:
     """Sum final hours, delete those from before the history kept; return how many were deleted."""
     with database.across_tenants() as session:
         every = [tenant.id for tenant in tenants.rows(session)]
@@ -69,18 +70,9 @@ def _close_hours(database: Database, begins_at: datetime | None) -> int:
     for tenant_id in every:
         with database.transaction(tenant_id) as session:
             lane_hours.close(session, tenant_id)
-        if begins_at is not None:
-            forget = partial(lane_hours.forget_old, tenant_id=tenant_id, before=begins_at)
-            gone += _in_batches(database, lane_hours.AT_ONCE, forget)
+        forget = partial(lane_hours.forget_old, tenant_id=tenant_id, before=begins_at)
+        gone += _in_batches(database, lane_hours.AT_ONCE, forget)
     return gone
-
-
-def _forget_jobs(database: Database, begins_at: datetime | None) -> int:
-    """Delete the jobs that ended before the history kept begins; return how many."""
-    if begins_at is None:
-        return 0
-    forget = partial(job_retention.forget_old, before=begins_at)
-    return _in_batches(database, job_retention.AT_ONCE, forget)
 
 
 def _in_batches(database: Database, at_once: int, forget: Callable[[Session], int]) -> int:

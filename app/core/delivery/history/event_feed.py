@@ -197,10 +197,8 @@ def _is_wanted(found: Found, caller: Caller, event_type: str | None) -> bool:
 
 
 def _require_kept(session: Session, after: Position) -> None:
-    kept_from = partitions.begins_at(session)
-    if after.through == _FIRST or kept_from is None:
-        return
-    if after.through < ids.earliest_at(kept_from):
+    kept_from = ids.earliest_at(partitions.begins_at(session))
+    if _FIRST < after.through < kept_from:
         raise Gone(
             "The event that follows is older than the history kept. Begin anew without after."
         )
