@@ -23,8 +23,7 @@ from app.clock import rfc3339
 from app.core import feeds, json_columns, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, search, storage
-from app.core.records.search_index import WordVectors
+from app.core.records import bundles, retention, search, search_index, storage
 from app.core.signing_keys import Purpose
 from app.core.words import facets, search_keys
 from app.core.words.tokenizer import Lexemes, in_json, taken_apart
@@ -51,7 +50,7 @@ class NewRecord:
     steps: Sequence[bundle.Step] = ()
 
 
-# Locked where the record is stored: none comes in behind its session's completion.
+# Locked where the record is stored, so no record follows its session's completion.
 _SESSION = """
 SELECT agent_id, principal, status, clock_timestamp() FROM sessions
  WHERE tenant_id = %s AND id = %s
@@ -79,15 +78,16 @@ class Draft:
 
 @dataclass(frozen=True)
 class Signed:
-    """A record that is ready to be stored: its row, its bundle's exact bytes, and its words."""
+    """A record ready to be stored: its row, its bundle's exact bytes, and the words of both."""
 
     row: Record
     raw: bytes
-    words: WordVectors
+    metadata_words: str
+    content_words: str
 
 
 def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
-    """Return what a record of this session is to be signed with; None when there is none."""
+    """Return the inputs of a record's signature; None when there is no such session."""
     found = _session(tx, caller, session_id, lock="")
     if found is None:
         return None
@@ -98,7 +98,7 @@ def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> 
 
 
 def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
-    """Write and sign a record. This takes the time it takes: let no transaction be open."""
+    """Write and sign a record. Slow for large ones, so no transaction may be open."""
     row = Record(
         tenant_id=caller.tenant_id,
         id=ids.new(drafted.now),
@@ -115,14 +115,15 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
     raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
-    told = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
-    contained = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
+    metadata = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
+    content = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
     pairs = {**new.labels, **facets.of({name: getattr(row, name) for name in search.FACETS})}
-    return Signed(row, raw, WordVectors.of(drafted.lexemes, told, contained, pairs))
+    vector = drafted.lexemes.vector
+    return Signed(row, raw, vector(metadata, pairs), vector((*metadata, *content), pairs))
 
 
 def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
-    """Yield what steps are called: themselves, and what they used and made."""
+    """Yield the names of steps, of their kinds, inputs and outputs."""
     for step in steps:
         yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
 
@@ -130,13 +131,13 @@ def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
 def add(
     tx: Tx, caller: Caller, settings: Settings, session_id: UUID, signed: Signed | None
 ) -> dict[str, Any]:
-    """Store a signed record; return it as its GET answers it.
+    """Store a signed record; return its JSON representation.
 
     Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
-    caller's pin, `SessionCompleted` when that has ended, also since the record was signed, and
-    `StorageLimit` when the tenant has stored all it may.
+    caller's pin, `SessionCompleted` when the session has ended, also since the record was signed,
+    and `StorageLimit` when the tenant's limits are reached.
     """
-    stored = storage.ask(tx, caller.tenant_id)
+    stored = storage.use_of(tx, caller.tenant_id)
     found = _session(tx, caller, session_id, lock="FOR SHARE")
     if found is None or signed is None:
         raise NotFound("There is no session with this id.")
@@ -148,7 +149,8 @@ def add(
     row = signed.row
     cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
     bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
-    signed.words.store(tx, row.tenant_id, row.id)
+    words = signed.metadata_words, signed.content_words
+    search_index.store(tx, row.tenant_id, row.id, *words)
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
     return _json(row, index=None, expired=False)
@@ -157,18 +159,18 @@ def add(
 def _session(
     tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
 ) -> tuple[UUID, str, str, datetime] | None:
-    """Return a session's agent, principal and status, and the moment; None outside the pin."""
+    """Return a session's agent, principal and status, and the time; None outside the pin."""
     found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
     return found if found is not None and caller.may_touch(found[0], found[1]) else None
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
-    """Return one record; raises `NotFound` when there is none that the caller may see."""
+    """Return one record; raises `NotFound` if it does not exist or the caller may not see it."""
     return feeds.find(session, Record, caller, record_id, NO_RECORD)
 
 
 def shared(session: Session, tenant_id: UUID, record_id: UUID) -> Record:
-    """Return a record whose reader needs no key; `NotFound` when the tenant has none such."""
+    """Return a record for a reader without a key; raises `NotFound`."""
     found = session.get(Record, (tenant_id, record_id))
     if found is None:
         raise NotFound(NO_RECORD)
@@ -176,7 +178,7 @@ def shared(session: Session, tenant_id: UUID, record_id: UUID) -> Record:
 
 
 def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return records of one tenant as their GET answers them: metadata and never content."""
+    """Return the JSON representations of one tenant's records: metadata, never content."""
     if not rows:
         return []
     indexes = log_indexes(session, [row.bundle_sha256 for row in rows])
@@ -187,14 +189,14 @@ def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def log_indexes(session: Session, digests: Sequence[bytes]) -> dict[bytes, int]:
-    """Return the place in the published log of each bundle (by its SHA-256) that has one."""
+    """Return the index in the published log of each bundle (by its SHA-256) that is in it."""
     by_hash = {leaf_hash(digest): digest for digest in digests}
     found = proofs.indexes(session, list(by_hash))
     return {by_hash[each]: index for each, index in found.items()}
 
 
 def leaf_hash(digest: bytes) -> bytes:
-    """Return the hash of the leaf that commits to a bundle, by its SHA-256."""
+    """Return the hash of the log's leaf for a bundle with this SHA-256."""
     return merkle.leaf_hash(leaves.Record(digest).data)
 
 
@@ -213,7 +215,7 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
 
 
 def _facts(row: Record) -> bundle.Record:
-    """Return what a record's bundle says of it."""
+    """Return the metadata in a record's bundle."""
     return {
         "id": ids.text("rec", row.id),
         "tenant_id": ids.text("ten", row.tenant_id),
@@ -229,7 +231,7 @@ def _facts(row: Record) -> bundle.Record:
 
 
 def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
-    """Return a record as its GET answers it; `index` is its place in the published log."""
+    """Return a record's JSON representation; `index` is its index in the published log."""
     return {
         **{name: value for name, value in _facts(row).items() if name != "tenant_id"},
         "bundle": {

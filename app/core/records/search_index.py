@@ -1,47 +1,26 @@
-"""The search index: words of metadata are permanent, words of content end with the bundle."""
+"""The search index: words of metadata are permanent, words of content end with the bundle.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+The words of content include those of metadata: a search may have some in one and some in the other.
+"""
+
+from collections.abc import Sequence
 from uuid import UUID
 
-from app.core.words.tokenizer import Lexemes, Text
 from app.database import Tx, cursor
 
 _STORE = "INSERT INTO {} (tenant_id, record_id, words) VALUES (%s, %s, %s::tsvector)"
-_TOLD = _STORE.format("record_words")
-_EVERYTHING = _STORE.format("bundle_words")
+_STORE_METADATA = _STORE.format("record_words")
+_STORE_CONTENT = _STORE.format("bundle_words")
 _FORGET = "DELETE FROM bundle_words WHERE tenant_id = %s AND record_id = ANY (%b)"
 
 
-@dataclass(frozen=True)
-class WordVectors:
-    """The words of one record, as PostgreSQL takes them.
-
-    `everything` has those of the metadata too: what somebody looks for may be half in one and half
-    in the other.
-    """
-
-    told: str
-    everything: str
-
-    @classmethod
-    def of(
-        cls,
-        lexemes: Lexemes,
-        told: Sequence[Text],
-        contained: Sequence[Text],
-        pairs: Mapping[str, str],
-    ) -> "WordVectors":
-        """Write the words `told` in the metadata, those `contained`, and pairs as wholes."""
-        return cls(lexemes.vector(told, pairs), lexemes.vector((*told, *contained), pairs))
-
-    def store(self, tx: Tx, tenant_id: UUID, record_id: UUID) -> None:
-        """Store them."""
-        cur = cursor(tx)
-        cur.execute(_TOLD, (tenant_id, record_id, self.told))
-        cur.execute(_EVERYTHING, (tenant_id, record_id, self.everything))
+def store(tx: Tx, tenant_id: UUID, record_id: UUID, metadata: str, content: str) -> None:
+    """Store a record's words, as the text of two `tsvector`s."""
+    cur = cursor(tx)
+    cur.execute(_STORE_METADATA, (tenant_id, record_id, metadata))
+    cur.execute(_STORE_CONTENT, (tenant_id, record_id, content))
 
 
 def forget_content(tx: Tx, tenant_id: UUID, record_ids: Sequence[UUID]) -> None:
-    """Delete the words that were taken from the content of records."""
+    """Delete the words of the content of records."""
     cursor(tx).execute(_FORGET, (tenant_id, record_ids))

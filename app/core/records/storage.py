@@ -25,20 +25,20 @@ _OF_EACH = f"SELECT tenant_id, {_TOTALS} GROUP BY tenant_id"
 
 @dataclass(frozen=True)
 class StorageUse:
-    """Records there are of a tenant, expired ones too, and the bytes of the bundles it keeps."""
+    """The number of a tenant's records, expired ones included, and the bytes of kept bundles."""
 
     records: int
     bytes: int
 
 
-def ask(tx: Tx, tenant_id: UUID) -> Cursor[TupleRow]:
-    """Ask what a tenant has stored; the answer comes with the next one that is fetched."""
+def use_of(tx: Tx, tenant_id: UUID) -> Cursor[TupleRow]:
+    """Query a tenant's storage use; the statement is pipelined with the next one."""
     return cursor(tx).execute(_OF_ONE, (tenant_id,))
 
 
-def require_room(asked: Cursor[TupleRow], size: int, settings: Settings) -> None:
-    """Raise `StorageLimit` if one more bundle of `size` bytes is more than a tenant may store."""
-    (stored,) = [StorageUse(*row) for row in asked.fetchall()]
+def require_room(used: Cursor[TupleRow], size: int, settings: Settings) -> None:
+    """Raise `StorageLimit` if one more bundle of `size` bytes would exceed the tenant's limits."""
+    (stored,) = [StorageUse(*row) for row in used.fetchall()]
     most_mib, most_records = settings.tenant_stored_mib, settings.tenant_records
     if most_mib and stored.bytes + size > most_mib * MIB:
         raise StorageLimit(
@@ -54,6 +54,6 @@ def require_room(asked: Cursor[TupleRow], size: int, settings: Settings) -> None
 
 
 def of_each(session: Session) -> Mapping[UUID, StorageUse]:
-    """Return what each tenant that ever stored a record has, in a session that sees them all."""
+    """Return the storage use of each tenant with records, in a session that sees all tenants."""
     found = cursor(session).execute(_OF_EACH).fetchall()
     return {tenant_id: StorageUse(*counts) for tenant_id, *counts in found}
