@@ -24,7 +24,7 @@ UPDATE share_links SET opened = opened + 1, last_opened_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s AND revoked_at IS NULL AND expires_at > clock_timestamp()
 RETURNING expires_at
 """
-# Of two at once by one address, the second waits for the first's row and then finds it there.
+# Of two concurrent openings by one address, the second waits for the first one's row.
 _FIRST_TODAY = """
 INSERT INTO share_link_openings (tenant_id, share_link_id, day, address_hash)
 VALUES (%s, %s, (clock_timestamp() AT TIME ZONE 'UTC')::date, %s)
@@ -37,7 +37,7 @@ DELETE FROM share_link_openings WHERE day < (clock_timestamp() AT TIME ZONE 'UTC
 
 @dataclass(frozen=True)
 class Link:
-    """A link that is active, with the token by which it was found."""
+    """An active share link, with its token."""
 
     tenant_id: UUID
     id: UUID
@@ -48,7 +48,7 @@ class Link:
 def find_link(database: Database, token: str) -> Link | None:
     """Return the active link of this token; None for any other text.
 
-    One that cannot be a token costs no query.
+    A malformed token costs no query.
     """
     if not share_tokens.well_formed(token):
         return None
@@ -60,13 +60,13 @@ def find_link(database: Database, token: str) -> Link | None:
 
 
 def public_tenant(database: Database, record_id: UUID | None) -> UUID | None:
-    """Return the tenant of a record whose bundle anyone may read; None when there is none."""
+    """Return the tenant of a public record; None when the record is not public."""
     row = None if record_id is None else database.ask(_FIND_PUBLIC, (record_id,))
     return None if row is None else row[0]
 
 
 def open_link(session: Session, link: Link, address: str, request_id: str) -> datetime | None:
-    """Count an opening by an address, and return when the link ends; None if it has."""
+    """Count an opening by an address; return when the link expires, None if it has ended."""
     cur = cursor(session)
     opened = cur.execute(_OPEN, (link.tenant_id, link.id)).fetchone()
     if opened is None:
@@ -89,5 +89,5 @@ def open_link(session: Session, link: Link, address: str, request_id: str) -> da
 
 
 def forget_old(tx: Tx) -> int:
-    """Delete what tells addresses apart on days that are over, of all tenants; return how many."""
+    """Delete the address hashes of past days, of all tenants; return how many."""
     return cursor(tx).execute(_FORGET).rowcount

@@ -1,7 +1,7 @@
 """The storage port of bundles, in PostgreSQL.
 
-Bytes are sealed for their row: neither a leaked dump nor dead rows, write-ahead log and old backups
-show their content.
+Bytes are sealed for their row, so dumps, dead rows, the write-ahead log and backups do not reveal
+content.
 """
 
 from collections.abc import Sequence
@@ -39,31 +39,31 @@ def store(
 
 
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
-    """Say whether a bundle may still be read: it is there, and not due."""
+    """Say whether a bundle may still be read: it exists, and is not due for expiry."""
     return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
 
 
 def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
-    """Say the same, and lock the bundle against deletion until this transaction ends."""
+    """Do what `is_kept` does, and lock the bundle against deletion until the commit."""
     return cursor(tx).execute(_HOLD, (tenant_id, record_id)).fetchone() is not None
 
 
 def read(
     session: Session, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID
 ) -> bytes | None:
-    """Return a bundle's exact bytes; None when it is due or gone.
+    """Return a bundle's exact bytes; None when it is due or deleted.
 
-    Raises `app.lib.crypto.sealing.CannotOpen` when what is stored is not what was.
+    Raises `app.lib.crypto.sealing.CannotOpen` when the stored bytes were changed.
     """
     sealed = cursor(session, scalar_row).execute(_READ, (tenant_id, record_id)).fetchone()
     return sealed and master_keys.open(sealed, identity(tenant_id, record_id))
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
-    """Delete bundles, and by foreign keys their packs; return how many bundles there were."""
+    """Delete bundles, and by foreign keys their packs; return the number of bundles deleted."""
     return cursor(session).execute(_DELETE, (tenant_id, record_ids)).rowcount
 
 
 def identity(tenant_id: UUID, record_id: UUID) -> str:
-    """Name the place of a bundle, for which it is sealed."""
+    """Return the identity (associated data) under which a bundle is sealed."""
     return f"bundles/{tenant_id}/{record_id}"

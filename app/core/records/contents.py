@@ -9,7 +9,7 @@ from app.models import Record
 
 
 def require_kept(session: Session, record: Record) -> None:
-    """Raise `BundleExpired` when the record's bundle is due or gone."""
+    """Raise `BundleExpired` when the record's bundle is due or deleted."""
     if not bundles.is_kept(session, record.tenant_id, record.id):
         raise _expired(session, record)
 

@@ -26,7 +26,7 @@ from app.database import cursor
 from app.models import Job, Tenant
 
 KIND = "expire_bundles"
-# In one transaction: what takes some tens of milliseconds, and at most half a second.
+# Limits of one transaction, which takes some tens of milliseconds, and at most half a second.
 MOST_RECORDS = 5_000
 MOST_BYTES = 32 * 1024 * 1024
 
@@ -35,7 +35,7 @@ _FIRST_ID = UUID(int=0)
 
 
 class _Aged(NamedTuple):
-    """A record by its age; `size` is its bundle's with its packs', None when that is gone."""
+    """A record; `size` is that of its bundle and packs, None when the bundle was deleted."""
 
     at: datetime
     id: UUID
@@ -43,7 +43,7 @@ class _Aged(NamedTuple):
 
 
 def tenants_with_retention(session: Session) -> Sequence[UUID]:
-    """Return every tenant whose bundles may be due, in a session that sees them all."""
+    """Return every tenant whose bundles may be due, in a session that sees all tenants."""
     return session.scalars(
         select(Tenant.id)
         .where(Tenant.bundle_retention_days.is_not(None) | Tenant.expired_through.is_not(None))
@@ -52,9 +52,9 @@ def tenants_with_retention(session: Session) -> Sequence[UUID]:
 
 
 def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
-    """Enqueue the tenant's expiry if something is due; None when nothing is."""
+    """Enqueue the tenant's expiry job; None when no bundle is due."""
     through = retention.due_before(session, tenant_id)
-    # Bundles that the patrol finds are older than all that came due since.
+    # Bundles found by the patrol are older than those that came due since the last expiry.
     first = _patrol(session, tenant_id) or _first_due(session, tenant_id)
     if first is None or through is None:
         return None
@@ -78,7 +78,7 @@ SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
 
 
 def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
-    """Return the age of the oldest record that came due since the last expiry."""
+    """Return when the oldest record was created that came due since the last expiry."""
     return cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
 
 
@@ -97,7 +97,7 @@ _PATROL = "UPDATE tenants SET patrolled_at = %s, patrolled_id = %s WHERE id = %s
 
 
 def _patrol(session: Session, tenant_id: UUID) -> datetime | None:
-    """Look at the next slice of what had expired; return the age of the first that has not."""
+    """Scan the next slice of expired records; return when the first with a bundle was created."""
     cur = cursor(session)
     row = cur.execute(_PATROLLED, (tenant_id,)).fetchone()
     if row is None or row[0] is None:
@@ -126,7 +126,7 @@ _DONE = "UPDATE tenants SET expired_through = greatest(expired_through, %s) WHER
 
 
 def step(session: Session, tenant_id: UUID, job: Job) -> Step:
-    """Delete the due bundles among the next records; the last step leaves the audit entry."""
+    """Delete the due bundles among the next records; the last step appends the audit entry."""
     args = job_rows.args_of(job)
     through = datetime.fromisoformat(args["through"])
     after = _read_cursor(job.cursor) or _Aged(datetime.fromisoformat(args["from"]), _FIRST_ID)
@@ -152,7 +152,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
 
 
 def _of_bounded_size(found: Sequence[_Aged]) -> Sequence[_Aged]:
-    """Cut a batch where what goes comes to 32 MiB; deleting costs what storing them did."""
+    """Cut a batch at 32 MiB of bundles and packs: deleting costs as much as storing."""
     total = 0
     for place, each in enumerate(found):
         total += each.size or 0

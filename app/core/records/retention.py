@@ -12,14 +12,14 @@ from sqlalchemy.orm import Session
 
 from app.database import Tx, cursor
 
-# Everything created at this moment or before it is due; null: nothing is.
+# Records created at or before this moment are due; null: none is.
 DUE_BEFORE = """
 greatest(expired_through, clock_timestamp() - make_interval(days => bundle_retention_days::int))
 """
 
 _DUE_BEFORE = f"SELECT {DUE_BEFORE} FROM tenants WHERE id = %s"
 MOST_COUNTED = 1000
-"""Of bundles that another retention would delete, so many are counted."""
+"""The count of bundles that another retention would delete stops here."""
 
 # Expired bundles lie before `expired_through`, and are not read.
 _OLDER = """
@@ -31,8 +31,8 @@ SELECT count(*) FROM (
                                    '-infinity')
      ORDER BY r.created_at, r.id LIMIT %(most)s + 1) AS found
 """
-# The patrol goes on from the first that may still have a bundle: it takes days to come round. The
-# first id there is says that it has not been there since an earlier change.
+# The patrol continues at the first record that may still have a bundle, as a round takes days. The
+# smallest id marks a position that the patrol has not reached since an earlier change.
 _FIRST_ID = UUID(int=0)
 _ADVANCE = f"""
 UPDATE tenants
@@ -45,18 +45,18 @@ UPDATE tenants
 
 
 def due_before(tx: Tx, tenant_id: UUID) -> datetime | None:
-    """Return the moment up to which, and with which, the tenant's bundles are due; None: none."""
+    """Return the moment up to which (inclusive) the tenant's bundles are due; None: none is."""
     return cursor(tx, scalar_row).execute(_DUE_BEFORE, (tenant_id,)).fetchone()
 
 
 def count_older(tx: Tx, tenant_id: UUID, age: timedelta) -> int:
-    """Return how many bundles are of this age or older; of more than `MOST_COUNTED`, one more."""
+    """Return how many bundles are of this age or older, at most `MOST_COUNTED` + 1."""
     wanted = {"tenant": tenant_id, "age": age, "most": MOST_COUNTED}
     return cursor(tx, scalar_row).execute(_OLDER, wanted).fetchone() or 0
 
 
 def settle(session: Session, tenant_id: UUID) -> None:
-    """Fix which bundles are due by now, before the tenant's days change: none of them comes back.
+    """Store up to when bundles are due, before the tenant's days change: none becomes readable.
 
     Call it with the tenant's row locked.
     """

@@ -23,7 +23,7 @@ from app.lib.crypto.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
 
 FACETS = ("session_id", "agent_id", "principal", "kind")
-"""The columns of a record that stand in the index beside its words."""
+"""The columns of a record that are indexed together with its words."""
 
 _RANK_BITS = 128
 _IN_METADATA, _IN_CONTENT = 0, 1
@@ -31,25 +31,25 @@ _IN_METADATA, _IN_CONTENT = 0, 1
 
 @dataclass(frozen=True)
 class SearchPosition:
-    """Where a record stands in what was found: its rank, then its age."""
+    """The position of a record in search results: by rank, then by id."""
 
     rank: int
     id: UUID
 
     @classmethod
     def read(cls, position: int) -> "SearchPosition":
-        """Read a place from the number that `number` gave it."""
+        """Parse the result of `number`."""
         return cls(position >> _RANK_BITS, UUID(int=position & (1 << _RANK_BITS) - 1))
 
     @property
     def number(self) -> int:
-        """Return the place as one number, for a cursor."""
+        """The position as one number, for a cursor."""
         return self.rank << _RANK_BITS | self.id.int
 
 
 @dataclass(frozen=True)
 class Found:
-    """A record that was found, and where it stands."""
+    """A matching record and its position."""
 
     record: Record
     place: SearchPosition
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """A search: words as typed (None: no search, a feed), label pairs, and other filters."""
+    """A search: words as typed (None: no words, a feed), label pairs, and other filters."""
 
     typed: str | None
     labels: Sequence[tuple[str, str]]
@@ -72,9 +72,9 @@ def rows(
     after: int | None,
     limit: int,
 ) -> list[Found]:
-    """Return one page of the records that the caller may see, after the place `after`.
+    """Return one page of the records that the caller may see, after the position `after`.
 
-    Raises `Invalid` when there are words asked for and none among them.
+    Raises `Invalid` when the search text has no word.
     """
     place = None if after is None else SearchPosition.read(after)
     if asked.typed is None and not asked.labels:
@@ -89,12 +89,12 @@ def rows(
         raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
     found: list[Found] = []
     if place is None or place.rank == _IN_METADATA:
-        told = [_matches(RecordWords, words, pairs)]
-        found = _page(session, caller, asked, told, place, limit, _IN_METADATA)
+        in_metadata = [_matches(RecordWords, words, pairs)]
+        found = _page(session, caller, asked, in_metadata, place, limit, _IN_METADATA)
         place = None
     if len(found) < limit:
-        contained = _only_in_content(session, caller, words, pairs)
-        found += _page(session, caller, asked, contained, place, limit - len(found), _IN_CONTENT)
+        in_content = _only_in_content(session, caller, words, pairs)
+        found += _page(session, caller, asked, in_content, place, limit - len(found), _IN_CONTENT)
     return found
 
 
@@ -122,7 +122,7 @@ def _page(
 def _beside(
     query: Select[Any], table: type[RecordWords] | type[BundleWords], caller: Caller
 ) -> Select[Any]:
-    """Join a record's words, so that PostgreSQL may begin with either side."""
+    """Join a record's words; the planner starts with either table."""
     return query.join(table, (table.tenant_id == caller.tenant_id) & (table.record_id == Record.id))
 
 
@@ -137,6 +137,6 @@ def _only_in_content(
 def _matches(
     table: type[RecordWords] | type[BundleWords], *queries: str | None
 ) -> ColumnElement[bool]:
-    """Return the condition that every query holds; None is one that asks for nothing."""
+    """Return the condition that all queries match; those that are None match everything."""
     everything = " & ".join(f"({query})" for query in queries if query is not None)
     return table.words.bool_op("@@")(cast(everything, TSQUERY))

@@ -31,10 +31,10 @@ _IS_ACTIVE = and_(ShareLink.revoked_at.is_(None), ShareLink.expires_at > func.cl
 def mint(
     session: Session, caller: Caller, record_id: UUID | None, lifetime: timedelta, base_url: str
 ) -> dict[str, Any]:
-    """Make a link and return it as lists show it, with its `url`, this once.
+    """Create a link; return its JSON representation with its `url`, only this once.
 
-    Raises `NotFound` when there is no such record that the caller may see, and `TooManyShareLinks`
-    when the record has enough of them.
+    Raises `NotFound` when the record does not exist or the caller may not see it, and
+    `TooManyShareLinks` when the record has 100 active links.
     """
     record = records.find(session, caller, record_id)
     _require_room(session, record)
@@ -65,9 +65,9 @@ def url(base_url: str, token: str) -> str:
 def rows(
     session: Session, caller: Caller, record_id: UUID | None, before: UUID | None, limit: int
 ) -> Sequence[ShareLink]:
-    """Return a record's links, newest first, from those made before `before`.
+    """Return up to `limit` of a record's links, newest first, older than `before`.
 
-    Raises `NotFound` when there is no such record that the caller may see.
+    Raises `NotFound` when the record does not exist or the caller may not see it.
     """
     record = records.find(session, caller, record_id)
     query = (
@@ -82,7 +82,7 @@ def rows(
 
 
 def active_first(session: Session, record: Record, limit: int) -> Sequence[ShareLink]:
-    """Return a record's links, those that open it before those that ended, newest first."""
+    """Return a record's links, active ones before those that ended, newest first."""
     return session.scalars(
         select(ShareLink)
         .where(ShareLink.tenant_id == record.tenant_id, ShareLink.record_id == record.id)
@@ -94,9 +94,9 @@ def active_first(session: Session, record: Record, limit: int) -> Sequence[Share
 def revoke(
     session: Session, caller: Caller, record_id: UUID | None, share_link_id: UUID | None
 ) -> None:
-    """End a link, at once and for good; one that was revoked before stays as it is.
+    """Revoke a link at once and for good; does nothing if it is revoked already.
 
-    Raises `NotFound` when the caller may see no such record, or that record has no such link.
+    Raises `NotFound` when the caller may not see the record, or the record has no such link.
     """
     record = records.find(session, caller, record_id)
     row = session.scalar(
@@ -118,7 +118,7 @@ def revoke(
 
 
 def represent(row: ShareLink, now: datetime) -> dict[str, Any]:
-    """Return a link as its owner sees it, at the database's `now`; never its token."""
+    """Return a link's JSON representation at the database's `now`, without its token."""
     return {
         "id": ids.text("shr", row.id),
         "record_id": ids.text("rec", row.record_id),
@@ -134,7 +134,7 @@ def represent(row: ShareLink, now: datetime) -> dict[str, Any]:
 
 
 def _require_room(session: Session, record: Record) -> None:
-    # Of two at once the second waits here, and then counts the first's link too.
+    # Of two concurrent calls the second waits here, and then counts the first one's link.
     session.execute(
         select(Record.id)
         .where(Record.tenant_id == record.tenant_id, Record.id == record.id)

@@ -1,4 +1,4 @@
-"""The steps of a record, as they are signed."""
+"""The steps of a record, in the form that is signed."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from app.evidence.bundle import Event, Step
 
 
 class StepStatus(enum.StrEnum):
-    """How a step ended, in OpenTelemetry's terms."""
+    """Statuses of a step, as OpenTelemetry defines them."""
 
     OK = "ok"
     ERROR = "error"
@@ -17,7 +17,7 @@ class StepStatus(enum.StrEnum):
 
 
 def as_signed(steps: Iterable[Mapping[str, Any]]) -> list[Step]:
-    """Return steps as JSON-ready objects: every time in one form, every field there."""
+    """Return steps as JSON-ready objects: times as RFC 3339, every field present."""
     return [
         Step(
             name=step["name"],
