@@ -14,9 +14,9 @@ from app.database import cursor
 from app.lib.crypto.sealing import MasterKeys
 
 LATELY = timedelta(minutes=3)
-_SAY_AGAIN = timedelta(minutes=1)
+_RECORD_AGAIN = timedelta(minutes=1)
 
-_SAID = """
+_RECORDED = """
 SELECT FROM master_keys
  WHERE key_id = %s AND emptied_at IS NULL AND in_front_at > clock_timestamp() - %s
 """
@@ -43,19 +43,19 @@ UPDATE master_keys SET emptied_at = clock_timestamp()
 
 
 def announce(session: Session, master_keys: MasterKeys) -> None:
-    """Say that a process seals under the newest of these, unless one did within the minute."""
+    """Record the newest of these as active, unless a process did within the last minute."""
     newest = master_keys.ids[0]
-    if not cursor(session).execute(_SAID, (newest, _SAY_AGAIN)).fetchone():
+    if not cursor(session).execute(_RECORDED, (newest, _RECORD_AGAIN)).fetchone():
         cursor(session).execute(_IN_FRONT, (newest,))
 
 
 def missing(session: Session, master_keys: MasterKeys) -> list[str]:
-    """Return the ids of the keys in use that are not among these."""
+    """Return the ids of registered keys that are not among these."""
     return cursor(session, scalar_row).execute(_LACKING, (list(master_keys.ids),)).fetchall()
 
 
 def say_missing(missing: Collection[str]) -> str:
-    """Say in one line what is wrong, and what to do about it."""
+    """Return one line on the missing keys and the remedy."""
     return (
         f"MASTER_KEYS lacks {', '.join(missing)}, which may have sealed what is here: ask "
         "`python -m app.manage master-key status`, and put it back if anything is under it"
@@ -65,9 +65,9 @@ def say_missing(missing: Collection[str]) -> str:
 def in_front(
     session: Session, *, besides: str, since: datetime | None = None
 ) -> list[tuple[str, datetime]]:
-    """Return the keys that some process had in front, and when it said so last.
+    """Return the active keys of processes, and when each was last recorded.
 
-    Those of the last three minutes, and with `since` of the time from three minutes before that.
+    Those of the last three minutes, or since three minutes before `since`.
     """
     return cursor(session).execute(_LATELY_IN_FRONT, (besides, since, LATELY)).fetchall()
 
@@ -77,7 +77,7 @@ def settle(
 ) -> None:
     """Record that a scan of all seals ended, and that these keys were `found` in use.
 
-    A key that was first shortly before it `began`, or since, may have sealed rows already passed.
+    A key active shortly before the scan `began`, or since, may have sealed rows already scanned.
     """
     cursor(session).execute(_USED, (sorted(found),))
     cursor(session).execute(_EMPTIED, ([*found, master_keys.ids[0]], began, LATELY))

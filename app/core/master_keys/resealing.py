@@ -33,10 +33,10 @@ from app.models import Job
 _log = structlog.get_logger(__name__)
 
 KIND = "reseal"
-# A piece is a look at so many rows, of which it seals so many bytes anew, or one row of more.
+# A batch reads this many rows, and reseals this many bytes, or one larger row.
 MOST_ROWS = 500
 MOST_BYTES = 4 * 1024 * 1024
-# In one transaction: some tenths of a second.
+# Batches in one transaction, which takes some tenths of a second.
 MOST_PIECES = 20
 
 _BEFORE_ALL = UUID(int=0)
@@ -50,28 +50,28 @@ _FOLLOWING = {
 
 @dataclass(frozen=True)
 class _At:
-    """Where a run is: behind the row with the key `after`, in one place of a tenant's.
+    """The position of a run: after the row with the key `after`, in one column of a tenant.
 
-    Without a tenant it is at what belongs to the service. `told` says whether the tenant's audit
-    chain has its entry.
+    Without a tenant the column is the service's own. `audited` says whether the tenant's audit
+    chain has the entry.
     """
 
     tenant: UUID | None
     place: SealedColumn
     after: tuple[str, ...] = ()
-    told: bool = False
+    audited: bool = False
 
     @classmethod
     def read(cls, text: str | None) -> "_At":
-        """Read a job's cursor."""
+        """Parse a job's cursor."""
         if text is None:
             return cls(None, OF_THE_SERVICE[0])
-        tenant, name, after, told = json.loads(text)
-        return cls(tenant and UUID(hex=tenant), _NAMED[name], tuple(after), told)
+        tenant, name, after, audited = json.loads(text)
+        return cls(tenant and UUID(hex=tenant), _NAMED[name], tuple(after), audited)
 
     def __str__(self) -> str:
         tenant = self.tenant and self.tenant.hex
-        return json.dumps([tenant, str(self.place), self.after, self.told])
+        return json.dumps([tenant, str(self.place), self.after, self.audited])
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class _Piece:
 
 
 def begin(session: Session, master_keys: MasterKeys, *, force: bool) -> Job:
-    """Have everything sealed under the newest of these keys; return the job that does it.
+    """Enqueue the job that seals everything under the newest of these keys; return it.
 
-    Raises `Conflict` while another key is in front of some process's MASTER_KEYS (unless `force`):
-    it would go on to seal under that, and may not even have this one.
+    Raises `Conflict` while a process has another active key (unless `force`): it would go on to
+    seal under that key, and may not even have this one.
     """
     newest = master_keys.ids[0]
     others = [] if force else key_registry.in_front(session, besides=newest)
     if others:
-        said = "; ".join(f"{key_id} at {rfc3339(at)}" for key_id, at in others)
+        seen = "; ".join(f"{key_id} at {rfc3339(at)}" for key_id, at in others)
         raise Conflict(
-            f"another key than {newest} was in front of some process's MASTER_KEYS: {said}. Give "
+            f"another key than {newest} was in front of some process's MASTER_KEYS: {seen}. Give "
             f"every process {newest} in front, and ask again "
             f"{key_registry.LATELY.seconds // 60} minutes "
             "after the last of them was restarted, or say --force."
@@ -109,10 +109,10 @@ def begin(session: Session, master_keys: MasterKeys, *, force: bool) -> Job:
 
 
 def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) -> Step | Failed:
-    """Take some pieces, in a session that sees every tenant.
+    """Reseal some batches, in a session that sees every tenant.
 
-    A tenant whose first seal it changes has the entry in its audit chain in the same transaction,
-    unless that chain is broken.
+    The first change of a tenant's seals and its audit entry are one transaction, unless the chain
+    is broken.
     """
     newest = job_rows.args_of(job)["key"]
     if master_keys.ids[0] != newest:
@@ -129,38 +129,38 @@ def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) 
         progress["resealed"] += done.resealed
         progress["unopened"] += done.unopened
         tenant = at.tenant
-        tells = tenant is not None and done.resealed > 0 and not at.told
-        at = _next(session, replace(at, told=at.told or tells), done.last)
+        audits = tenant is not None and done.resealed > 0 and not at.audited
+        at = _next(session, replace(at, audited=at.audited or audits), done.last)
         progress["tenants"] += tenant is not None and (at is None or at.tenant != tenant)
-        if tenant is not None and tells:
-            # It holds the chain's head until the commit, and so is the last thing in a step.
-            _tell(session, tenant, newest)
+        if tenant is not None and audits:
+            # Last in a step, as it locks the chain's head until the commit.
+            _audit(session, tenant, newest)
             break
     if at is None:
         after_commit(session, lambda: _log.info("resealed", key=newest, **progress))
     return Step(None if at is None else str(at), progress)
 
 
-def _tell(session: Session, tenant: UUID, newest: str) -> None:
+def _audit(session: Session, tenant: UUID, newest: str) -> None:
     try:
         target = ("master_key", newest)
         chain.append(session, tenant, OPERATOR, "master_key.rotate", target=target)
     except AuditChainBroken as error:
-        # One tenant's chain keeps no key in use: what waits is sealed anew all the same.
+        # A broken chain must not keep an old key in use: resealing goes on.
         alerts.report_break_in(session, tenant, error)
 
 
 def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:
-    """Look at the next rows of a place, and seal anew what another key sealed."""
+    """Read the next rows of a column, and reseal those that another key sealed."""
     place = at.place
     where, values = _behind(at)
-    looked = cursor(session).execute(
+    read = cursor(session).execute(
         f"SELECT {place.keys}, substr(t.{place.column}, 1, {KEY_NAMED_IN}),"
         f"       octet_length(t.{place.column})"
         f"  FROM {place.table} AS t WHERE {where} ORDER BY {place.keys} LIMIT {MOST_ROWS}".encode(),
         values,
     )
-    found = looked.fetchall()
+    found = read.fetchall()
     taken, size = _of_bounded_size(found, master_keys.header)
     whole = taken == len(found) < MOST_ROWS
     last = _texts(found[taken - 1][: len(place.key)]) if taken else ()
@@ -175,7 +175,7 @@ def _piece(session: Session, master_keys: MasterKeys, at: _At) -> _Piece:
 
 
 def _behind(at: _At) -> tuple[str, list[Any]]:
-    """Return the condition for what is still to come in a place, with its values."""
+    """Return the condition of a column's remaining rows, with its values."""
     place = at.place
     conditions, values = [f"t.{place.column} IS NOT NULL"], list[Any]()
     if at.tenant is not None:
@@ -188,7 +188,7 @@ def _behind(at: _At) -> tuple[str, list[Any]]:
 
 
 def _of_bounded_size(found: Sequence[tuple[Any, ...]], header: bytes) -> tuple[int, int]:
-    """Return how many of the rows to take, and how many bytes of them are to be sealed anew."""
+    """Return how many of the rows to take, and how many of their bytes to reseal."""
     total = 0
     for place, (*_, begins, size) in enumerate(found):
         if begins != header:
@@ -201,7 +201,7 @@ def _of_bounded_size(found: Sequence[tuple[Any, ...]], header: bytes) -> tuple[i
 def _read(
     session: Session, place: SealedColumn, where: str, values: Sequence[Any], header: bytes
 ) -> list[tuple[Any, ...]]:
-    """Return the rows that another key sealed: their keys, what they are sealed for, the bytes."""
+    """Return the rows that another key sealed: primary key, arguments of the identity, bytes."""
     query = (
         f"SELECT {place.keys}, {place.named_by}, t.{place.column} FROM {place.table} AS t"
         f" WHERE {where} AND substr(t.{place.column}, 1, {KEY_NAMED_IN}) <> %s"
@@ -212,7 +212,7 @@ def _read(
 def _sealed_anew(
     master_keys: MasterKeys, place: SealedColumn, rows: Sequence[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """Return, of what opens, the new seal, the row's key, and how the old seal begins."""
+    """Return for each row that opens: the new seal, its primary key, the old seal's beginning."""
     changes = []
     unopened = []
     for row in rows:
@@ -224,13 +224,13 @@ def _sealed_anew(
         else:
             changes.append((fresh, *key, sealed[:ALIKE_IN_NONE]))
     if unopened:
-        # One line a piece: without an old key there may be millions.
+        # One line a batch: if an old key is missing there may be millions.
         _log.error("unsealing_failed", place=str(place), count=len(unopened), first=unopened[0])
     return changes
 
 
 def _write(session: Session, place: SealedColumn, changes: Sequence[tuple[Any, ...]]) -> int:
-    """Put new seals where the old ones still are; return how many there were."""
+    """Store new seals where the old ones are unchanged; return how many."""
     if not changes:
         return 0
     cur = cursor(session)
@@ -247,7 +247,7 @@ _NEXT_TENANT = "SELECT id FROM tenants WHERE id > %s ORDER BY id LIMIT 1"
 
 
 def _next(session: Session, at: _At, last: tuple[str, ...] | None) -> _At | None:
-    """Return where to go on: in the same place, in the next, with the next tenant, or nowhere."""
+    """Return the next position: in this column, the next one, the next tenant; None at the end."""
     if last is not None:
         return replace(at, after=last)
     following = _FOLLOWING.get(at.place)

@@ -18,9 +18,9 @@ from app.lib.crypto.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
 @dataclass(frozen=True)
 class Status:
-    """How many seals are under each key, by its id (None: bytes that are no seal), in each place.
+    """The number of seals in each column, by key id (None: bytes that are no seal).
 
-    `in_front` has the keys that some process lately sealed under, besides the newest, and when.
+    `in_front` has the keys, besides the newest, that were recently active in a process, and when.
     """
 
     master_keys: MasterKeys
@@ -30,11 +30,11 @@ class Status:
 
     @property
     def missing(self) -> list[str]:
-        """The keys that something is sealed under, and that MASTER_KEYS lacks."""
+        """The keys of existing seals that MASTER_KEYS lacks."""
         return sorted(key for key in self.seals if key and key not in self.master_keys.ids)
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to know, a line each."""
+        """Yield the lines of the report."""
         for key_id in (*self.master_keys.ids, *self.missing):
             yield f"{key_id}: {self._verdict(key_id)}"
             yield from self._counts(key_id)
@@ -67,9 +67,9 @@ class Status:
 
 
 def read(database: Database, master_keys: MasterKeys) -> Status:
-    """Count all seals by key, and record the keys that seal nothing any more.
+    """Count all seals by key, and record the keys without seals.
 
-    It reads the beginning of each seal, so it costs as much as reading each row.
+    Reads the beginning of each seal, so it costs as much as reading each row.
     """
     seals: dict[str | None, Counter[SealedColumn]] = {}
     with database.across_tenants() as session:
@@ -85,7 +85,7 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
 
 
 def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
-    """Return how the seals of a column begin (`key_of` reads that), and how many each."""
+    """Return the distinct beginnings of a column's seals (see `key_of`), with counts."""
     query = (
         f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
         f" WHERE {place.column} IS NOT NULL GROUP BY begins"
@@ -94,14 +94,14 @@ def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]
 
 
 def _run(session: Session) -> str:
-    """Say how the last run of the job went."""
+    """Return a line on the last run of the job."""
     job = job_queue.last_of(session, kind=resealing.KIND, dedupe_key="all")
     if job is None:
         return "never asked for"
     done = json.loads(job.progress or "{}")
-    said = (
+    line = (
         f"{job.status}, under {job_rows.args_of(job)['key']}: "
         f"{done.get('resealed', 0)} sealed anew of "
         f"{done.get('tenants', 0)} tenants, {done.get('unopened', 0)} did not open"
     )
-    return f"{said}; {job.error}" if job.error else said
+    return f"{line}; {job.error}" if job.error else line
