@@ -21,7 +21,7 @@ from app.lib.database.pool import PatientPool
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 # Any number that no other advisory lock in this database uses.
 _LOCK = 7_264_301_558
-_LOOK_AGAIN_SECONDS = 0.2
+_TRY_AGAIN_SECONDS = 0.2
 # The release before may hold every connection until it is idle.
 _WAIT_SECONDS = 90.0
 # Privileges of the service's own role on tables where it does not have all.
@@ -33,11 +33,11 @@ _RIGHTS = {
 
 
 class MigrationError(RuntimeError):
-    """The database cannot be brought to this release; the text says why, in one line."""
+    """The database cannot be brought to this release; the text is the reason, in one line."""
 
 
 def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
-    """Bring the database at `admin_url` to this release; return a line that says what was done.
+    """Bring the database at `admin_url` to this release; return a line on what was done.
 
     `app_url` names the role that the service itself uses: it gets rights on rows and none on the
     schema, and may not change or delete audit entries. From now on history that is younger than
@@ -65,9 +65,9 @@ def _connected(admin_url: str) -> Iterator[Engine]:
     try:
         yield engine
     except OperationalError as error:
-        raise MigrationError(f"the database does not answer: {_said(error)}") from error
+        raise MigrationError(f"the database does not answer: {_message(error)}") from error
     except DBAPIError as error:
-        raise MigrationError(f"the database refused: {_said(error)}") from error
+        raise MigrationError(f"the database refused: {_message(error)}") from error
     finally:
         engine.dispose()
 
@@ -84,7 +84,7 @@ def _alone(engine: Engine) -> Iterator[None]:
                 yield
                 return
         # Not within a statement, which holds a snapshot too.
-        time.sleep(_LOOK_AGAIN_SECONDS)
+        time.sleep(_TRY_AGAIN_SECONDS)
 
 
 def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
@@ -97,7 +97,7 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
     return line
 
 
-def _said(error: DBAPIError) -> str:
+def _message(error: DBAPIError) -> str:
     """Return the driver's message, on one line."""
     return " ".join(str(error.orig).split())
 

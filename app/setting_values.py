@@ -191,7 +191,7 @@ def proxies(text: str) -> tuple[Network, ...]:
     """Read the networks of proxies; a network of all addresses is refused."""
     found = networks(text)
     if any(network.prefixlen == 0 for network in found):
-        raise ValueError("everybody is no proxy: name the networks that your proxies are in")
+        raise ValueError("a network of all addresses trusts everyone: name those of your proxies")
     return found
 
 

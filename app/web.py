@@ -103,7 +103,7 @@ def create_gateway() -> Gateway:
     application = create_app(settings)
     here: Services = application.extensions[EXTENSION]
 
-    def told(answer: Answer) -> None:
+    def note_slow_reader(answer: Answer) -> None:
         here.tally.add(metrics.WEB_REFUSED, "slow_reader")
         _log.warning("reader_too_slow", request_id=answer.header(b"x-request-id"))
 
@@ -119,7 +119,7 @@ def create_gateway() -> Gateway:
         limits,
         caller=partial(caller, settings),
         urgent=_URGENT,
-        on_slow_reader=told,
+        on_slow_reader=note_slow_reader,
     )
 
 

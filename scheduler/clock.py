@@ -97,8 +97,8 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
                 self._put(entry, entry.next_after(now))
             if due <= now:
                 self._ring(entry, now)
-        for stranger in found:
-            self._drop(stranger)
+        for unknown in found:
+            self._drop(unknown)
 
     def _install_signal_handlers(self) -> None:
         def stop(_number: int, _frame: FrameType | None) -> None:
@@ -173,10 +173,10 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.actor]))
         return bool(waiting >= _MOST_WAITING)
 
-    def _drop(self, stranger: bytes) -> None:
-        _log.info("timetable_entry_removed", entry=stranger.decode("utf-8", "backslashreplace"))
-        self.cancel(stranger)
-        self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + stranger)
+    def _drop(self, unknown: bytes) -> None:
+        _log.info("timetable_entry_removed", entry=unknown.decode("utf-8", "backslashreplace"))
+        self.cancel(unknown)
+        self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + unknown)
 
     def _throw_away(self) -> None:
         """Delete keys of the wrong Redis type in place of the timetable and the lock."""

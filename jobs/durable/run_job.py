@@ -80,9 +80,9 @@ def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:
     with renewed(here.database, job):
-        said = errand.talk()
+        result = errand.talk()
     with _opened(here, tenant_id) as session:
-        step = errand.record(session, said)
+        step = errand.record(session, result)
         _write(session, job, step)
     return step
 

@@ -109,14 +109,14 @@ class Lifetime(Middleware):
         self,
         start: Callable[[int], None],
         stop: Callable[[], None],
-        told: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended.
 
-        `told` runs when the process is told to stop, while its threads finish their messages.
+        `on_stop` runs when the process is told to stop, while its threads finish their messages.
         """
         self._start = start
-        self._told = told
+        self._on_stop = on_stop
         self._stop = stop
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
@@ -128,8 +128,8 @@ class Lifetime(Middleware):
             raise SystemExit(1) from error
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Run `told`; `shutting_down` is true by now."""
-        self._told()
+        """Run `on_stop`; `shutting_down` is true by now."""
+        self._on_stop()
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         """Run `stop`."""

@@ -55,8 +55,8 @@ def warn(
     lane = _lane_of(session, tenant_id, webhook_id, reason)
     if lane is None or lane.failing_since is None:
         return False
-    told = cursor(session).execute(_WARNED, {"tenant": tenant_id, "webhook": webhook_id}).fetchone()
-    if told is None:
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    if cursor(session).execute(_WARNED, wanted).rowcount == 0:
         return False
     data = {
         "webhook_id": ids.text("whk", webhook_id),
@@ -75,7 +75,6 @@ UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w
  WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s AND l.warned_at IS NULL
    AND w.tenant_id = l.tenant_id AND w.id = l.webhook_id
    AND w.status = 'enabled' AND w.deleted_at IS NULL
-RETURNING 1
 """
 
 
@@ -111,11 +110,11 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
     cancelled = cancelling.cancel(session, tenant_id, webhook_id)
-    _tell(session, tenant_id, webhook_id, reason, cancelled)
+    _announce(session, tenant_id, webhook_id, reason, cancelled)
     return True
 
 
-def _tell(
+def _announce(
     session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason, cancelled: int
 ) -> None:
     """Send `webhook.disabled` to the tenant's other webhooks, and append it to the audit chain."""

@@ -66,9 +66,9 @@ def write(
     # RFC 2369 and RFC 8058.
     mail["List-Unsubscribe"] = f"<{unsubscribe}>"
     mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
-    told = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
+    read = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
     text, html = (
-        _TEMPLATES.get_template(f"digest.{kind}").render(told) for kind in ("txt", "html")
+        _TEMPLATES.get_template(f"digest.{kind}").render(read) for kind in ("txt", "html")
     )
     mail.set_content(text, cte="quoted-printable")
     mail.add_alternative(html, subtype="html", cte="quoted-printable")
@@ -78,6 +78,6 @@ def write(
 def subject(content: Content) -> str:
     """Return the subject: numbers and severities, no untrusted text."""
     new = content.total - content.again
-    said = f"{_of(new, 'new finding')}" if new else f"{_of(content.again, 'finding')}, listed again"
+    count = _of(new, "new finding") if new else f"{_of(content.again, 'finding')}, listed again"
     worst = next(iter(content.by_severity.items()), None)
-    return said if worst is None else f"{said} ({worst[1]:,} {worst[0]})"
+    return count if worst is None else f"{count} ({worst[1]:,} {worst[0]})"

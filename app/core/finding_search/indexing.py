@@ -67,8 +67,8 @@ class Texts(NamedTuple):
 
     def vector(self, lexemes: Lexemes, columns: Mapping[str, UUID | str | None]) -> str:
         """Return the finding's words as a `tsvector`, with the facets of these columns."""
-        told = taken_apart((self.title, self.rule, self.detail or ""))
-        return lexemes.vector(told, facets.of(columns))
+        texts = taken_apart((self.title, self.rule, self.detail or ""))
+        return lexemes.vector(texts, facets.of(columns))
 
 
 def floor(session: Session) -> UUID:

@@ -121,9 +121,9 @@ def _is_tried_again(session: Session, job: Job) -> bool:
         job.error = f"{died}; it is tried again." if wait else None
         job.run_at = now + timedelta(seconds=wait) if wait else job.run_at
     session.flush()
-    say = _log.error if job.status == "dead" else _log.warning
+    log = _log.error if job.status == "dead" else _log.warning
     facts = {"job": str(job.id), "kind": job.kind, "times": job.claims_lost, "status": job.status}
-    after_commit(session, lambda: say("job_lost", **facts))
+    after_commit(session, lambda: log("job_lost", **facts))
     return job.status == "queued"
 
 

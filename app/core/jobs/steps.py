@@ -20,7 +20,7 @@ from app.models import Job
 LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each retry of a failed job (backoff); after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
-_Said = TypeVar("_Said")
+_Result = TypeVar("_Result")
 # (tenant id, job id).
 Name: TypeAlias = tuple[UUID, UUID]
 
@@ -54,15 +54,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Errand(Generic[_Said]):
+class Errand(Generic[_Result]):
     """A step that may take long or uses the network, so it must not hold a transaction open.
 
     `talk` runs outside any transaction; `record` gets its result, in the transaction that ends the
     step. If a worker dies in between, another repeats `talk`, which must tolerate that.
     """
 
-    talk: Callable[[], _Said]
-    record: Callable[[Session, _Said], Step | Failed]
+    talk: Callable[[], _Result]
+    record: Callable[[Session, _Result], Step | Failed]
 
 
 class JobFailed(Exception):

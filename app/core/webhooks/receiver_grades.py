@@ -118,8 +118,8 @@ def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
         return Grade(ok=None, detail="It takes no genuine delivery, so this proves nothing.")
     for reply in (first, second):
         if reply.status in (None, 429):
-            said = "it answers 429" if reply.status else reply.error
-            return Grade(ok=None, detail=f"It did not take both: {said}. Check again.")
+            answer = "it answers 429" if reply.status else reply.error
+            return Grade(ok=None, detail=f"It did not take both: {answer}. Check again.")
     if not first.taken:
         return Grade(
             ok=False, detail=f"It answers {first.status} to a genuine delivery after others."

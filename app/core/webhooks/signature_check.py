@@ -175,10 +175,10 @@ def _timestamp(headers: Mapping[str, str], received_at: datetime) -> dict[str, A
         return _failed("timestamp", f"{TIMESTAMP} is not in seconds; in milliseconds, maybe.")
     age = round(received_at.timestamp()) - int(stamps[0])
     way = "before" if age >= 0 else "after"
-    said = f"It was signed {abs(age)} s {way} it was received"
+    age_text = f"It was signed {abs(age)} s {way} it was received"
     if abs(age) > TOLERANCE_SECONDS:
-        return _failed("timestamp", f"{said}; receivers allow {TOLERANCE_SECONDS} s.")
-    return _passed("timestamp", f"{said}, within the {TOLERANCE_SECONDS} s that are allowed.")
+        return _failed("timestamp", f"{age_text}; receivers allow {TOLERANCE_SECONDS} s.")
+    return _passed("timestamp", f"{age_text}, within the {TOLERANCE_SECONDS} s that are allowed.")
 
 
 def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_a_refused_key_is_logged_with_its_address_and_never_itself(
         ("RATE_LIMIT", "many", "300 per minute"),
         ("TENANT_RATE_LIMIT", "5 per fortnight", "300 per minute"),
         ("ADDRESS_RATE_LIMIT", "0/minute", "300 per minute"),
-        ("TRUSTED_PROXIES", "10.0.0.0/8, 0.0.0.0/0", "everybody is no proxy"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8, 0.0.0.0/0", "a network of all addresses"),
         ("TRUSTED_PROXIES", "the router", "the router"),
         ("PROXY_HEADER", "X-Real-IP", "X-Forwarded-For or Forwarded"),
     ],
