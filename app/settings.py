@@ -242,12 +242,10 @@ def _sender(server: MailServer | None) -> str:
 
 
 def _check_authority(settings: Settings) -> None:
-    for name, other, one, both in (
-        ("TSA_CA_FILE", "TSA_URL", settings.tsa_url, settings.tsa_ca_file),
-        ("TSA_URL", "TSA_CA_FILE", settings.tsa_ca_file, settings.tsa_url),
-    ):
-        if one and not both:
-            raise SettingError(f"{name} is not set, and {other} is: set both, or neither.")
+    if settings.tsa_url and not settings.tsa_ca_file:
+        raise SettingError("TSA_CA_FILE is not set, and TSA_URL is: set both, or neither.")
+    if settings.tsa_ca_file and not settings.tsa_url:
+        raise SettingError("TSA_URL is not set, and TSA_CA_FILE is: set both, or neither.")
 
 
 def _check_quorum(settings: Settings) -> None:

@@ -51,9 +51,15 @@ def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> S
     return feeds.fitting(session.scalars(found).all(), lambda each: each.metadata_json)
 
 
-def find(session: Session, caller: Caller, agent_id: UUID | None) -> Agent:
+def find(session: Session, caller: Caller, agent_id: UUID | None, *, lock: bool = False) -> Agent:
     """Return one agent; raises `NotFound` if it does not exist or the caller may not see it."""
-    return _one(session, caller, agent_id)
+    wanted = select(Agent).where(*_visible(caller), Agent.id == agent_id)
+    if lock:
+        wanted = wanted.with_for_update(key_share=True)
+    agent = session.scalars(wanted).one_or_none()
+    if agent is None:
+        raise NotFound("There is no agent with this id.")
+    return agent
 
 
 def change(
@@ -65,7 +71,7 @@ def change(
     agent's other principals would see the change.
     """
     caller.require_no_pin()
-    agent = _one(session, caller, agent_id, lock=True)
+    agent = find(session, caller, agent_id, lock=True)
     columns = dict(wanted)
     if "metadata" in columns:
         columns["metadata_json"] = json_columns.to_text(columns.pop("metadata"))
@@ -94,13 +100,3 @@ def _visible(caller: Caller) -> list[ColumnElement[bool]]:
     if caller.pin is not None:
         conditions.append(Agent.id == caller.pin.agent_id)
     return conditions
-
-
-def _one(session: Session, caller: Caller, agent_id: UUID | None, *, lock: bool = False) -> Agent:
-    wanted = select(Agent).where(*_visible(caller), Agent.id == agent_id)
-    if lock:
-        wanted = wanted.with_for_update(key_share=True)
-    agent = session.scalars(wanted).one_or_none()
-    if agent is None:
-        raise NotFound("There is no agent with this id.")
-    return agent

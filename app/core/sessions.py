@@ -111,7 +111,11 @@ def complete(
         .returning(AgentSession)
     ).one_or_none()
     if completed is None or completed.completed_at is None:
-        raise _refusal(find(session, caller, session_id))
+        outcome = find(session, caller, session_id).outcome
+        raise SessionCompleted(
+            f"This session is completed already; its outcome is {outcome}. "
+            "A session is completed once."
+        )
     events.emit(
         session,
         caller.tenant_id,
@@ -134,10 +138,3 @@ def represent(row: AgentSession) -> dict[str, Any]:
         "created_at": rfc3339(row.created_at),
         "completed_at": None if row.completed_at is None else rfc3339(row.completed_at),
     }
-
-
-def _refusal(found: AgentSession) -> SessionCompleted:
-    return SessionCompleted(
-        f"This session is completed already; its outcome is {found.outcome}. "
-        "A session is completed once."
-    )

@@ -58,7 +58,7 @@ def fire(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
             "id": delivery_id,
             "type": EventType.WEBHOOK_TEST.value,
             "payload": events.payload(event_id, NewEvent(EventType.WEBHOOK_TEST.value, data, at)),
-            "decisions": decisions.pack({webhook.id: decisions.MATCHED}),
+            "decisions": decisions.matched(webhook.id),
             "at": at,
         },
     )

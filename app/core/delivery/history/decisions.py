@@ -20,6 +20,6 @@ def unpack(decisions: bytes) -> dict[UUID, str]:
     }
 
 
-def pack(decisions: dict[UUID, int]) -> bytes:
-    """Return the packed array of decision codes by webhook id."""
-    return b"".join(webhook.bytes + bytes([code]) for webhook, code in decisions.items())
+def matched(webhook_id: UUID) -> bytes:
+    """Return the packed array of an event that one webhook alone gets."""
+    return webhook_id.bytes + bytes([MATCHED])
