@@ -1,7 +1,7 @@
 """A batch: the rows of one claim, to be sent to one receiver."""
 
 from collections import deque
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
@@ -11,38 +11,27 @@ from jobs.delivery.attempt import Sender
 STALLED_SECONDS = 0.1
 
 
+@dataclass(frozen=True)
 class Batch:
-    """The unsent deliveries of one claim, shared by two threads.
+    """The `unsent` deliveries of one claim, shared by two threads.
 
     The sending turn and the watchdog that finds it stalled both take rows; each row is taken once.
+
+    `full`: more rows may wait; `ring`: another turn may send them. `leased_at` is the lease's start
+    at the earliest: a reading of the monotonic clock from before the claim.
     """
 
-    def __init__(
-        self,
-        lane: Lane,
-        claimed: Iterable[Claimed],
-        *,
-        full: bool,
-        ring: bool,
-        sender: Sender,
-        leased_at: float,
-    ) -> None:
-        """Hold `claimed`; `full`: more rows may wait, `ring`: another turn may send them.
-
-        `leased_at` is the lease's start at the earliest: a reading of the monotonic clock from
-        before the claim.
-        """
-        self.lane = lane
-        self.full = full
-        self.ring = ring
-        self.sender = sender
-        self.leased_at = leased_at
-        self._unsent = deque(claimed)
+    lane: Lane
+    unsent: deque[Claimed]
+    full: bool
+    ring: bool
+    sender: Sender
+    leased_at: float
 
     @property
     def waits(self) -> bool:
         """Whether unsent rows are left."""
-        return bool(self._unsent)
+        return bool(self.unsent)
 
     @property
     def stalled_seconds(self) -> float:
@@ -52,7 +41,7 @@ class Batch:
     def take(self) -> Claimed | None:
         """Take the next row to send; None when there is none."""
         try:
-            return self._unsent.popleft()
+            return self.unsent.popleft()
         except IndexError:
             return None
 

@@ -5,6 +5,7 @@ also while a POST is stalled: then other workers take them.
 """
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -122,7 +123,7 @@ class LaneRun:
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(self._runtime, turn, Signer(secrets))
-        return Batch(lane, claimed, full=full, ring=ring, sender=sender, leased_at=began)
+        return Batch(lane, deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
         tally = self._runtime.tally
