@@ -18,7 +18,7 @@ from app.core.delivery import failures
 from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
-from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LaneState
+from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
 from app.core.delivery.lanes.lane_health import Health, only_failed_for
 from app.core.delivery.retries import Verdict
 from app.database import cursor
@@ -202,7 +202,7 @@ def _claim(outcome: Outcome) -> _Claim:
 
 
 def _fold(
-    state: LaneState, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
+    state: LockedLane, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
 ) -> LaneChange:
     """Return the change of a lane after outcomes; `recover` also brings waiting rows forward."""
     health = state.health
@@ -242,7 +242,7 @@ def _began_to_pause(before: Health, after: Health) -> bool:
 
 def _judge_endpoint(
     recorded: Recorded,
-    state: LaneState,
+    state: LockedLane,
     health: Health,
     outcomes: Sequence[Outcome],
     disable_after: timedelta,

@@ -18,7 +18,7 @@ WORST = 20
 
 
 @dataclass(frozen=True)
-class LaneState:
+class LaneFigures:
     """The lanes of enabled webhooks in one state.
 
     `lag` is the age in seconds of the oldest state of a lane with open deliveries: since it is
@@ -80,10 +80,10 @@ SELECT l.tenant_id, l.webhook_id, l.consecutive_failures AS failures
 """
 
 
-def by_state(session: Session) -> list[LaneState]:
+def by_state(session: Session) -> list[LaneFigures]:
     """Return the figures of every state, in a session that sees every tenant."""
-    found = {row.state: row for row in cursor(session, class_row(LaneState)).execute(_STATES)}
-    return [found.get(state, LaneState(state, 0, 0.0, 0, 0)) for state in STATES]
+    found = {row.state: row for row in cursor(session, class_row(LaneFigures)).execute(_STATES)}
+    return [found.get(state, LaneFigures(state, 0, 0.0, 0, 0)) for state in STATES]
 
 
 def worst(session: Session) -> list[FailingWebhook]:

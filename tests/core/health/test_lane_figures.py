@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.core.delivery.lanes import lanes
 from app.core.health import lane_figures
-from app.core.health.lane_figures import STATES, LaneState
+from app.core.health.lane_figures import STATES, LaneFigures
 from tests.core.health.watched import Place
 
 AN_HOUR = 3_600
@@ -26,8 +26,8 @@ CAUSES = {
 
 
 @pytest.fixture
-def states(place: Place) -> Callable[[], dict[str, LaneState]]:
-    def read() -> dict[str, LaneState]:
+def states(place: Place) -> Callable[[], dict[str, LaneFigures]]:
+    def read() -> dict[str, LaneFigures]:
         with place.database.across_tenants() as session:
             return {each.state: each for each in lane_figures.by_state(session)}
 
@@ -46,7 +46,7 @@ def numbered(place: Place, count: int = 1) -> UUID:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_lane_counts_in_the_state_that_it_is_in(
-    place: Place, states: Callable[[], dict[str, LaneState]], state: str
+    place: Place, states: Callable[[], dict[str, LaneFigures]], state: str
 ) -> None:
     numbered(place, 3)
     with place.database.across_tenants() as session:
@@ -59,7 +59,7 @@ def test_a_lane_counts_in_the_state_that_it_is_in(
 
 
 def test_a_lane_with_nothing_to_send_is_not_late(
-    place: Place, states: Callable[[], dict[str, LaneState]]
+    place: Place, states: Callable[[], dict[str, LaneFigures]]
 ) -> None:
     place.webhook()
     place.run(CAUSES["paused"])
@@ -67,7 +67,7 @@ def test_a_lane_with_nothing_to_send_is_not_late(
 
 
 def test_lanes_of_webhooks_that_send_nothing_are_in_no_state(
-    place: Place, states: Callable[[], dict[str, LaneState]]
+    place: Place, states: Callable[[], dict[str, LaneFigures]]
 ) -> None:
     place.webhook()
     place.run("UPDATE webhooks SET status = 'disabled'")

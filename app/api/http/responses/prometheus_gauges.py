@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
 from app import ids
 from app.core.health.gauges import Gauges
-from app.core.health.lane_figures import FailingWebhook, LaneState
+from app.core.health.lane_figures import FailingWebhook, LaneFigures
 from app.core.health.log_figures import LogFigures
 from app.errors import LogHalted
 from app.heartbeats import Process
@@ -94,7 +94,7 @@ def log(now: LogFigures) -> Iterator[Metric]:
     yield ages
 
 
-def lanes(states: Iterable[LaneState]) -> Iterator[Metric]:
+def lanes(states: Iterable[LaneFigures]) -> Iterator[Metric]:
     """Yield for each state how many lanes are in it, their lag, concurrency and open deliveries."""
     count = _family("lanes", "Lanes of enabled webhooks.", "state")
     lag = _family("lane_lag_seconds", "How long the longest waiting lane has waited.", "state")

@@ -18,7 +18,7 @@ LaneKey = tuple[UUID, UUID]
 
 
 @dataclass(frozen=True)
-class LaneState:
+class LockedLane:
     """A lane and its webhook's settings, locked at the database's `now`."""
 
     health: Health
@@ -53,7 +53,7 @@ SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
 """
 
 
-def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
+def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LockedLane]:
     """Lock lanes in the order of `keys`, which every caller sorts alike, and return them."""
     wanted = ([key[0] for key in keys], [key[1] for key in keys])
     cursor(session).execute(_LOCK, wanted)
@@ -61,10 +61,10 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LaneState]:
     return {(state.tenant_id, state.webhook_id): state for state in states}
 
 
-def _state(columns: Iterator[Any]) -> LaneState:
+def _state(columns: Iterator[Any]) -> LockedLane:
     health = Health(*islice(columns, len(_HEALTH)))
     learned = Concurrency(*islice(columns, len(_LEARNED)))
-    return LaneState(health, learned, *columns)
+    return LockedLane(health, learned, *columns)
 
 
 @dataclass
