@@ -17,6 +17,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 # Callers send ids of any time, and a `datetime` ends with the year 9999.
 _LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _RANDOM_BITS = (1 << 62) - 1
+_VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
 
@@ -31,7 +32,8 @@ def new(at: datetime | None = None) -> UUID:
     nanoseconds = time.time_ns() if at is None else (at - _EPOCH) // _MICROSECOND * 1000
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = (rest << 12) // 1_000_000
-    return _build(milliseconds, fraction << 64 | int.from_bytes(os.urandom(8), "big"))
+    moment = (milliseconds & (2**48 - 1)) << 80 | _VERSION | fraction << 64
+    return UUID(int=moment | _VARIANT | int.from_bytes(os.urandom(8), "big") & _RANDOM_BITS)
 
 
 def tails(count: int) -> list[str]:
@@ -48,7 +50,8 @@ def tails(count: int) -> list[str]:
 
 def earliest_at(moment: datetime) -> UUID:
     """Return the smallest id that could have been made at `moment`: a bound for ranges of time."""
-    return UUID(int=min(max(_milliseconds(moment), 0), 2**48 - 1) << 80)
+    milliseconds = (moment - _EPOCH) // _MILLISECOND
+    return UUID(int=min(max(milliseconds, 0), 2**48 - 1) << 80)
 
 
 def latest_at(moment: datetime) -> UUID:
@@ -88,14 +91,3 @@ def read(prefix: str, stored: str) -> UUID:
     if found is None:
         raise ValueError(f"this is no id with the prefix {prefix}: {stored}")
     return found
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def _build(milliseconds: int, rest: int) -> UUID:
-    value = (milliseconds & (2**48 - 1)) << 80 | rest
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return UUID(int=value)
