@@ -64,7 +64,6 @@ class Recorded:
     lanes whose concurrency grew.
     """
 
-    written: int
     fenced: list[Outcome]
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)
     pauses: int = 0
@@ -92,7 +91,7 @@ def record(
     lanes = lane_changes.lock(session, sorted({*by_lane, *slow}))
     urls = {key: state.url for key, state in lanes.items()}
     done = _write(session, outcomes, urls) if outcomes else {}
-    recorded = Recorded(len(done), [each for each in outcomes if _claim(each) not in done])
+    recorded = Recorded([each for each in outcomes if _claim(each) not in done])
     changes = []
     for key, state in lanes.items():
         mine = [(each, done[_claim(each)]) for each in by_lane[key] if _claim(each) in done]
