@@ -111,9 +111,9 @@ def complete(
         .returning(AgentSession)
     ).one_or_none()
     if completed is None or completed.completed_at is None:
-        outcome = find(session, caller, session_id).outcome
+        found = find(session, caller, session_id)
         raise SessionCompleted(
-            f"This session is completed already; its outcome is {outcome}. "
+            f"This session is completed already; its outcome is {found.outcome}. "
             "A session is completed once."
         )
     events.emit(
