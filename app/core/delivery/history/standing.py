@@ -1,6 +1,7 @@
 """The standing of an event on a webhook: the lane's state, and one sentence on its next attempt."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +21,7 @@ _COUNTED_AT_MOST = 1000
 
 
 class LaneState(enum.StrEnum):
-    """States of a lane: how its webhook is sent to, or why it is not."""
+    """States of a lane: how its webhook is sent to, or why it is not; the first that applies."""
 
     DELETED = "deleted"
     DISABLED = "disabled"
@@ -33,30 +34,22 @@ class LaneState(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Lane:
-    """The lane's columns that determine when its webhook is sent to."""
+    """The state of a lane, and until when it is paused."""
 
-    deleted: bool
-    disabled: bool
-    held: bool
+    state: str
     paused_until: datetime | None
-    slow: bool
-    sending: bool
-
-    @property
-    def state(self) -> LaneState:
-        """The first state that applies, in the order of `LaneState`."""
-        paused = self.paused_until is not None
-        is_so = (self.deleted, self.disabled, self.held, paused, self.slow, self.sending, True)
-        return next(state for state, so in zip(LaneState, is_so, strict=True) if so)
 
 
 _LANE = """
-SELECT w.deleted_at IS NOT NULL AS deleted, w.status = 'disabled' AS disabled,
-       l.held_since IS NOT NULL AS held, l.slow_at IS NOT NULL AS slow,
-       CASE WHEN l.paused_until > clock_timestamp() THEN l.paused_until END AS paused_until,
-       EXISTS (SELECT FROM lane_slots AS s
-                WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
-                  AND s.lease_until > clock_timestamp()) AS sending
+SELECT CASE WHEN w.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN w.status = 'disabled' THEN 'disabled'
+            WHEN l.held_since IS NOT NULL THEN 'held'
+            WHEN l.paused_until > clock_timestamp() THEN 'paused'
+            WHEN l.slow_at IS NOT NULL THEN 'slow'
+            WHEN EXISTS (SELECT FROM lane_slots AS s
+                          WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
+                            AND s.lease_until > clock_timestamp()) THEN 'sending'
+            ELSE 'idle' END AS state, l.paused_until
   FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
  WHERE w.tenant_id = %(tenant)s AND w.id = %(webhook)s
 """
@@ -97,7 +90,7 @@ def of(
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     lane = cursor(session, class_row(_Lane)).execute(_LANE, wanted).fetchone()
     assert lane is not None  # noqa: S101  # every webhook has a lane
-    until = lane.paused_until if lane.state is LaneState.PAUSED else None
+    until = lane.paused_until if lane.state == LaneState.PAUSED else None
     summary = explanation
     if deliveries:
         summary = _summary(session, tenant_id, lane, deliveries[-1])
@@ -144,7 +137,7 @@ def _turn(session: Session, tenant_id: UUID, delivery_id: UUID, lane: _Lane) -> 
     return f"with {count} others of this webhook before it"
 
 
-_OBSTACLES = {
+_OBSTACLES: Mapping[str, str] = {
     LaneState.DELETED: "but the webhook was deleted, so it is being cancelled",
     LaneState.DISABLED: "but the webhook is disabled, so it is being cancelled",
     LaneState.HELD: "but the webhook is held, so it is sent once that is released",
