@@ -21,7 +21,6 @@ from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_outcome, replay_preview, replay_selection, replay_sources
-from app.core.replay.replay_outcome import Tally
 from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Wanted
@@ -96,7 +95,7 @@ def start(
         caller.tenant_id,
         kind=KIND,
         args=args,
-        progress={"selected": found.count, "skipped": 0, **vars(_NOTHING_SENT)},
+        progress={"selected": found.count, "skipped": 0, **_NOTHING_SENT},
     )
     tenant = ("tenant", ids.text("ten", caller.tenant_id))
     chain.append_by(
@@ -109,7 +108,7 @@ def start(
     return job
 
 
-_NOTHING_SENT = Tally(0, 0, 0, 0, 0, 0, 0)
+_NOTHING_SENT = dict.fromkeys(replay_outcome.COUNTS, 0)
 
 
 def _audited(args: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +133,7 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     replay_outcome.lock_lanes(session, tenant_id, plan.webhooks)
     job = control.cancel(session, tenant_id, job_id)
     replay_outcome.take_back(session, job, plan.webhooks)
-    progress = _progress(job) | vars(replay_outcome.tally(session, job))
+    progress = _progress(job) | replay_outcome.tally(session, job)
     job.cursor = Place.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
     job.progress = job_rows.dump(progress)
     session.flush()
@@ -153,7 +152,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     sending = place.left and place.canary != 0
     watched = place.canary is not None or pace.stop_after_failures is not None
     if watched or not sending or place.steps % _STEPS_BETWEEN_COUNTS == 0:
-        progress |= vars(replay_outcome.tally(session, job))
+        progress |= replay_outcome.tally(session, job)
     if reason := _why_stop(place, pace, progress):
         return _stopped(session, job, plan, place, progress, reason)
     if sending:
@@ -172,7 +171,7 @@ def _progress(job: Job) -> dict[str, int]:
     kept = json.loads(job.progress or "{}")
     selected = kept.pop("total", 0)
     kept.pop("done", None)
-    return {"selected": selected, "skipped": 0, **vars(_NOTHING_SENT), **kept}
+    return {"selected": selected, "skipped": 0, **_NOTHING_SENT, **kept}
 
 
 def _why_stop(place: Place, pace: Pace, progress: dict[str, int]) -> str | None:
@@ -194,7 +193,7 @@ def _stopped(
 ) -> Step:
     replay_outcome.lock_lanes(session, job.tenant_id, plan.webhooks)
     replay_outcome.take_back(session, job, plan.webhooks)
-    progress |= vars(replay_outcome.tally(session, job))
+    progress |= replay_outcome.tally(session, job)
     again = place.begun_again(plan.webhooks, _failing(progress))
     return Step(again.text(), progress, stopped=reason)
 

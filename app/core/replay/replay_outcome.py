@@ -1,10 +1,9 @@
 """Outcome of a bulk replay: its deliveries' statuses, and withdrawal of those not sent yet."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import dict_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import lanes
@@ -12,24 +11,10 @@ from app.core.replay.replay_plan import oldest_of
 from app.database import cursor
 from app.models import Job
 
-
-@dataclass(frozen=True)
-class Tally:
-    """Counts of a job's deliveries; `sent` sums the rest but `retrying`, part of `waiting`.
-
-    `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
-    withdrawn before their first attempt are not counted.
-    """
-
-    sent: int
-    succeeded: int
-    failed_same: int
-    failed_otherwise: int
-    cancelled: int
-    waiting: int
-    retrying: int
-
-
+COUNTS = (
+    *("sent", "succeeded", "failed_same", "failed_otherwise"),
+    *("cancelled", "waiting", "retrying"),
+)
 # A delivery of an earlier release has no fingerprint: its replay counts in `failed_otherwise`.
 _TALLY = """
 SELECT count(*) AS sent,
@@ -48,10 +33,14 @@ SELECT count(*) AS sent,
 """
 
 
-def tally(session: Session, job: Job) -> Tally:
-    """Return the tally of a job's deliveries."""
+def tally(session: Session, job: Job) -> dict[str, int]:
+    """Count a job's deliveries; `sent` sums the rest but `retrying`, part of `waiting`.
+
+    `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
+    withdrawn before their first attempt are not counted.
+    """
     wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
-    found = cursor(session, class_row(Tally)).execute(_TALLY, wanted).fetchone()
+    found = cursor(session, dict_row).execute(_TALLY, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
 
