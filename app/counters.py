@@ -16,7 +16,8 @@ from app.lib.repeater import Repeater
 from app.models import NO_TENANT
 
 EVERY_SECONDS = 5.0
-_LAST_WRITE_SECONDS = 1.0
+# At the process's end, for the last write.
+LAST_SECONDS = 1.0
 
 _ADD = """
 INSERT INTO counters AS c (tenant_id, name, labels, value)
@@ -42,49 +43,29 @@ def read(session: Session) -> list[tuple[str, str, float]]:
     return [(name, labels, value) for name, labels, value in found.fetchall()]
 
 
-class CounterWriter:
-    """Writes a process's counters to the database; one a process."""
+def writer(database: Database, tally: Tally) -> Repeater:
+    """Return what writes a process's counters, which has one; begin it again after a fork.
 
-    def __init__(self, database: Database, tally: Tally) -> None:
-        self._database = database
-        self._tally = tally
-        self._written: dict[Figure, float] = {}
-        self._writing = threading.Lock()
-        self._thread = Repeater(
-            "counters",
-            self._write,
-            EVERY_SECONDS,
-            failed="counters_not_written",
-            at_end=_LAST_WRITE_SECONDS,
-        )
+    Counts that could not be written are kept for the next time.
+    """
+    written: dict[Figure, float] = {}
+    writing = threading.Lock()
 
-    def begin(self) -> None:
-        """Start the thread that writes every five seconds; call it again after a fork."""
-        self._thread.begin()
-
-    def write(self) -> bool:
-        """Add what was counted since the last time; return whether that was written.
-
-        Counts that could not be written are kept for the next write.
-        """
-        return self._thread.work()
-
-    def close(self) -> None:
-        """Write what is left, for at most a second, and end."""
-        self._thread.close(_LAST_WRITE_SECONDS)
-
-    def _write(self) -> None:
-        with self._writing:
-            now = self._tally.figures()
+    def write() -> None:
+        with writing:
+            now = tally.figures()
             growth = {
-                figure: value - self._written.get(figure, 0)
+                figure: value - written.get(figure, 0)
                 for figure, value in now.items()
-                if value != self._written.get(figure, 0)
+                if value != written.get(figure, 0)
             }
             if growth:
-                with self._database.transaction(NO_TENANT) as session:
+                with database.transaction(NO_TENANT) as session:
                     add(session, growth)
-                self._written = now
+                written.update(now)
+
+    failed = "counters_not_written"
+    return Repeater("counters", write, EVERY_SECONDS, failed=failed, at_end=LAST_SECONDS)
 
 
 def _text(labels: tuple[str, ...]) -> str:

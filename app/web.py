@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from flask import Flask
 
-from app import logs, metrics
+from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import rate_limit
 from app.api.http.bulkhead import Room
@@ -44,7 +44,6 @@ from app.core.log.head import head_store
 from app.core.master_keys import key_heartbeat
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
-from app.counters import CounterWriter
 from app.database import Database
 from app.lib import forwarded
 from app.lib.breaker import Breaker
@@ -185,7 +184,6 @@ def _services(settings: Settings) -> Services:
     tally = Tally()
     bell = Bell(settings.redis_url, tally)
     database = Database.of(settings, "web", bell, tally)
-    counters = CounterWriter(database, tally)
     trust = Trust(settings.tsa_ca_file, settings.witness_policy)
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
@@ -197,7 +195,7 @@ def _services(settings: Settings) -> Services:
         database,
         bell,
         tally,
-        counters,
+        counters.writer(database, tally),
         key_heartbeat.of(database, settings.master_keys),
         process_report.of(database, bell, "web"),
         Readiness(database, settings),

@@ -5,6 +5,7 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 
 from dataclasses import dataclass
 
+from app import counters
 from app.core.anchoring import gate
 from app.core.health import process_report
 from app.core.log.head import head_store
@@ -12,7 +13,6 @@ from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_heartbeat
 from app.core.verification.checks.stamps import Trust
 from app.core.verification.verifier import Verifier
-from app.counters import CounterWriter
 from app.database import Database
 from app.lib.mail.mailer import Mailer, NoServer, Outbox
 from app.lib.mail.smtp import Smtp
@@ -47,7 +47,7 @@ class Runtime:
     log: Sequencer
     mailer: Mailer
     tally: Tally
-    counters: CounterWriter
+    counters: Repeater
     key_heartbeat: Repeater
     process_report: Repeater
 
@@ -65,8 +65,8 @@ class Runtime:
         log = Sequencer(
             database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
         )
-        counters = CounterWriter(database, tally)
-        counters.begin()
+        writer = counters.writer(database, tally)
+        writer.begin()
         heartbeat = key_heartbeat.of(database, settings.master_keys)
         heartbeat.begin()
         report = process_report.of(database, bell, "worker")
@@ -84,7 +84,7 @@ class Runtime:
             log,
             mailer_of(settings),
             tally,
-            counters,
+            writer,
             heartbeat,
             report,
         )
@@ -98,7 +98,7 @@ class Runtime:
     def close(self) -> None:
         """Write the remaining outcomes and close all services."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
-        self.counters.close()
+        self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
         self.process_report.close(process_report.LAST_SECONDS)
         self.outbound.close()

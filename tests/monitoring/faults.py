@@ -161,7 +161,7 @@ def mail_refused(service: Monitored) -> None:
         postbox.taken(Mood.NO_RECIPIENT)
         desk.send()
         desk.wait(3)
-        until(desk.runtime.counters.write)
+        until(desk.runtime.counters.work)
 
 
 def fault_inside(service: Monitored) -> None:

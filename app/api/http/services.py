@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flask import current_app
 
+from app import counters
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.core.health import process_report
@@ -11,7 +12,6 @@ from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_heartbeat
 from app.core.verification.verifier import Verifier
-from app.counters import CounterWriter
 from app.database import Database
 from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
@@ -34,7 +34,7 @@ class Services:
     database: Database
     bell: Bell
     tally: Tally
-    counters: CounterWriter
+    counters: Repeater
     key_heartbeat: Repeater
     process_report: Repeater
     readiness: Readiness
@@ -48,7 +48,7 @@ class Services:
     def close(self) -> None:
         """Write the last counters and key uses, and close every connection."""
         self.keyring.close()
-        self.counters.close()
+        self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
         self.process_report.close(process_report.LAST_SECONDS)
         self.readiness.close()

@@ -133,7 +133,7 @@ def _metrics() -> bytes:
     families = [*gauges_text.release(VERSION), *gauges_text.processes(here.bell.processes() or ())]
     if not parts["database"]:
         return prometheus.text(parts, None, families)
-    here.counters.write()
+    here.counters.work()
     return prometheus.text(parts, _figures(), [*families, *_gauges()])
 
 

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from app import counters
-from app.counters import CounterWriter
 from app.database import Database
 from app.lib.metric_registry import Counter, Tally
 from app.models import NO_TENANT
@@ -24,7 +23,7 @@ class Process:
 
     def __init__(self, database: Database) -> None:
         self.tally = Tally()
-        self.writer = CounterWriter(database, self.tally)
+        self.writer = counters.writer(database, self.tally)
 
 
 @pytest.fixture
@@ -55,9 +54,9 @@ def test_what_several_processes_count_is_added_up(
     other.tally.add(A, 'wi"th,', count=3)
     other.tally.add(B)
     for each in (one, other, one, other):
-        each.writer.write()
+        each.writer.work()
     one.tally.add(B, count=4)
-    one.writer.write()
+    one.writer.work()
     assert _figures(fresh_database) == {("a_total", '["wi\\"th,"]'): 5, ("b_total", "[]"): 5}
 
 
@@ -66,11 +65,11 @@ def test_what_a_dead_process_has_written_stays(
 ) -> None:
     first = process()
     first.tally.add(B, count=7)
-    first.writer.write()
+    first.writer.work()
     del first
     successor = process()
     successor.tally.add(B)
-    successor.writer.write()
+    successor.writer.work()
     assert _figures(fresh_database) == {("b_total", "[]"): 8}
 
 
@@ -79,10 +78,10 @@ def test_a_process_that_counted_nothing_new_writes_nothing(
 ) -> None:
     quiet = process()
     quiet.tally.add(B)
-    quiet.writer.write()
+    quiet.writer.work()
     with owner.connect() as connection:
         written_by = connection.scalar(text("SELECT xmin::text FROM counters"))
-        quiet.writer.write()
+        quiet.writer.work()
         assert connection.scalar(text("SELECT xmin::text FROM counters")) == written_by
 
 
@@ -93,10 +92,10 @@ def test_what_could_not_be_written_is_written_later_and_once(
     patient.tally.add(B, count=2)
     with owner.connect() as connection:
         connection.execute(text("LOCK TABLE counters IN ACCESS EXCLUSIVE MODE"))
-        patient.writer.write()
+        patient.writer.work()
     patient.tally.add(B)
-    patient.writer.write()
-    patient.writer.write()
+    patient.writer.work()
+    patient.writer.work()
     assert _figures(fresh_database) == {("b_total", "[]"): 3}
 
 
@@ -107,10 +106,10 @@ def test_a_database_that_is_older_than_the_code_ends_no_writer(
     early.tally.add(B)
     with owner.begin() as connection:
         connection.execute(text("ALTER TABLE counters RENAME TO not_yet"))
-    early.writer.write()
+    early.writer.work()
     with owner.begin() as connection:
         connection.execute(text("ALTER TABLE not_yet RENAME TO counters"))
-    early.writer.write()
+    early.writer.work()
     assert _figures(fresh_database) == {("b_total", "[]"): 1}
 
 
@@ -122,7 +121,7 @@ def test_writers_at_the_same_time_wait_and_do_not_deadlock(
         for _ in range(20):
             for label in labels:
                 mine.tally.add(A, label)
-            mine.writer.write()
+            mine.writer.work()
 
     labels = [str(number) for number in range(40)]
     threads = [
@@ -143,7 +142,7 @@ def test_what_is_left_is_written_at_the_end(
     ending.writer.begin()
     ending.writer.begin()
     ending.tally.add(B)
-    ending.writer.close()
+    ending.writer.close(counters.LAST_SECONDS)
     assert _figures(fresh_database) == {("b_total", "[]"): 1}
 
 
@@ -166,6 +165,6 @@ def _count_and_return(url: str) -> None:
 def test_no_tenant_s_transaction_sees_a_figure(database: Database, tenant: FreshTenant) -> None:
     mine = Process(database)
     mine.tally.add(B)
-    mine.writer.write()
+    mine.writer.work()
     with database.transaction(tenant.id) as session:
         assert counters.read(session) == []

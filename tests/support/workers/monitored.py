@@ -118,7 +118,7 @@ class Monitored:
     def scrape(self) -> Scrape:
         """Return what Prometheus gets once that is whole; nothing if it is refused."""
         for counters in (self.services.counters, self.runtime.counters):
-            until(counters.write)
+            until(counters.work)
         seen: list[Scrape] = []
 
         def is_whole() -> bool:
