@@ -1,4 +1,1 @@
-"""One turn at a lane: `lane_run` claims a `batch`, `attempt` sends rows, `attempt_log` logs them.
-
-`turn` holds the lane's state for the attempts.
-"""
+"""A turn at a lane: `lane_run` claims a `batch`, `attempt` sends rows, `attempt_log` logs them."""

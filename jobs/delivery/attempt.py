@@ -3,16 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.delivery import claims, request_headers, retries
 from app.core.delivery.claims import Claimed
+from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import Answer
 from jobs.delivery import attempt_log
-from jobs.delivery.turn import Turn
 from jobs.process.runtime import Runtime
 
 _LOST = {
@@ -23,11 +24,18 @@ _LOST = {
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends the rows of one claim, with the lane's URL and secrets as of the claim."""
+    """Sends the rows of one claim, with the lane and its secrets as of the claim.
+
+    `loaded_at` is the monotonic clock's reading at the lane's `now`; `slot` and `passed_on` are for
+    the log alone.
+    """
 
     runtime: Runtime
-    turn: Turn
     signer: Signer
+    lane: Lane
+    loaded_at: float
+    slot: int
+    passed_on: int
 
     def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> Outcome:
         """Make one attempt and return its outcome; calls `on_slow` once if it takes over a second.
@@ -38,11 +46,14 @@ class Sender:
         answer = None
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
             headers = self._headers(claimed, started)
-            url = self.turn.lane.url
-            answer = self.runtime.outbound.send(url, claimed.payload, headers, on_slow=on_slow)
+            answer = self.runtime.outbound.send(
+                self.lane.url, claimed.payload, headers, on_slow=on_slow
+            )
         outcome = self._outcome(claimed, answer, started)
         attempt_log.count(self.runtime.tally, claimed, answer, outcome)
-        attempt_log.write(self.turn, claimed, answer, outcome)
+        attempt_log.write(
+            self.lane, claimed, answer, outcome, slot=self.slot, passed_on=self.passed_on
+        )
         return outcome
 
     def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:
@@ -50,14 +61,14 @@ class Sender:
             self.signer,
             claimed.event_id,
             claimed.payload,
-            self.turn.moment(started),
+            self._moment(started),
             attempt=claimed.attempt,
             sequence=claimed.sequence,
         )
 
     def _outcome(self, claimed: Claimed, answer: Answer | None, started: float) -> Outcome:
-        lane = self.turn.lane
-        ended_at = self.turn.moment(time.monotonic())
+        lane = self.lane
+        ended_at = self._moment(time.monotonic())
         verdict = retries.judge(
             answer.status if answer else None,
             answer.retry_after if answer else None,
@@ -77,10 +88,14 @@ class Sender:
             number=claimed.attempt,
             probe=lane.pause_level > 0,
             verdict=verdict,
-            started_at=self.turn.moment(started),
+            started_at=self._moment(started),
             ended_at=ended_at,
             **(_LOST if answer is None else _seen(answer)),
         )
+
+    def _moment(self, monotonic: float) -> datetime:
+        """Return the database's time at a reading of `time.monotonic()`, in seconds."""
+        return self.lane.now + timedelta(seconds=monotonic - self.loaded_at)
 
 
 def _seen(answer: Answer) -> dict[str, Any]:

@@ -7,20 +7,28 @@ import structlog
 from app import ids, metrics
 from app.clock import rfc3339
 from app.core.delivery.claims import Claimed
+from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.lib.metric_registry import Tally
 from app.lib.outbound.client import Answer
-from jobs.delivery.turn import Turn
 
 _log = structlog.get_logger("attempt")
 
 
-def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
+def write(
+    lane: Lane,
+    claimed: Claimed,
+    answer: Answer | None,
+    outcome: Outcome,
+    *,
+    slot: int,
+    passed_on: int,
+) -> None:
     """Write the log line of an attempt: delivery, lane, outcome and next attempt.
 
     It has no URL, header or body: a URL may hold a secret, and a receiver may answer with one.
     """
-    lane, verdict = turn.lane, outcome.verdict
+    verdict = outcome.verdict
     wait = verdict.row_wait
     _log.info(
         "attempt",
@@ -33,8 +41,8 @@ def write(turn: Turn, claimed: Claimed, answer: Answer | None, outcome: Outcome)
         attempt=outcome.number,
         claim_no=outcome.claim_no,
         claims_lost=claimed.claims_lost,
-        slot=turn.slot,
-        passed_on=turn.passed_on,
+        slot=slot,
+        passed_on=passed_on,
         allowed=lane.allowed,
         slow=lane.slow,
         paused=lane.paused,

@@ -4,7 +4,6 @@ from collections import deque
 from dataclasses import dataclass
 
 from app.core.delivery.claims import Claimed
-from app.core.delivery.lanes.lanes import Lane
 from jobs.delivery.attempt import Sender
 
 # A POST in flight for this long and for twice the mean latency is stalled; others get the rest.
@@ -21,7 +20,6 @@ class Batch:
     at the earliest: a reading of the monotonic clock from before the claim.
     """
 
-    lane: Lane
     unsent: deque[Claimed]
     full: bool
     ring: bool
@@ -36,7 +34,7 @@ class Batch:
     @property
     def stalled_seconds(self) -> float:
         """How long a POST may be in flight before other workers get the rows behind it."""
-        return max(STALLED_SECONDS, 2 * (self.lane.latency_ms or 0) / 1000)
+        return max(STALLED_SECONDS, 2 * (self.sender.lane.latency_ms or 0) / 1000)
 
     def take(self) -> Claimed | None:
         """Take the next row to send; None when there is none."""

@@ -25,7 +25,6 @@ from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.delivery.attempt import Sender
 from jobs.delivery.batch import Batch
-from jobs.delivery.turn import Turn
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
@@ -119,11 +118,11 @@ class LaneRun:
             return None
         claimed = claim()
         self._count(claimed)
-        turn = Turn(lane, loaded_at, slot=self._slot.number, passed_on=self._passed_on)
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
-        sender = Sender(self._runtime, turn, Signer(secrets))
-        return Batch(lane, deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
+        number, signer = self._slot.number, Signer(secrets)
+        sender = Sender(self._runtime, signer, lane, loaded_at, number, self._passed_on)
+        return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
         tally = self._runtime.tally
@@ -163,7 +162,7 @@ class LaneRun:
 
     def _why_not_start(self, batch: Batch, loaded_at: float) -> str | None:
         """Return the reason not to start the next attempt, or None."""
-        if not self._unchanged_since(loaded_at, batch.lane):
+        if not self._unchanged_since(loaded_at, batch.sender.lane):
             return "lane_changed"
         if self._stop:
             return "lane_failed"
@@ -198,7 +197,8 @@ class LaneRun:
 
     def _attempt(self, batch: Batch, claimed: Claimed) -> None:
         with self._watched(batch):
-            outcome = batch.sender.attempt(claimed, partial(self._turned_slow, batch.lane))
+            turned_slow = partial(self._turned_slow, batch.sender.lane)
+            outcome = batch.sender.attempt(claimed, turned_slow)
         self._ticket = self._runtime.flusher.put(outcome)
         self._sent += 1
         self._note(outcome)
