@@ -20,16 +20,16 @@ from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
 from app.core.delivery.lanes.lane_health import Health, only_failed_for
-from app.core.delivery.retries import Verdict
+from app.core.delivery.retries import Attempted
 from app.database import cursor
 
 # A delivery and the claim under which it was sent: after a takeover one batch may have both claims.
 _Claim = tuple[UUID, int]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One finished attempt and its verdict; times are the database's."""
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Attempted):
+    """One finished attempt: the delivery and claim, the duration of its phases, the response."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -38,17 +38,11 @@ class Outcome:
     kind: str
     claim_no: int
     number: int
-    probe: bool
-    verdict: Verdict
     outcome: str
-    started_at: datetime
-    ended_at: datetime
     dns_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None
     first_byte_ms: float | None = None
-    total_ms: float | None = None
-    status_code: int | None = None
     response_headers: str | None = None
     response_body: bytes | None = None
     error: str | None = None
@@ -206,15 +200,7 @@ def _fold(
     """Return the change of a lane after outcomes; `recover` also brings waiting rows forward."""
     health = state.health
     for each in outcomes:
-        health = lane_health.after(
-            health,
-            each.verdict,
-            each.status_code,
-            each.ended_at,
-            probe=each.probe,
-            quick=(each.total_ms or 0) < 1000,
-            first_pause=first_pause,
-        )
+        health = lane_health.after(health, each, first_pause)
     if recover:
         health = lane_health.recover(health, state.now)
     learned = concurrency.after(state.learned, outcomes, state.max_in_flight, state.now)

@@ -49,6 +49,21 @@ class Verdict:
         return None if self.wait is None else max(self.wait, self.lane_wait or self.wait)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Attempted:
+    """A finished attempt and its verdict; times are the database's.
+
+    `probe`: it was the probe of a pause. `status_code` is None without a response.
+    """
+
+    verdict: Verdict
+    probe: bool = False
+    started_at: datetime
+    ended_at: datetime
+    status_code: int | None = None
+    total_ms: float | None = None
+
+
 def judge(
     status_code: int | None,
     retry_after: str | None,

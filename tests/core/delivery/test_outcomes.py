@@ -62,8 +62,8 @@ def _claim(database: Database, tenant_id: UUID, webhook: UUID) -> Claimed:
 
 def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
     return Outcome(
-        tenant_id,
-        webhook,
+        tenant_id=tenant_id,
+        webhook_id=webhook,
         delivery_id=claimed.id,
         url=URL,
         kind=claimed.kind,

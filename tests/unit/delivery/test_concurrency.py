@@ -1,6 +1,6 @@
 """How many POSTs a lane may have out: grown by good answers, halved by overload."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,27 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.delivery.lanes.concurrency import AT_FIRST, CLAIM_MOST, Concurrency, after, claim_size
-from app.core.delivery.retries import Blame, Verdict
+from app.core.delivery.retries import Attempted, Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FRESH = Concurrency()
 MOST = 16
 
 
-@dataclass(frozen=True)
-class Attempt:
-    verdict: Verdict
-    status_code: int | None
-    total_ms: float | None = 5.0
-    started_at: datetime = NOW
+def attempt(verdict: Verdict, status_code: int | None, total_ms: float | None = 5.0) -> Attempted:
+    return Attempted(
+        verdict=verdict, started_at=NOW, ended_at=NOW, status_code=status_code, total_ms=total_ms
+    )
 
 
-GOOD = Attempt(Verdict("succeeded", Blame.NOBODY), 200)
-TIMEOUT = Attempt(Verdict("retrying", Blame.ENDPOINT), None, 15_000.0)
-TOO_MANY = Attempt(Verdict("retrying", Blame.ENDPOINT), 429)
-BROKEN = Attempt(Verdict("retrying", Blame.ENDPOINT), 500)
-NOT_FOUND = Attempt(Verdict("retrying", Blame.DELIVERY), 404)
-LOST = Attempt(Verdict("retrying", Blame.US), None, None)
+GOOD = attempt(Verdict("succeeded", Blame.NOBODY), 200)
+TIMEOUT = attempt(Verdict("retrying", Blame.ENDPOINT), None, 15_000.0)
+TOO_MANY = attempt(Verdict("retrying", Blame.ENDPOINT), 429)
+BROKEN = attempt(Verdict("retrying", Blame.ENDPOINT), 500)
+NOT_FOUND = attempt(Verdict("retrying", Blame.DELIVERY), 404)
+LOST = attempt(Verdict("retrying", Blame.US), None, None)
 LATER = NOW + timedelta(seconds=20)
 
 
@@ -50,13 +48,13 @@ def test_slow_start_counts_answers_and_not_batches() -> None:
 @pytest.mark.parametrize(
     "failure", [TIMEOUT, TOO_MANY, *(replace(TOO_MANY, status_code=s) for s in (502, 503, 504))]
 )
-def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempt) -> None:
+def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempted) -> None:
     known = after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST, NOW)
     assert (known.concurrency, known.halved_at) == (MOST // 2, NOW)
 
 
 @pytest.mark.parametrize("failure", [BROKEN, NOT_FOUND, LOST])
-def test_what_tells_of_no_overload_changes_nothing(failure: Attempt) -> None:
+def test_what_tells_of_no_overload_changes_nothing(failure: Attempted) -> None:
     assert after(overloaded(5), [failure], MOST, NOW).concurrency == 5
     assert after(FRESH, [failure], MOST, NOW).concurrency == AT_FIRST
 
@@ -114,7 +112,7 @@ def test_a_claim_is_what_can_be_sent_in_half_a_second(latency_ms: float, rows: i
     st.integers(1, 64),
 )
 def test_no_history_allows_less_than_one_or_more_than_max_in_flight(
-    batches: list[list[Attempt]], most: int
+    batches: list[list[Attempted]], most: int
 ) -> None:
     known = FRESH
     for number, batch in enumerate(batches):

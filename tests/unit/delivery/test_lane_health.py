@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.delivery.lanes.lane_health import LONGEST_PAUSE, Health, after
-from app.core.delivery.retries import Blame, Verdict
+from app.core.delivery.retries import Attempted, Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FIRST_PAUSE = timedelta(seconds=30)
@@ -27,9 +27,15 @@ def follow(
     at: datetime = NOW,
 ) -> Health:
     for verdict in verdicts:
-        health = after(
-            health, verdict, status, at, probe=probe, quick=quick, first_pause=FIRST_PAUSE
+        attempted = Attempted(
+            verdict=verdict,
+            probe=probe,
+            started_at=at,
+            ended_at=at,
+            status_code=status,
+            total_ms=999.0 if quick else 1000.0,
         )
+        health = after(health, attempted, FIRST_PAUSE)
     return health
 
 

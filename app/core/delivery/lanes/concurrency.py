@@ -7,9 +7,8 @@ RFC 5681 section 3.1). Slow but successful answers lower nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
-from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
+from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
 
 AT_FIRST = 2
 # In slow start each 2xx adds this many: 2, 6, 16 after one and two rounds of answers.
@@ -18,26 +17,6 @@ CLAIM_MOST = 50
 CLAIM_SECONDS = 0.5
 # The weight of the newest answer in the average, which follows a change within ten answers.
 _NEWEST = 0.2
-
-
-class Attempted(Protocol):
-    """A finished attempt; times are the database's."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The attempt's verdict."""
-
-    @property
-    def status_code(self) -> int | None:
-        """The answer's status, None without an answer."""
-
-    @property
-    def total_ms(self) -> float | None:
-        """How long the attempt took, in milliseconds."""
-
-    @property
-    def started_at(self) -> datetime:
-        """When it began."""
 
 
 @dataclass(frozen=True)

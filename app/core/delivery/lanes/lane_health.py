@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.core.delivery.retries import SLOW_DOWN, Blame, Verdict
+from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
 
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)
 HIGHEST_LEVEL = 10
 # Cap on the lane's pause by a Retry-After; the delivery that got it waits for its full length.
 LONGEST_HOLD = timedelta(minutes=30)
+# An attempt is slow from this duration on.
+SLOW_MS = 1000
 # Rows brought forward in one transaction.
 FORWARD_AT_ONCE = 500
 # One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
@@ -49,37 +51,25 @@ class Health:
     recovered_through: datetime | None = None
 
 
-def after(
-    health: Health,
-    verdict: Verdict,
-    status_code: int | None,
-    at: datetime,
-    *,
-    probe: bool,
-    quick: bool,
-    first_pause: timedelta,
-) -> Health:
-    """Return the health after one more attempt that ended at `at`.
-
-    `probe` says that the attempt was the probe of a pause, `quick` that the answer came within a
-    second; `first_pause` is the length of the first pause.
-    """
+def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
+    """Return the health after one more attempt; `first_pause` is the length of the first pause."""
+    verdict, at = attempted.verdict, attempted.ended_at
     if verdict.blame is Blame.US:
         return health
     if verdict.blame is Blame.NOBODY:
-        slow_at = None if quick else health.slow_at
+        slow_at = None if (attempted.total_ms or 0) < SLOW_MS else health.slow_at
         return replace(_answering(health, at), last_success_at=at, slow_at=slow_at)
     if verdict.blame is Blame.DELIVERY:
         # The endpoint answered: this failure says nothing about its other deliveries.
         return _answering(health, at)
     failed = _failed(health, at)
-    asked = verdict.lane_wait or timedelta(0)
-    if probe or (failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE):
-        return _paused(failed, at, asked, first_pause)
+    opens = failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE
+    if attempted.probe or opens:
+        return _paused(failed, attempted, first_pause)
     if failed.pause_level > 0:
         # In flight when the pause began: no new evidence, so the pause stays as it is.
         return failed
-    return _slowed(failed, status_code, at, asked, first_pause)
+    return _slowed(failed, attempted, first_pause)
 
 
 def recover(health: Health, at: datetime) -> Health:
@@ -126,27 +116,23 @@ def _failed(health: Health, at: datetime) -> Health:
     )
 
 
-def _paused(health: Health, at: datetime, asked: timedelta, first_pause: timedelta) -> Health:
+def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
     pause = min(first_pause * 2**health.pause_level, LONGEST_PAUSE)
+    asked = attempted.verdict.lane_wait or timedelta(0)
     return replace(
         health,
-        paused_until=at + max(pause, min(asked, LONGEST_HOLD)),
+        paused_until=attempted.ended_at + max(pause, min(asked, LONGEST_HOLD)),
         pause_level=min(health.pause_level + 1, HIGHEST_LEVEL),
         recovering=0,
     )
 
 
-def _slowed(
-    health: Health,
-    status_code: int | None,
-    at: datetime,
-    asked: timedelta,
-    first_pause: timedelta,
-) -> Health:
-    if status_code not in SLOW_DOWN:
+def _slowed(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
+    if attempted.status_code not in SLOW_DOWN:
         return health
+    asked, at = attempted.verdict.lane_wait or timedelta(0), attempted.ended_at
     if asked > LONGEST_HOLD:
         # The cap ends the pause sooner than Retry-After, so it ends with a probe.
-        return _paused(health, at, asked, first_pause)
+        return _paused(health, attempted, first_pause)
     wait = asked or min(timedelta(seconds=2 ** (health.consecutive_failures - 1)), first_pause)
     return replace(health, paused_until=max(at + wait, health.paused_until or at))

@@ -127,8 +127,8 @@ def test_an_outcome_that_no_row_can_hold_is_counted_and_ends_no_writer(world: Ob
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
         monstrous = Outcome(
-            world.tenant_id,
-            webhook,
+            tenant_id=world.tenant_id,
+            webhook_id=webhook,
             delivery_id=ids.new(),
             url=receiver.url(),
             kind="event",
