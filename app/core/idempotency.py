@@ -28,6 +28,9 @@ ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
    SET body_sha256 = excluded.body_sha256, status = excluded.status,
        sealed_answer = excluded.sealed_answer, created_at = clock_timestamp()
 """
+_FORGET = """
+DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24 hours'
+"""
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,7 @@ class Request:
 
 def forget_old(session: Tx) -> int:
     """Delete stored responses older than 24 hours, of all tenants; return how many."""
-    return (
-        cursor(session)
-        .execute(
-            "DELETE FROM idempotency_keys"
-            " WHERE created_at < clock_timestamp() - interval '24 hours'"
-        )
-        .rowcount
-    )
+    return cursor(session).execute(_FORGET).rowcount
 
 
 def identity(tenant_id: UUID, api_key_id: UUID, scope: bytes) -> str:

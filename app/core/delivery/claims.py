@@ -89,20 +89,12 @@ UPDATE deliveries AS d
 
 def hand_back(session: Tx, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
     """Release unsent claimed rows, due at once; return how many this claim still held."""
-    if not unsent:
-        return 0
-    return (
-        cursor(session)
-        .execute(
-            _HAND_BACK,
-            {
-                "tenant": tenant_id,
-                "ids": [row.id for row in unsent],
-                "claims": [row.claim_no for row in unsent],
-            },
-        )
-        .rowcount
-    )
+    wanted = {
+        "tenant": tenant_id,
+        "ids": [row.id for row in unsent],
+        "claims": [row.claim_no for row in unsent],
+    }
+    return cursor(session).execute(_HAND_BACK, wanted).rowcount
 
 
 def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:

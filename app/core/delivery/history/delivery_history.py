@@ -119,14 +119,8 @@ def of_event(
 
     At most the newest 500.
     """
-    found = cursor(session, class_row(Row)).execute(
-        _OF_EVENT,
-        {
-            "tenant": tenant_id,
-            "webhook": webhook_id,
-            **event_values([event_id]),
-        },
-    )
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, **event_values([event_id])}
+    found = cursor(session, class_row(Row)).execute(_OF_EVENT, wanted)
     return listed(session, tenant_id, found.fetchall()[::-1])
 
 
