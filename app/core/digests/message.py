@@ -66,9 +66,9 @@ def write(
     # RFC 2369 and RFC 8058.
     mail["List-Unsubscribe"] = f"<{unsubscribe}>"
     mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
-    read = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
+    data = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
     text, html = (
-        _TEMPLATES.get_template(f"digest.{kind}").render(read) for kind in ("txt", "html")
+        _TEMPLATES.get_template(f"digest.{kind}").render(data) for kind in ("txt", "html")
     )
     mail.set_content(text, cte="quoted-printable")
     mail.add_alternative(html, subtype="html", cte="quoted-printable")

@@ -11,6 +11,7 @@ from app.core.replay.replay_plan import oldest_of
 from app.database import cursor
 from app.models import Job
 
+# The counts of `tally`.
 COUNTS = (
     *("sent", "succeeded", "failed_same", "failed_otherwise"),
     *("cancelled", "waiting", "retrying"),
