@@ -1,7 +1,7 @@
 """An attempt at a delivery: send the request, and judge the answer."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,16 +26,14 @@ _LOST = {
 class Sender:
     """Sends the rows of one claim, with the lane and its secrets as of the claim.
 
-    `loaded_at` is the monotonic clock's reading at the lane's `now`; `slot` and `passed_on` are for
-    the log alone.
+    `loaded_at` is the monotonic clock's reading at the lane's `now`; `turn` is for the log alone.
     """
 
     runtime: Runtime
     signer: Signer
     lane: Lane
     loaded_at: float
-    slot: int
-    passed_on: int
+    turn: Mapping[str, int]
 
     def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> Outcome:
         """Make one attempt and return its outcome; calls `on_slow` once if it takes over a second.
@@ -51,9 +49,7 @@ class Sender:
             )
         outcome = self._outcome(claimed, answer, started)
         attempt_log.count(self.runtime.tally, claimed, answer, outcome)
-        attempt_log.write(
-            self.lane, claimed, answer, outcome, slot=self.slot, passed_on=self.passed_on
-        )
+        attempt_log.write(self.lane, claimed, answer, outcome, **self.turn)
         return outcome
 
     def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:

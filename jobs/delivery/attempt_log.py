@@ -16,15 +16,9 @@ _log = structlog.get_logger("attempt")
 
 
 def write(
-    lane: Lane,
-    claimed: Claimed,
-    answer: Answer | None,
-    outcome: Outcome,
-    *,
-    slot: int,
-    passed_on: int,
+    lane: Lane, claimed: Claimed, answer: Answer | None, outcome: Outcome, **turn: int
 ) -> None:
-    """Write the log line of an attempt: delivery, lane, outcome and next attempt.
+    """Write the log line of an attempt: delivery, turn, lane, outcome and next attempt.
 
     It has no URL, header or body: a URL may hold a secret, and a receiver may answer with one.
     """
@@ -41,8 +35,7 @@ def write(
         attempt=outcome.number,
         claim_no=outcome.claim_no,
         claims_lost=claimed.claims_lost,
-        slot=slot,
-        passed_on=passed_on,
+        **turn,
         allowed=lane.allowed,
         slow=lane.slow,
         paused=lane.paused,

@@ -120,8 +120,8 @@ class LaneRun:
         self._count(claimed)
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
-        number, signer = self._slot.number, Signer(secrets)
-        sender = Sender(self._runtime, signer, lane, loaded_at, number, self._passed_on)
+        turn = {"slot": self._slot.number, "passed_on": self._passed_on}
+        sender = Sender(self._runtime, Signer(secrets), lane, loaded_at, turn)
         return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
