@@ -57,7 +57,7 @@ class Attempted:
     """
 
     verdict: Verdict
-    probe: bool = False
+    probe: bool
     started_at: datetime
     ended_at: datetime
     status_code: int | None = None

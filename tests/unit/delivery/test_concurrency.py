@@ -17,7 +17,12 @@ MOST = 16
 
 def attempt(verdict: Verdict, status_code: int | None, total_ms: float | None = 5.0) -> Attempted:
     return Attempted(
-        verdict=verdict, started_at=NOW, ended_at=NOW, status_code=status_code, total_ms=total_ms
+        verdict=verdict,
+        probe=False,
+        started_at=NOW,
+        ended_at=NOW,
+        status_code=status_code,
+        total_ms=total_ms,
     )
 
 
