@@ -88,23 +88,27 @@ def root(run: Run, patience: float) -> None:
     run.patience = patience
 
 
-for module in (
-    general,
-    sessions,
-    records,
-    findings,
-    exports,
-    audit,
-    keys,
-    sharing,
-    settings,
-    webhooks,
-    deliveries,
-    jobs,
-    completion,
+for command in (
+    general.whoami,
+    general.search,
+    sessions.agents,
+    sessions.sessions,
+    records.records,
+    findings.findings,
+    exports.bundle,
+    exports.prov,
+    exports.otlp,
+    exports.evidence,
+    audit.audit,
+    keys.keys,
+    sharing.share,
+    settings.settings,
+    webhooks.webhooks,
+    deliveries.deliveries,
+    jobs.jobs,
+    completion.completion,
 ):
-    for command in module.COMMANDS:
-        root.add_command(command)
+    root.add_command(command)
 
 
 # Of click 8.2 and newer; older ones print the help themselves.

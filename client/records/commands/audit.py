@@ -35,9 +35,9 @@ def audit() -> None:
 @since_until
 @how_many
 @pass_run
-def list_entries(run: Run, /, limit: int, every: bool, **filters: str | None) -> None:
+def list_entries(run: Run, /, limit: int | None, **filters: str | None) -> None:
     """List entries, newest first."""
-    run.list("/v1/audit", _ENTRIES, None if every else limit, **filters)
+    run.list("/v1/audit", _ENTRIES, limit, **filters)
 
 
 @audit.command("verify")
@@ -96,6 +96,3 @@ def export(run: Run, to: str) -> None:
             raise Unreachable("The export ended before its last line: run it again.")
     if to != "-":
         run.out.item({"file": to})
-
-
-COMMANDS: tuple[click.Command, ...] = (audit,)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Callable, TypeVar
+from functools import wraps
+from typing import Any, Callable, TypeVar, cast
 from urllib.parse import quote
 
 import click
@@ -113,10 +114,16 @@ def yes_option(command: Decorated) -> Decorated:
 
 def how_many(command: Decorated) -> Decorated:
     """Give a list `--limit` and `--all`, read as `limit`: None for all."""
-    command = click.option(
+
+    @click.option("--all", "every", is_flag=True, help="All, however many.")
+    @click.option(
         "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
-    )(command)
-    return click.option("--all", "every", is_flag=True, help="All, however many.")(command)
+    )
+    @wraps(command)
+    def limited(*arguments: Any, limit: int, every: bool, **options: Any) -> None:
+        command(*arguments, limit=None if every else limit, **options)
+
+    return cast(Decorated, limited)
 
 
 def since_until(command: Decorated) -> Decorated:

@@ -17,6 +17,3 @@ def completion(context: click.Context, shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"{shell} cannot be taught.")
     click.echo(kind(context.find_root().command, {}, "records", "_RECORDS_COMPLETE").source())
-
-
-COMMANDS: tuple[click.Command, ...] = (completion,)

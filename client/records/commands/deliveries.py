@@ -8,8 +8,7 @@ import click
 
 from records.client import Json
 from records.commands.base import Decorated, Group, Run, at, how_many, pass_run, since_until
-from records.commands.jobs import watch as follow
-from records.commands.jobs import watch_option
+from records.commands.jobs import watch, watch_option
 from records.errors import problem
 
 _STATUSES = ["pending", "sending", "retrying", "succeeded", "failed", "cancelled"]
@@ -64,9 +63,9 @@ def deliveries() -> None:
 @_filters
 @how_many
 @pass_run
-def list_deliveries(run: Run, /, limit: int, every: bool, **filters: Any) -> None:
+def list_deliveries(run: Run, /, limit: int | None, **filters: Any) -> None:
     """List deliveries, newest first."""
-    run.list("/v1/deliveries", _DELIVERIES, None if every else limit, **filters)
+    run.list("/v1/deliveries", _DELIVERIES, limit, **filters)
 
 
 @deliveries.command("groups")
@@ -109,7 +108,13 @@ def show(run: Run, delivery_id: str) -> None:
 @watch_option
 @pass_run
 def replay(
-    run: Run, /, ids: tuple[str, ...], webhook: str | None, dry_run: bool, watch: bool, **given: Any
+    run: Run,
+    /,
+    ids: tuple[str, ...],
+    webhook: str | None,
+    dry_run: bool,
+    watching: bool,
+    **given: Any,
 ) -> None:
     """Send again what failed: these IDs, a --group, or what the filters say.
 
@@ -125,8 +130,8 @@ def replay(
         run.out.item(run.client.post(path, {**body, "dry_run": True}))
         return
     job = run.client.create(path, body)
-    if watch:
-        follow(run, job["id"], _failed_again)
+    if watching:
+        watch(run, job["id"], _failed_again)
     else:
         run.out.item(job)
 
@@ -161,6 +166,3 @@ def _find(run: Run, delivery_id: str) -> Json:
 
 def _failed_again(progress: Json) -> bool:
     return bool(progress.get("failed_same") or progress.get("failed_otherwise"))
-
-
-COMMANDS: tuple[click.Command, ...] = (deliveries,)

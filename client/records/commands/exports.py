@@ -172,6 +172,3 @@ def _published(run: Run, path: str) -> bytes:
     if not content:
         raise RecordsError(f"{path} is empty.")
     return content
-
-
-COMMANDS: tuple[click.Command, ...] = (bundle, prov, otlp, evidence)

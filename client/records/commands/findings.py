@@ -41,9 +41,9 @@ def findings() -> None:
 @since_until
 @how_many
 @pass_run
-def list_findings(run: Run, /, limit: int, every: bool, **filters: Any) -> None:
+def list_findings(run: Run, /, limit: int | None, **filters: Any) -> None:
     """List findings, newest first."""
-    run.list("/v1/findings", _FINDINGS, None if every else limit, **filters)
+    run.list("/v1/findings", _FINDINGS, limit, **filters)
 
 
 @findings.command("show")
@@ -106,6 +106,3 @@ def _print(run: Run, finding: Json) -> None:
     run.out.line(
         finding, f"{at_time}  {shown}  {plain(finding['rule'])}  {plain(finding['title'])}"
     )
-
-
-COMMANDS: tuple[click.Command, ...] = (findings,)

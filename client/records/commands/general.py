@@ -27,6 +27,3 @@ def search(run: Run, text: tuple[str, ...], limit: int) -> None:
         run.out.document(found)
     else:
         run.out.rows(found["data"], _FOUND)
-
-
-COMMANDS: tuple[click.Command, ...] = (whoami, search)

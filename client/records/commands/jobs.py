@@ -21,17 +21,16 @@ _JOBS = {
     "FINISHED": "finished_at",
     "ERROR": "error",
 }
-
-
 _ENDED = frozenset({"succeeded", "dead", "cancelled"})
 _POLL_SECONDS = 1.0
 
 
 def watch_option(command: Decorated) -> Decorated:
     """Give a command `--watch`."""
-    return click.option("--watch", is_flag=True, help="Follow it; 1 if it does not succeed.")(
-        command
+    option = click.option(
+        "--watch", "watching", is_flag=True, help="Follow it; 1 if it does not succeed."
     )
+    return option(command)
 
 
 def watch(run: Run, job_id: str, failed: Callable[[Json], bool] = lambda _: False) -> None:
@@ -71,36 +70,39 @@ def jobs() -> None:
 @click.option("--status", type=click.Choice(_STATUSES))
 @how_many
 @pass_run
-def list_jobs(run: Run, kind: str | None, status: str | None, limit: int, every: bool) -> None:
+def list_jobs(run: Run, kind: str | None, status: str | None, limit: int | None) -> None:
     """List jobs, newest first."""
-    run.list("/v1/jobs", _JOBS, None if every else limit, kind=kind, status=status)
+    run.list("/v1/jobs", _JOBS, limit, kind=kind, status=status)
 
 
 @jobs.command("show")
 @click.argument("job_id")
 @watch_option
 @pass_run
-def show(run: Run, job_id: str, watch: bool) -> None:
+def show(run: Run, job_id: str, watching: bool) -> None:
     """Show a job."""
-    _show(run, job_id, watch)
+    if watching:
+        watch(run, job_id)
+    else:
+        run.out.item(run.client.get(at("/v1/jobs/{}", job_id)))
 
 
 @jobs.command("retry")
 @click.argument("job_id")
 @watch_option
 @pass_run
-def retry(run: Run, job_id: str, watch: bool) -> None:
+def retry(run: Run, job_id: str, watching: bool) -> None:
     """Try a dead job again, from where it stopped."""
-    _move(run, job_id, "retry", watch)
+    _move(run, job_id, "retry", watching)
 
 
 @jobs.command("resume")
 @click.argument("job_id")
 @watch_option
 @pass_run
-def resume(run: Run, job_id: str, watch: bool) -> None:
+def resume(run: Run, job_id: str, watching: bool) -> None:
     """Go on with a cancelled job, from where it stopped."""
-    _move(run, job_id, "resume", watch)
+    _move(run, job_id, "resume", watching)
 
 
 @jobs.command("cancel")
@@ -117,13 +119,3 @@ def _move(run: Run, job_id: str, verb: str, watching: bool) -> None:
         watch(run, job_id)
     else:
         run.out.item(job)
-
-
-def _show(run: Run, job_id: str, watching: bool) -> None:
-    if watching:
-        watch(run, job_id)
-    else:
-        run.out.item(run.client.get(at("/v1/jobs/{}", job_id)))
-
-
-COMMANDS: tuple[click.Command, ...] = (jobs,)

@@ -25,9 +25,9 @@ def keys() -> None:
 @keys.command("list")
 @how_many
 @pass_run
-def list_keys(run: Run, limit: int, every: bool) -> None:
+def list_keys(run: Run, limit: int | None) -> None:
     """List keys, newest first."""
-    run.list("/v1/keys", _KEYS, None if every else limit)
+    run.list("/v1/keys", _KEYS, limit)
 
 
 @keys.command("mint")
@@ -68,6 +68,3 @@ def revoke(run: Run, key_id: str, descendants: bool, yes: bool) -> None:
     run.confirm(f"Revoke {key_id}{' and all that it minted' if descendants else ''}?", yes)
     query = {"descendants": "true"} if descendants else {}
     run.client.delete(at("/v1/keys/{}", key_id), **query)
-
-
-COMMANDS: tuple[click.Command, ...] = (keys,)

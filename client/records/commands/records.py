@@ -40,9 +40,9 @@ def records() -> None:
 @since_until
 @how_many
 @pass_run
-def list_records(run: Run, /, limit: int, every: bool, **filters: Any) -> None:
+def list_records(run: Run, /, limit: int | None, **filters: Any) -> None:
     """List records, newest first; with --q the best first."""
-    run.list("/v1/records", _RECORDS, None if every else limit, **filters)
+    run.list("/v1/records", _RECORDS, limit, **filters)
 
 
 @records.command("show")
@@ -152,6 +152,3 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError("Write a label as name:value.")
         labels[name] = value
     return labels
-
-
-COMMANDS: tuple[click.Command, ...] = (records,)

@@ -25,9 +25,9 @@ def agents() -> None:
 @agents.command("list")
 @how_many
 @pass_run
-def list_agents(run: Run, limit: int, every: bool) -> None:
+def list_agents(run: Run, limit: int | None) -> None:
     """List agents, newest first."""
-    run.list("/v1/agents", _AGENTS, None if every else limit)
+    run.list("/v1/agents", _AGENTS, limit)
 
 
 @agents.command("show")
@@ -59,9 +59,9 @@ def sessions() -> None:
 @since_until
 @how_many
 @pass_run
-def list_sessions(run: Run, /, limit: int, every: bool, **filters: str | None) -> None:
+def list_sessions(run: Run, /, limit: int | None, **filters: str | None) -> None:
     """List sessions, newest first."""
-    run.list("/v1/sessions", _SESSIONS, None if every else limit, **filters)
+    run.list("/v1/sessions", _SESSIONS, limit, **filters)
 
 
 @sessions.command("show")
@@ -95,6 +95,3 @@ def open_session(run: Run, agent: str, principal: str, title: str | None) -> Non
 def complete_session(run: Run, session_id: str, outcome: str, summary: str | None) -> None:
     """Complete a session: it takes no more records."""
     run.out.item(run.client.complete_session(session_id, outcome, summary))
-
-
-COMMANDS: tuple[click.Command, ...] = (agents, sessions)

@@ -50,6 +50,3 @@ def _days(text: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise click.UsageError("--bundle-retention-days takes a number, or `null`.")
     return int(text)
-
-
-COMMANDS: tuple[click.Command, ...] = (settings,)

@@ -35,10 +35,10 @@ def create(run: Run, record_id: str, expires_in: int | None) -> None:
 @click.argument("record_id")
 @how_many
 @pass_run
-def list_links(run: Run, record_id: str, limit: int, every: bool) -> None:
+def list_links(run: Run, record_id: str, limit: int | None) -> None:
     """List a record's links, newest first."""
     path = at("/v1/records/{}/share-links", record_id)
-    run.list(path, _LINKS, None if every else limit)
+    run.list(path, _LINKS, limit)
 
 
 @share.command("revoke")
@@ -50,6 +50,3 @@ def revoke(run: Run, record_id: str, link_id: str, yes: bool) -> None:
     """Revoke a link, at once and for good."""
     run.confirm(f"Revoke {link_id}?", yes)
     run.client.delete(at("/v1/records/{}/share-links/{}", record_id, link_id))
-
-
-COMMANDS: tuple[click.Command, ...] = (share,)

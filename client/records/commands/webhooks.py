@@ -41,9 +41,9 @@ def webhooks() -> None:
 @webhooks.command("list")
 @how_many
 @pass_run
-def list_webhooks(run: Run, limit: int, every: bool) -> None:
+def list_webhooks(run: Run, limit: int | None) -> None:
     """List webhooks, newest first."""
-    run.list("/v1/webhooks", _WEBHOOKS, None if every else limit)
+    run.list("/v1/webhooks", _WEBHOOKS, limit)
 
 
 @webhooks.command("show")
@@ -140,22 +140,19 @@ def why(run: Run, webhook_id: str, event_id: str) -> None:
 @click.argument("webhook_id")
 @watch_option
 @pass_run
-def check(run: Run, webhook_id: str, watch: bool) -> None:
+def check(run: Run, webhook_id: str, watching: bool) -> None:
     """Have the receiver checked with genuine, forged, old and repeated events."""
     job = run.client.create(at("/v1/webhooks/{}/check", webhook_id))
-    if watch:
-        _watch_check(run, job["id"])
-    else:
+    if not watching:
         run.out.item(job)
+        return
 
-
-def _watch_check(run: Run, job_id: str) -> None:
     def failed(progress: Json) -> bool:
         if not run.out.json:
             run.out.aside(print_checks, progress["checks"])
         return progress["passed"] is not True
 
-    watch(run, job_id, failed)
+    watch(run, job["id"], failed)
 
 
 @webhooks.command("stats")
@@ -175,5 +172,3 @@ def stats(run: Run, /, webhook_id: str | None, **query: str | None) -> None:
 
 for command in (listen, verify):
     webhooks.add_command(command)
-
-COMMANDS: tuple[click.Command, ...] = (webhooks,)
