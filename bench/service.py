@@ -88,10 +88,6 @@ class Service:
         """Drive a plan with all load processes."""
         return self._lab.load.drive(plan)
 
-    def line(self, role: str) -> str:
-        """Return a line of the Procfile."""
-        return self._lines[role]
-
     def _spawn(self, role: str) -> Process:
         return self._lab.spawn(role, ["/bin/sh", "-c", self._lines[role]], **self._environ)
 
@@ -186,7 +182,7 @@ class Tenant:
         return Plan(
             self._service.port,
             load.head("POST", "/v1/records", [self._authorization]),
-            json.dumps(self._record()).encode(),
+            json.dumps(self.record_body()).encode(),
             connections,
             **limits,
         )
@@ -199,11 +195,8 @@ class Tenant:
         """Write the head of a request with this tenant's key, but for its length."""
         return load.head(method, path, [self._authorization])
 
-    def large_record(self, steps: int) -> dict[str, Any]:
-        """Return the body of a record with so many steps, some 340 bytes each."""
-        return self._record(steps)
-
-    def _record(self, steps: int = 4) -> dict[str, Any]:
+    def record_body(self, steps: int = 4) -> dict[str, Any]:
+        """Return the body of a record; with more than four steps, some 340 bytes each."""
         step: dict[str, Any] = {
             "name": "read the order",
             "kind": "tool",

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from flask import Flask, Response, jsonify, request
 
+TABLE = "CREATE TABLE things (id bigserial PRIMARY KEY, kind text NOT NULL, body text NOT NULL)"
 _INSERT = "INSERT INTO things (kind, body) VALUES ('finding', %s), ('delivery', %s)"
 
 _thread = threading.local()

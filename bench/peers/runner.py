@@ -13,7 +13,6 @@ from dramatiq.brokers.redis import RedisBroker
 
 from bench.lab import DatabaseURLs, Lab
 from bench.pace import Pace, Stopwatch
-from bench.peers import tables
 from bench.processes import ROOT, until
 
 _DONE_SECONDS = 120.0
@@ -26,6 +25,16 @@ _CELERY = (
     *("--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat"),
     *("--loglevel", "WARNING"),
 )
+_CELERY_TABLES = """
+CREATE TABLE deliveries (
+    id bigint PRIMARY KEY, url text NOT NULL, payload bytea NOT NULL,
+    status text NOT NULL DEFAULT 'pending', attempts smallint NOT NULL DEFAULT 0,
+    claimed_at timestamptz, finished_at timestamptz);
+CREATE TABLE attempts (
+    id bigserial PRIMARY KEY, delivery_id bigint NOT NULL, status_code smallint,
+    started_at timestamptz NOT NULL, total_ms real, headers text, body bytea);
+CREATE INDEX ON attempts (delivery_id);
+"""
 
 
 @dataclass
@@ -113,7 +122,7 @@ class Peers:
 
     def _fill_celery(self, urls: DatabaseURLs, redis_url: str) -> None:
         with psycopg.connect(urls.admin) as connection:
-            connection.execute(tables.CELERY)
+            connection.execute(_CELERY_TABLES)
             connection.execute(
                 "INSERT INTO deliveries (id, url, payload)"
                 " SELECT n, %s, %s FROM generate_series(1, %s) AS n",

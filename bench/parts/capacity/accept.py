@@ -3,7 +3,7 @@
 No worker runs meanwhile, as nothing is delivered behind the bare route either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ from app.dev.stores.store import free_port
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.pace import Pace, Stopwatch, middle
-from bench.peers import tables
+from bench.peers import route
 from bench.processes import BenchError, until
 from bench.scale import Scale
 from bench.service import Tenant
@@ -74,19 +74,9 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 
 def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
-    for each in (ours, bare):
-        each.drive(lab, seconds=_WARM_UP_SECONDS)
-    paces: tuple[list[Pace], list[Pace]] = ([], [])
-    for _ in range(scale.rounds):
-        for each, measured in zip((ours, bare), paces, strict=True):
-            measured.append(each.pace(lab))
-    mine, bound = map(middle, paces)
-    name = "bare Flask route, one INSERT"
-    rate, least = Bound(name, bound.per_second), Reach(at_least=0.6, of_ratio=True)
-    words = f"findings accepted ({CONNECTIONS} connections)"
-    yield Figure("accept", words, mine.per_second, "/s", rate, least)
-    cost = Bound(name, bound.cpu_each)
-    yield Figure("accept", "CPU of a finding, stores included", mine.cpu_each, " µs", cost)
+    bare.drive(lab, seconds=_WARM_UP_SECONDS)
+    words, least = "findings accepted", Reach(at_least=0.6, of_ratio=True)
+    mine, bound = yield from _in_turns(lab, ours, bare, scale, words, "a finding", least)
     at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
     bare_at_half = bare.drive(lab, rate=bound.per_second / 2).latencies_ms
     for percent, reach in ((50, None), (99, Reach(at_most=50))):
@@ -96,21 +86,33 @@ def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iter
 
 
 def _records(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
-    ours.drive(lab, seconds=_WARM_UP_SECONDS)
-    paces: tuple[list[Pace], list[Pace]] = ([], [])
-    for _ in range(scale.rounds):
-        for each, measured in zip((ours, bare), paces, strict=True):
-            measured.append(each.pace(lab))
-    mine, bound = map(middle, paces)
-    rate = Bound("bare Flask route, one INSERT", bound.per_second)
-    words = f"records of 2 KB accepted ({CONNECTIONS} connections)"
-    yield Figure("accept", words, mine.per_second, "/s", rate)
-    cost = Bound("bare Flask route, one INSERT", bound.cpu_each)
-    yield Figure("accept", "CPU of a record, stores included", mine.cpu_each, " µs", cost)
+    words = "records of 2 KB accepted"
+    mine, _ = yield from _in_turns(lab, ours, bare, scale, words, "a record")
     at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
     for percent in (50, 99):
         words = f"answer to a record at half that rate, p{percent}"
         yield Figure("accept", words, percentile(at_half, percent), " ms")
+
+
+def _in_turns(
+    lab: Lab,
+    ours: _Contender,
+    bare: _Contender,
+    scale: Scale,
+    accepted: str,
+    one: str,
+    least: Reach | None = None,
+) -> Generator[Figure, None, tuple[Pace, Pace]]:
+    """Ask both as fast as they answer; yield rate and cost, return the medians of both."""
+    ours.drive(lab, seconds=_WARM_UP_SECONDS)
+    paces = [(ours.pace(lab), bare.pace(lab)) for _ in range(scale.rounds)]
+    mine, bound = map(middle, zip(*paces, strict=True))
+    name = "bare Flask route, one INSERT"
+    words = f"{accepted} ({CONNECTIONS} connections)"
+    rate, cost = Bound(name, bound.per_second), Bound(name, bound.cpu_each)
+    yield Figure("accept", words, mine.per_second, "/s", rate, least)
+    yield Figure("accept", f"CPU of {one}, stores included", mine.cpu_each, " µs", cost)
+    return mine, bound
 
 
 def _batches(tenant: Tenant, scale: Scale) -> Figure:
@@ -134,7 +136,7 @@ def _bare_route(lab: Lab, like: Plan) -> Iterator[_Contender]:
     port = free_port()
     with lab.database() as urls:
         with psycopg.connect(urls.admin) as connection:
-            connection.execute(tables.ROUTE)
+            connection.execute(route.TABLE)
         environ = {"PEER_DATABASE_URL": urls.admin, "HOST": "127.0.0.1", "PORT": str(port)}
         with lab.running("route", ["/bin/sh", "-c", _BARE], **environ) as process:
             until(lambda: listens(port), _START_SECONDS, "the bare route")

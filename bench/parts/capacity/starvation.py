@@ -2,13 +2,12 @@
 
 64 slow senders, 64 readers of a large record's exports and share page, 64 writers of large records,
 and 120 readers that read nothing; meanwhile another tenant asks for its settings twenty times a
-second, and somebody for `/healthz`. None of the many obeys Retry-After.
+second, and a load balancer for `/healthz`. None of the many obeys Retry-After.
 """
 
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from bench.figures import Bound, Figure, Reach, number, percentile
 from bench.lab import Lab
@@ -41,7 +40,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         before = resident_bytes([lab.service.running["web"].pid])
         with siege.laid(besieging) as besieged:
             latencies = _latencies(lab, probe)
-            health = _worst(lab, alive)
+            health = percentile(_latencies(lab, alive), 100)
             grown = resident_bytes([lab.service.running["web"].pid]) - before
         note = (
             f"p50 {number(percentile(latencies, 50))} ms; /healthz at worst {number(health)} ms; "
@@ -63,33 +62,25 @@ def _sieges(lab: Lab, loud: Tenant) -> Iterator[tuple[str, Siege]]:
     drip = loud.head("POST", "/v1/agents")
     yield f"{_MANY} slow bodies", Siege(port, drip, _SLOW_BODY, _MANY, Habit.DRIP)
     loud.ask("PATCH", _PATH, {"bundle_visibility": "public"})
-    large = loud.large_record(_STEPS)
+    large = loud.record_body(_STEPS)
     record_id = loud.ask("POST", "/v1/records", large)["id"]
     record = f"/v1/records/{record_id}"
     link = loud.ask("POST", f"{record}/share-links", {})["url"]
     page = link.removeprefix(lab.service.base_url)
     token = page.rpartition("/")[2]
     for words, path in (("reads of prov.json", f"{record}/prov.json"), ("share pages", page)):
-        yield f"{_MANY} {words}", Siege(port, _get(path), b"", _MANY, Habit.REPEAT)
+        yield f"{_MANY} {words}", Siege(port, load.head("GET", path, []), b"", _MANY, Habit.REPEAT)
     body = json.dumps(large).encode()
     words = f"{_MANY} POSTs of {len(body) / 1e6:.1f} MB"
     yield words, Siege(port, loud.head("POST", "/v1/records"), body, _MANY, Habit.REPEAT)
-    held = _get(f"{record}/bundle?share_token={token}")
+    held = load.head("GET", f"{record}/bundle?share_token={token}", [])
     yield f"{_READERS} slow readers of a bundle", Siege(port, held, b"", _READERS, Habit.HOLD)
-
-
-def _get(path: str) -> bytes:
-    return load.head("GET", path, [])
-
-
-def _worst(lab: Lab, plan: Plan) -> float:
-    return percentile(_latencies(lab, plan), 100)
 
 
 def _latencies(lab: Lab, plan: Plan) -> list[float]:
     """Return latencies in milliseconds; one that never ends for a service that does not answer."""
     try:
-        tally: Any = lab.load.drive(plan)
+        tally = lab.load.drive(plan)
     except (TimeoutError, ConnectionError):
         return [math.inf]
     return [*tally.latencies_ms, *[math.inf] * tally.refused]

@@ -7,10 +7,11 @@ of a row lock and two statements, by as many threads.
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hashlib import sha256
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import psycopg
@@ -27,13 +28,14 @@ from app.database import Database
 from app.settings import Settings
 from bench.datasets import chains
 from bench.figures import Bound, Figure, Reach, median, percentile
-from bench.lab import Lab
+from bench.lab import Lab, owner_url
 from bench.scale import Scale
 
 _PORTIONS = 10
 _WRITERS = 8
-_LEAVES = 1_000
 _AFTER_ANCHOR = 999
+
+_Append: TypeAlias = Callable[[], None]
 
 _BARE = """
 CREATE TABLE bare_heads (tenant_id uuid PRIMARY KEY, seq bigint NOT NULL, hash bytea NOT NULL);
@@ -124,7 +126,7 @@ def _since_anchor(
 
 def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Figure]:
     url = settings.database_url.replace("+psycopg", "")
-    with psycopg.connect(settings.database_admin_url.replace("+psycopg", "")) as owner:
+    with psycopg.connect(owner_url(settings)) as owner:
         owner.execute(_BARE)
     tenant_id, _ = tenants.create(database, settings.master_keys, "appended to")
     with psycopg.connect(url, autocommit=True) as made:
@@ -132,8 +134,8 @@ def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Fi
     body = chains.body(tenant_id, 1, bytes(32))
     ours, bound = [], []
     for _ in range(3):
-        bound.append(_rate(scale.seconds, lambda: _Bare(url, tenant_id, body)))
-        ours.append(_rate(scale.seconds, lambda: _Ours(database, tenant_id)))
+        bound.append(_rate(scale.seconds, lambda: _bare_writer(url, tenant_id, body)))
+        ours.append(_rate(scale.seconds, lambda: nullcontext(lambda: _add(database, tenant_id))))
     yield Figure(
         "audit",
         f"entries appended to one chain by {_WRITERS} writers",
@@ -144,49 +146,28 @@ def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Fi
     )
 
 
-class _Ours:
-    """Appends as the service does."""
+@contextmanager
+def _bare_writer(url: str, tenant_id: UUID, body: bytes) -> Iterator[_Append]:
+    """Yield what appends to tables of the same shape, and hashes nothing."""
+    with psycopg.connect(url, autocommit=True) as connection:
 
-    def __init__(self, database: Database, tenant_id: UUID) -> None:
-        self._database = database
-        self._tenant_id = tenant_id
+        def append() -> None:
+            with connection.transaction():
+                cur = connection.execute(
+                    "SELECT seq, hash FROM bare_heads WHERE tenant_id = %s FOR UPDATE",
+                    (tenant_id,),
+                )
+                seq, digest = cur.fetchone() or (0, b"")
+                connection.execute(
+                    "INSERT INTO bare_entries VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
+                    (tenant_id, seq + 1, body, digest, "bench.do"),
+                )
+                connection.execute(
+                    "UPDATE bare_heads SET seq = %s, hash = %s WHERE tenant_id = %s",
+                    (seq + 1, digest, tenant_id),
+                )
 
-    def __call__(self) -> None:
-        """Append one entry."""
-        _add(self._database, self._tenant_id)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _Bare:
-    """Appends to tables of the same shape, and hashes nothing."""
-
-    def __init__(self, url: str, tenant_id: UUID, body: bytes) -> None:
-        self._connection = psycopg.connect(url, autocommit=True)
-        self._tenant_id = tenant_id
-        self._body = body
-
-    def __call__(self) -> None:
-        """Append one row."""
-        with self._connection.transaction():
-            cur = self._connection.execute(
-                "SELECT seq, hash FROM bare_heads WHERE tenant_id = %s FOR UPDATE",
-                (self._tenant_id,),
-            )
-            seq, digest = cur.fetchone() or (0, b"")
-            self._connection.execute(
-                "INSERT INTO bare_entries VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
-                (self._tenant_id, seq + 1, self._body, digest, "bench.do"),
-            )
-            self._connection.execute(
-                "UPDATE bare_heads SET seq = %s, hash = %s WHERE tenant_id = %s",
-                (seq + 1, digest, self._tenant_id),
-            )
-
-    def close(self) -> None:
-        """Give the connection back."""
-        self._connection.close()
+        yield append
 
 
 def _add(database: Database, tenant_id: UUID) -> None:
@@ -196,22 +177,19 @@ def _add(database: Database, tenant_id: UUID) -> None:
         )
 
 
-def _rate(seconds: float, writer: Callable[[], _Ours | _Bare]) -> float:
-    """Return how much eight threads do together in a second."""
-    counts = [0] * _WRITERS
+def _rate(seconds: float, writer: Callable[[], AbstractContextManager[_Append]]) -> float:
+    """Return how many entries eight writers append together in a second."""
     until = time.monotonic() + seconds
 
-    def work(number: int) -> None:
-        append = writer()
-        while time.monotonic() < until:
-            append()
-            counts[number] += 1
-        append.close()
+    def work() -> int:
+        count = 0
+        with writer() as append:
+            while time.monotonic() < until:
+                append()
+                count += 1
+        return count
 
-    threads = [Thread(target=work, args=(number,)) for number in range(_WRITERS)]
     began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / (time.monotonic() - began)
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        counts = [pool.submit(work) for _ in range(_WRITERS)]
+    return sum(each.result() for each in counts) / (time.monotonic() - began)
