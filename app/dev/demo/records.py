@@ -6,7 +6,6 @@ Checked by libraries that are not ours (`cryptography`, `tlog-scales`), from pub
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -15,40 +14,23 @@ from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint, InclusionProof, InclusionProofInvalid
 
 from app.dev.demo import packs
-from app.dev.demo.api import Api, anonymously
+from app.dev.demo.api import anonymously
 from app.dev.demo.scene import Scene
 
 
-@dataclass(frozen=True)
-class Record:
-    """A record as it was answered."""
-
-    made: dict[str, Any]
-
-    @classmethod
-    def post(cls, api: Api, body: dict[str, Any]) -> "Record":
-        """Post a record."""
-        return cls(api.post("/v1/records", body))
-
-    @property
-    def path(self) -> str:
-        """Where it is read."""
-        return f"/v1/records/{self.made['id']}"
-
-
-def what_proves_it(scene: Scene, record: Record) -> None:
+def what_proves_it(scene: Scene, made: dict[str, Any]) -> None:
     """Check the record's signature, and its place in the public log."""
-    telling, made = scene.telling, record.made
+    telling, path = scene.telling, _path(made)
     telling.chapter("What the agent did, signed")
     telling.say(f"{made['kind']}: {made['title']}")
-    raw = scene.api.download(f"{record.path}/bundle")
+    raw = scene.api.download(f"{path}/bundle")
     telling.claim(
         hashlib.sha256(raw).hexdigest() == made["bundle"]["sha256"]
         and _is_signed(scene.base_url, raw, made["bundle"]),
         f"its bundle ({len(raw)} bytes) is signed by the published key {made['bundle']['key_id']}",
     )
-    scene.wait_for("the record is in the log", lambda: _is_in_the_log(scene, record))
-    proof = scene.api.get(f"{record.path}/log-proof")
+    scene.wait_for("the record is in the log", lambda: _is_in_the_log(scene, path))
+    proof = scene.api.get(f"{path}/log-proof")
     telling.claim(
         _is_proven(scene.base_url, made["bundle"]["sha256"], proof),
         f"it is leaf {proof['leaf_index']} of the public log; `tlog-scales`, which is not ours, "
@@ -57,26 +39,31 @@ def what_proves_it(scene: Scene, record: Record) -> None:
     )
 
 
-def what_one_link_opens(scene: Scene, record: Record) -> None:
+def what_one_link_opens(scene: Scene, made: dict[str, Any]) -> None:
     """Share the record by a link without a key, then revoke it."""
+    path = f"{_path(made)}/share-links"
     scene.telling.chapter("One link for one auditor")
-    link = scene.api.post(f"{record.path}/share-links", {"expires_in_seconds": 3600})
+    link = scene.api.post(path, {"expires_in_seconds": 3600})
     opened = anonymously(link["url"])
     scene.telling.claim(
-        opened.status_code == 200 and record.made["title"] in opened.text,
+        opened.status_code == 200 and made["title"] in opened.text,
         "the link opens a page about this record, without a key",
     )
-    packs.a_pack_for_an_auditor(scene, record.made["id"], link["url"])
-    scene.api.delete(f"{record.path}/share-links/{link['id']}")
+    packs.a_pack_for_an_auditor(scene, made["id"], link["url"])
+    scene.api.delete(f"{path}/{link['id']}")
     closed = anonymously(link["url"])
     scene.telling.claim(
-        closed.status_code == 404 and record.made["title"] not in closed.text,
+        closed.status_code == 404 and made["title"] not in closed.text,
         "revoked, it opens nothing, and does not say what it opened",
     )
 
 
-def _is_in_the_log(scene: Scene, record: Record) -> bool:
-    return bool(scene.api.get(record.path)["log"]["status"] == "integrated")
+def _path(made: dict[str, Any]) -> str:
+    return f"/v1/records/{made['id']}"
+
+
+def _is_in_the_log(scene: Scene, path: str) -> bool:
+    return bool(scene.api.get(path)["log"]["status"] == "integrated")
 
 
 def _is_signed(base_url: str, raw: bytes, bundle: dict[str, Any]) -> bool:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from app.dev.demo.api import Api
-from app.dev.demo.records import Record
 from app.dev.demo.scene import Expected, Scene, Webhook, in_ms
 
 _SAMPLE = Path(__file__).with_name("session.json")
 
 
-def a_session(scene: Scene, watching: Webhook) -> tuple[Expected, Record]:
+def a_session(scene: Scene, watching: Webhook) -> tuple[Expected, dict[str, Any]]:
     """Run the session and time its first finding's way.
 
     Returns the events that it must cause, and the record that it leaves.
@@ -45,12 +44,12 @@ def _introduce(scene: Scene, sample: dict[str, Any]) -> None:
 
 def _run(
     scene: Scene, api: Api, agent_id: str, sample: dict[str, Any], watching: Webhook
-) -> tuple[Expected, Record]:
+) -> tuple[Expected, dict[str, Any]]:
     session = api.post("/v1/sessions", {"agent_id": agent_id, **sample["session"]})
     first, *others = [{"session_id": session["id"], **each} for each in sample["findings"]]
     findings = [_first_finding(scene, api, first, watching)]
     findings += api.post("/v1/findings/batch", {"findings": others})["data"]
-    record = Record.post(api, {"session_id": session["id"], **sample["record"]})
+    record = api.post("/v1/records", {"session_id": session["id"], **sample["record"]})
     completed = api.post(f"/v1/sessions/{session['id']}/complete", sample["completion"])
     events = [("finding.created", each) for each in findings]
     return [*events, ("session.completed", completed)], record
