@@ -51,28 +51,23 @@ _SECURITY_SCHEMES: dict[str, dict[str, str]] = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
-# Path parameters by their name in a route.
-_ID_PREFIXES = {
-    "key_id": "key",
-    "agent_id": "agt",
-    "session_id": "ses",
-    "record_id": "rec",
-    "share_link_id": "shr",
-    "finding_id": "fnd",
-    "webhook_id": "whk",
-    "delivery_id": "dlv",
-    "event_id": "evt",
-    "job_id": "job",
-}
-
-_TOKEN = f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"
-
-# JSON Schemas of other path parameters.
-_FORMS: dict[str, dict[str, str]] = {
+# JSON Schemas of path parameters by their name in a route.
+_PATH_PARAMETERS: dict[str, dict[str, Any]] = {
+    "key_id": ids.json_schema("key"),
+    "agent_id": ids.json_schema("agt"),
+    "session_id": ids.json_schema("ses"),
+    "record_id": ids.json_schema("rec"),
+    "share_link_id": ids.json_schema("shr"),
+    "finding_id": ids.json_schema("fnd"),
+    "webhook_id": ids.json_schema("whk"),
+    "delivery_id": ids.json_schema("dlv"),
+    "event_id": ids.json_schema("evt"),
+    "job_id": ids.json_schema("job"),
     "tile": {
         "type": "string",
         "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
-    }
+    },
+    "token": {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"},
 }
 
 _IDEMPOTENCY_KEY = {
@@ -169,13 +164,8 @@ class Refusals(BasePlugin):
     ) -> None:
         """Add the JSON Schemas of path parameters."""
         for parameter in parameters:
-            prefix = _ID_PREFIXES.get(parameter.get("name", ""))
-            if prefix is not None:
-                parameter["schema"] = ids.json_schema(prefix)
-            elif parameter.get("name") in _FORMS:
-                parameter["schema"] = _FORMS[parameter["name"]]
-            elif parameter.get("name") == "token":
-                parameter["schema"] = {"type": "string", "pattern": _TOKEN}
+            if parameter.get("name") in _PATH_PARAMETERS:
+                parameter["schema"] = _PATH_PARAMETERS[parameter["name"]]
 
     def operation_helper(  # type: ignore[override]  # as above
         self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any

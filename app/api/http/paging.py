@@ -40,9 +40,7 @@ class PageArgs(Schema):
         load_default=DEFAULT_LIMIT,
         metadata={"description": "The largest number of items.", "default": DEFAULT_LIMIT},
     )
-    cursor = Text(
-        1000, metadata={"description": "`next_cursor` of the last page; absent: the first page."}
-    )
+    cursor = Text(1000, description="`next_cursor` of the last page; absent: the first page.")
 
 
 def page_schema(item: type[Schema], **beside: Described) -> type[marshmallow.Schema]:

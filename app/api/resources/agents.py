@@ -29,20 +29,18 @@ _METADATA: dict[str, Any] = {
 }
 
 
-class NewAgentSchema(Schema):
-    """An agent to create."""
-
-    name = fields.Text(200, required=True, metadata=_NAME)
-    description = fields.Text(2000, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
-
-
 class AgentChangeSchema(Schema):
     """The fields to change; those not sent stay, and null clears."""
 
     name = fields.Text(200, metadata=_NAME)
     description = fields.Text(2000, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
+
+
+class NewAgentSchema(AgentChangeSchema):
+    """An agent to create."""
+
+    name = fields.Text(200, required=True, metadata=_NAME)
 
 
 class AgentSchema(AnswerSchema):

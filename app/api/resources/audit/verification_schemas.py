@@ -12,6 +12,7 @@ from app.core.anchoring.evidence import Voucher
 from app.lib.canonical_json import MAX_INTEGER
 
 HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
+_IN_HEX = validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits.")
 
 
 class Since(enum.StrEnum):
@@ -40,13 +41,13 @@ class VerifyArgs(Schema):
     seq = fields.QueryInteger(1, MAX_INTEGER, description="`head.seq` of a kept report.")
     hash = fields.Text(
         64,
-        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        validate=_IN_HEX,
         description="`head.hash` of the same report.",
         metadata=HASH,
     )
     chain = fields.Text(
         64,
-        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits."),
+        validate=_IN_HEX,
         description="`chain` of the same report: the chain's name must still be the same.",
         metadata=HASH,
     )
@@ -69,11 +70,11 @@ class HeadSchema(AnswerSchema):
     hash = fields.Text(64, metadata=HASH)
 
 
-class NewestTimestampSchema(Schema):
+class NewestTimestampSchema(AnswerSchema):
     """A timestamp by an authority (RFC 3161): its time, and the log size that it covers."""
 
-    size = fields.Integer(0, MAX_INTEGER, required=True)
-    at = fields.Time(required=True)
+    size = fields.Integer(0, MAX_INTEGER)
+    at = fields.Time()
 
 
 class AnchorsSchema(AnswerSchema):

@@ -3,7 +3,7 @@
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.standing import LaneState
@@ -17,107 +17,95 @@ class DecisionArgs(Schema):
     event_id = fields.Id("evt", required=True)
 
 
-class TimingsSchema(Schema):
+class TimingsSchema(AnswerSchema):
     """Duration of each phase in milliseconds; null for a phase that did not happen."""
 
-    dns = plain.Float(required=True, allow_none=True)
-    connect = plain.Float(required=True, allow_none=True)
-    tls = plain.Float(required=True, allow_none=True)
-    first_byte = plain.Float(required=True, allow_none=True)
-    total = plain.Float(required=True, allow_none=True)
+    dns = plain.Float(allow_none=True)
+    connect = plain.Float(allow_none=True)
+    tls = plain.Float(allow_none=True)
+    first_byte = plain.Float(allow_none=True)
+    total = plain.Float(allow_none=True)
 
 
-class AttemptSummarySchema(Schema):
+class AttemptSummarySchema(AnswerSchema):
     """A delivery attempt."""
 
-    number = fields.Integer(*COUNT_LIMITS, required=True, example=2)
-    at = fields.Time(required=True)
-    outcome = fields.Text(50, required=True, example="refused")
+    number = fields.Integer(*COUNT_LIMITS, example=2)
+    at = fields.Time()
+    outcome = fields.Text(50, example="refused")
     status = fields.Integer(
         0,
         999,
-        required=True,
         allow_none=True,
-        metadata={"description": "The HTTP status of the response.", "example": 503},
+        description="The HTTP status of the response.",
+        example=503,
     )
-    error = fields.Text(10_000, required=True, allow_none=True)
-    timings = fields.Object(TimingsSchema, required=True)
+    error = fields.Text(10_000, allow_none=True)
+    timings = fields.Object(TimingsSchema)
 
 
 class AttemptSchema(AttemptSummarySchema):
     """A delivery attempt, with the receiver's response."""
 
-    headers = plain.List(plain.List(plain.String()), required=True, allow_none=True)
-    body = plain.String(
-        required=True, allow_none=True, metadata={"description": "The first 4 KiB, as text."}
-    )
+    headers = plain.List(plain.List(plain.String()), allow_none=True)
+    body = plain.String(allow_none=True, metadata={"description": "The first 4 KiB, as text."})
     body_base64 = plain.String(
-        required=True,
         allow_none=True,
         metadata={"description": "The same bytes exactly, where they are not UTF-8."},
     )
 
 
-class DeliverySchema(Schema):
+class DeliverySchema(AnswerSchema):
     """A delivery of one event to one webhook."""
 
-    id = fields.Id("dlv", required=True)
-    webhook_id = fields.Id("whk", required=True)
-    event_id = fields.Id("evt", required=True)
-    event_type = fields.Choice(EventType, required=True)
-    kind = fields.Text(
-        10, required=True, description="`event`, `replay` or `test`.", example="event"
-    )
+    id = fields.Id("dlv")
+    webhook_id = fields.Id("whk")
+    event_id = fields.Id("evt")
+    event_type = fields.Choice(EventType)
+    kind = fields.Text(10, description="`event`, `replay` or `test`.", example="event")
     sequence = fields.Integer(
         1,
         2**53 - 1,
-        required=True,
         allow_none=True,
         description="The event's number in this webhook's feed; null: not numbered (yet).",
         example=4711,
     )
-    status = fields.Choice(Status, required=True)
-    replay_of = fields.Id("dlv", required=True, allow_none=True)
-    job_id = fields.Id("job", required=True, allow_none=True)
-    attempt_count = fields.Integer(*COUNT_LIMITS, required=True, example=2)
-    last_attempt = fields.Object(AttemptSummarySchema, required=True, allow_none=True)
-    next_attempt_at = fields.Time(required=True, allow_none=True)
-    created_at = fields.Time(required=True)
-    finished_at = fields.Time(required=True, allow_none=True)
+    status = fields.Choice(Status)
+    replay_of = fields.Id("dlv", allow_none=True)
+    job_id = fields.Id("job", allow_none=True)
+    attempt_count = fields.Integer(*COUNT_LIMITS, example=2)
+    last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)
+    next_attempt_at = fields.Time(allow_none=True)
+    created_at = fields.Time()
+    finished_at = fields.Time(allow_none=True)
 
 
 class DeliveryDetailSchema(DeliverySchema):
     """A delivery with its payload and every attempt."""
 
-    payload = plain.Dict(
-        required=True, allow_none=True, metadata={"description": "null: no longer stored."}
-    )
-    attempts = plain.List(plain.Nested(AttemptSchema), required=True)
+    payload = plain.Dict(allow_none=True, metadata={"description": "null: no longer stored."})
+    attempts = plain.List(plain.Nested(AttemptSchema))
 
 
-class LaneSchema(Schema):
+class LaneSchema(AnswerSchema):
     """The state of a webhook's lane; `until` is when the next probe of a paused one goes out."""
 
-    state = fields.Choice(LaneState, required=True)
-    until = fields.Time(required=True, allow_none=True)
+    state = fields.Choice(LaneState)
+    until = fields.Time(allow_none=True)
 
 
-class DecisionSchema(Schema):
+class DecisionSchema(AnswerSchema):
     """Why a webhook did or did not get an event."""
 
-    event_id = fields.Id("evt", required=True)
-    event_type = fields.Choice(EventType, required=True)
-    webhook_id = fields.Id("whk", required=True)
-    decision = fields.Text(20, required=True)
-    explanation = fields.Text(500, required=True)
+    event_id = fields.Id("evt")
+    event_type = fields.Choice(EventType)
+    webhook_id = fields.Id("whk")
+    decision = fields.Text(20)
+    explanation = fields.Text(500)
     summary = fields.Text(
         500,
-        required=True,
-        metadata={
-            "description": "Its outcome so far, the lane's state, and when it is tried next.",
-            "example": "It has failed once (HTTP 503); attempt 2 is due at "
-            "2026-01-31T12:00:05.000000Z.",
-        },
+        description="Its outcome so far, the lane's state, and when it is tried next.",
+        example="It has failed once (HTTP 503); attempt 2 is due at 2026-01-31T12:00:05.000000Z.",
     )
-    lane = fields.Object(LaneSchema, required=True)
-    deliveries = plain.List(plain.Nested(DeliverySchema), required=True)
+    lane = fields.Object(LaneSchema)
+    deliveries = plain.List(plain.Nested(DeliverySchema))

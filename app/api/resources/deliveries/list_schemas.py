@@ -62,7 +62,7 @@ class FilterArgs(CreatedArgs, PageArgs):
         fields.Choice(Status),
         min_items=1,
         max_items=len(Status),
-        metadata={"description": "Any of these: repeat it, or separate values by commas."},
+        description="Any of these: repeat it, or separate values by commas.",
     )
 
 
@@ -108,7 +108,7 @@ class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):
         fields.Choice(Failing),
         min_items=1,
         max_items=len(Failing),
-        metadata={"description": "Absent: both."},
+        description="Absent: both.",
     )
 
 
@@ -120,6 +120,8 @@ class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
 
 class ListedDeliverySchema(DeliverySchema):
     """A delivery; in the catch-up feed it has its payload too."""
+
+    optional = ("payload",)
 
     payload = plain.Dict()
 

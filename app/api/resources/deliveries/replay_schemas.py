@@ -7,7 +7,7 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS
 from app.api.resources.deliveries.list_schemas import group_field
 from app.core.delivery.event_types import EventType
@@ -42,21 +42,19 @@ class BulkReplaySchema(Schema):
         fields.Id("dlv"),
         min_items=1,
         max_items=MOST_IDS,
-        metadata={"description": "These deliveries; a single one is allowed."},
+        description="These deliveries; a single one is allowed.",
     )
     group = group_field()
     status = OneOrMore(
         replay_selection.Status,
-        metadata={
-            "description": "One or a list; absent: `failed`. `skipped`: events that happened while "
-            "the webhook was disabled."
-        },
+        description="One or a list; absent: `failed`. `skipped`: events that happened while "
+        "the webhook was disabled.",
     )
-    event_type = OneOrMore(EventType, metadata={"description": "One or a list; absent: all."})
-    since = fields.Time(metadata={"description": "Created at this moment or later."})
-    until = fields.Time(metadata={"description": "Created before this moment."})
-    failed_since = fields.Time(metadata={"description": "Ended at this moment or later."})
-    failed_until = fields.Time(metadata={"description": "Ended before this moment."})
+    event_type = OneOrMore(EventType, description="One or a list; absent: all.")
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
+    failed_since = fields.Time(description="Ended at this moment or later.")
+    failed_until = fields.Time(description="Ended before this moment.")
     rate = fields.Integer(
         1,
         FASTEST_REPLAY,
@@ -66,29 +64,23 @@ class BulkReplaySchema(Schema):
     canary = fields.Integer(
         1,
         MOST_CANARY,
-        metadata={
-            "description": "Send this many first, at once; if any of their attempts fails, send no "
-            "more and end the job as `cancelled`.",
-            "example": 10,
-        },
+        description="Send this many first, at once; if any of their attempts fails, send no "
+        "more and end the job as `cancelled`.",
+        example=10,
     )
     stop_after_failures = fields.Integer(
         1,
         2**31 - 1,
-        metadata={
-            "description": "Once this many have failed at least once, send no more and end the job "
-            "as `cancelled`.",
-            "example": 20,
-        },
+        description="Once this many have failed at least once, send no more and end the job "
+        "as `cancelled`.",
+        example=20,
     )
     as_of = fields.Time(
-        metadata={
-            "description": "The `as_of` that a dry run of the same request returned: replays "
-            "exactly the deliveries that it counted."
-        }
+        description="The `as_of` that a dry run of the same request returned: replays "
+        "exactly the deliveries that it counted."
     )
     dry_run = fields.Boolean(
-        load_default=False, metadata={"description": "Only count the deliveries, send nothing."}
+        load_default=False, description="Only count the deliveries, send nothing."
     )
 
 
@@ -103,39 +95,31 @@ class RetryNowSchema(Schema):
     )
 
 
-class MovedSchema(Schema):
+class MovedSchema(AnswerSchema):
     """The number of deliveries that became due."""
 
-    count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
+    count = fields.Integer(*COUNT_LIMITS, example=1250)
 
 
-class LeftOutSchema(Schema):
+class LeftOutSchema(AnswerSchema):
     """The numbers of selected deliveries that are not replayed, by reason."""
 
-    arrived_since = fields.Integer(
-        *COUNT_LIMITS, required=True, metadata={"description": "Their event was delivered since."}
-    )
+    arrived_since = fields.Integer(*COUNT_LIMITS, description="Their event was delivered since.")
     already_waiting = fields.Integer(
         *COUNT_LIMITS,
-        required=True,
-        metadata={"description": "They or their replays wait for their next attempt."},
+        description="They or their replays wait for their next attempt.",
     )
-    not_sending = fields.Integer(
-        *COUNT_LIMITS, required=True, metadata={"description": "Their webhook is disabled."}
-    )
+    not_sending = fields.Integer(*COUNT_LIMITS, description="Their webhook is disabled.")
 
 
-class PreviewSchema(Schema):
+class PreviewSchema(AnswerSchema):
     """Preview of a replay: the deliveries that it would send again."""
 
-    count = fields.Integer(*COUNT_LIMITS, required=True, example=1250)
-    oldest = fields.Time(
-        required=True, allow_none=True, metadata={"description": "When the first was created."}
-    )
-    newest = fields.Time(required=True, allow_none=True)
-    left_out = fields.Object(LeftOutSchema, required=True)
+    count = fields.Integer(*COUNT_LIMITS, example=1250)
+    oldest = fields.Time(allow_none=True, description="When the first was created.")
+    newest = fields.Time(allow_none=True)
+    left_out = fields.Object(LeftOutSchema)
     seconds = plain.Integer(
-        required=True,
         allow_none=True,
         metadata={
             "description": "Estimated duration: at `rate`, or at the recent speed of the slowest "
@@ -143,9 +127,7 @@ class PreviewSchema(Schema):
             "example": 25,
         },
     )
-    as_of = fields.Time(
-        required=True, metadata={"description": "Send it back to replay exactly these."}
-    )
+    as_of = fields.Time(description="Send it back to replay exactly these.")
 
 
 def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
