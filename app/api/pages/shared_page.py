@@ -18,16 +18,15 @@ from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.api.pages.shared_view import ShownBundle, shown
+from app.api.pages.shared_view import view_of
 from app.api.resources.records.bundle_access import QUERY
 from app.api.resources.records.record_schemas import RecordSchema
 from app.core import signing_keys
-from app.core.records import anonymous_access, bundles, records
+from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
 from app.errors import NotFound
-from app.evidence import bundle, pack
+from app.evidence import pack
 from app.lib.text_sanitizer import visible
-from app.models import Record
 
 blp = Blueprint(
     "shared_page",
@@ -106,27 +105,18 @@ def _opened(link: Link) -> Response:
         if _wants_json():
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
-    inside = _inside(record)
     return private_page.page(
         "shared/record",
         record=told,
         occurred_at=record.occurred_at,
         created_at=record.created_at,
-        inside=inside,
+        inside=view_of(record),
         links=links,
         ends_at=ends_at,
         pem=pem,
         verifier=f"{services().settings.base_url}/verify.py",
         verifier_sha256=hashlib.sha256(pack.verifier_source()).hexdigest(),
     )
-
-
-def _inside(record: Record) -> ShownBundle | None:
-    """Return the view of the bundle; None once the bundle has expired."""
-    here = services()
-    with here.database.transaction(record.tenant_id) as session:
-        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
-    return None if raw is None else shown(bundle.read(raw))
 
 
 def _open(link: Link) -> datetime | None:

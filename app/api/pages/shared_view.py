@@ -10,9 +10,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from app.evidence.bundle import Bundle, Step
+from app.api.http.services import services
+from app.core.records import bundles
+from app.evidence import bundle
+from app.evidence.bundle import Bundle, Event, Step
 from app.lib import indented_json
 from app.lib.text_sanitizer import visible
+from app.models import Record
 
 MOST_STEPS = 200
 MOST_EVENTS = 20
@@ -33,73 +37,55 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class ShownEvent:
-    """An event during a step."""
-
-    name: str
-    at: datetime
-    attributes: Cut | None
-
-
-@dataclass(frozen=True)
-class ShownStep:
-    """A step on the page; `more_events` is how many events are left out."""
-
-    name: str
-    kind: str
-    started_at: datetime
-    ended_at: datetime
-    took: str
-    status: str
-    inputs: Cut | None
-    outputs: Cut | None
-    attributes: Cut | None
-    events: list[ShownEvent]
-    more_events: int
-
-
-@dataclass(frozen=True)
 class ShownBundle:
     """A bundle's content and steps; `more_steps` is how many are left out."""
 
     content: Cut
-    steps: list[ShownStep]
+    steps: list[dict[str, Any]]
     more_steps: int
 
 
-def shown(bundle: Bundle) -> ShownBundle:
-    """Return what the page shows of a bundle."""
-    steps = bundle["steps"]
+def view_of(record: Record) -> ShownBundle | None:
+    """Return what a page shows of a record's bundle; None once the bundle has expired."""
+    here = services()
+    with here.database.transaction(record.tenant_id) as session:
+        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
+    return None if raw is None else shown(bundle.read(raw))
+
+
+def shown(read: Bundle) -> ShownBundle:
+    """Return what a page shows of a bundle."""
+    steps = read["steps"]
     return ShownBundle(
-        content=indented(bundle["content"], CONTENT_CHARACTERS),
+        content=indented(read["content"], CONTENT_CHARACTERS),
         steps=[_step(step) for step in steps[:MOST_STEPS]],
         more_steps=max(len(steps) - MOST_STEPS, 0),
     )
 
 
-def _step(step: Step) -> ShownStep:
+def _step(step: Step) -> dict[str, Any]:
+    """Return a step with its times parsed, its duration, and its values truncated.
+
+    `more_events` is how many events are left out.
+    """
     events = step["events"]
     started_at, ended_at = map(datetime.fromisoformat, (step["started_at"], step["ended_at"]))
-    return ShownStep(
-        name=step["name"],
-        kind=step["kind"],
-        started_at=started_at,
-        ended_at=ended_at,
-        took=_duration(ended_at - started_at),
-        status=step["status"],
-        inputs=_names(step.get("inputs", [])),
-        outputs=_names(step.get("outputs", [])),
-        attributes=_unless_empty(step["attributes"]),
-        events=[
-            ShownEvent(
-                event["name"],
-                datetime.fromisoformat(event["at"]),
-                _unless_empty(event["attributes"]),
-            )
-            for event in events[:MOST_EVENTS]
-        ],
-        more_events=max(len(events) - MOST_EVENTS, 0),
-    )
+    return {
+        **step,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "took": _duration(ended_at - started_at),
+        "inputs": _names(step.get("inputs", [])),
+        "outputs": _names(step.get("outputs", [])),
+        "attributes": _unless_empty(step["attributes"]),
+        "events": [_event(each) for each in events[:MOST_EVENTS]],
+        "more_events": max(len(events) - MOST_EVENTS, 0),
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    at = datetime.fromisoformat(event["at"])
+    return {**event, "at": at, "attributes": _unless_empty(event["attributes"])}
 
 
 def _names(names: list[str] | dict[str, Any]) -> Cut | None:

@@ -14,18 +14,16 @@ from app.api.http.paging import page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.shared_view import ShownBundle, ShownStep, shown
+from app.api.pages.shared_view import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs, exports
 from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
-from app.core.records import bundles as bundle_store
 from app.core.records import records, share_links
 from app.database import database_now
 from app.errors import Invalid
-from app.evidence import bundle
 from app.models import Record
 
 blp = Blueprint("records", __name__, url_prefix="/records")
@@ -121,7 +119,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         (record,) = records.represent(session, [found])
         links = _links(session, found)
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
-        inside = None if record["bundle"]["expired"] else _inside(found)
+        inside = None if record["bundle"]["expired"] else view_of(found)
     return rendering.page(
         "records/one",
         record=record,
@@ -140,26 +138,17 @@ def _links(session: Session, record: Record) -> list[dict[str, Any]]:
     return [share_links.represent(row, now) for row in rows]
 
 
-def _inside(record: Record) -> ShownBundle | None:
-    """Return the view of the bundle; None once the bundle has expired."""
-    with transaction() as session:
-        raw = bundle_store.read(
-            session, services().settings.master_keys, record.tenant_id, record.id
-        )
-    return None if raw is None else shown(bundle.read(raw))
-
-
-def _waterfall(steps: list[ShownStep]) -> list[tuple[ShownStep, float, float]]:
+def _waterfall(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float, float]]:
     """Return each step with the start and length of its bar, in thousandths of the whole time."""
     if not steps:
         return []
-    first = min(step.started_at for step in steps)
-    whole = max(max(step.ended_at for step in steps) - first, timedelta(microseconds=1))
+    first = min(step["started_at"] for step in steps)
+    whole = max(max(step["ended_at"] for step in steps) - first, timedelta(microseconds=1))
     return [
-        (step, 1000 * ((step.started_at - first) / whole), 1000 * (_length(step) / whole))
+        (
+            step,
+            1000 * ((step["started_at"] - first) / whole),
+            1000 * ((step["ended_at"] - step["started_at"]) / whole),
+        )
         for step in steps
     ]
-
-
-def _length(step: ShownStep) -> timedelta:
-    return step.ended_at - step.started_at
