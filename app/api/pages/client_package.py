@@ -14,7 +14,7 @@ from pathlib import Path
 from flask import Blueprint, Response, abort
 
 from app.api.http.access.auth import public
-from app.api.http.responses.conditional import conditional
+from app.api.http.responses.conditional import conditional_bytes
 
 blp = Blueprint("client_package", __name__, url_prefix="/client")
 
@@ -68,9 +68,7 @@ def download(name: str) -> Response:
 
 
 def _answer(content: bytes, etag: str, content_type: str) -> Response:
-    answered = conditional(
-        etag, len(content), lambda start, stop: content[start:stop], content_type
-    )
+    answered = conditional_bytes(content, etag, content_type)
     answered.headers["Cache-Control"] = "no-cache"
     return answered
 

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
 from app.api.http.problem_kinds import KINDS
-from app.api.http.responses.conditional import conditional
+from app.api.http.responses.conditional import conditional_bytes
 from app.evidence import pack
 
 DOCUMENT = "record-service-openapi"
@@ -120,12 +120,8 @@ def robots() -> Response:
 def verifier() -> Response:
     """Serve the verifier of evidence packs: the same bytes as in each pack of this release."""
     source = pack.verifier_source()
-    answered = conditional(
-        sha256(source).hexdigest(),
-        len(source),
-        lambda start, stop: source[start:stop],
-        "text/x-python; charset=utf-8",
-    )
+    etag = sha256(source).hexdigest()
+    answered = conditional_bytes(source, etag, "text/x-python; charset=utf-8")
     answered.headers["Cache-Control"] = "no-cache"
     return answered
 

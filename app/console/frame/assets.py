@@ -6,7 +6,7 @@ from pathlib import Path
 from flask import Blueprint, Response, abort
 
 from app.api.http.access.auth import public
-from app.api.http.responses.conditional import conditional
+from app.api.http.responses.conditional import conditional_bytes
 
 blp = Blueprint("assets", __name__, url_prefix="/assets")
 
@@ -28,13 +28,8 @@ def read(digest: str, name: str) -> Response:
     """Serve a file; under the URL of another release too, but then not to be cached."""
     if name not in _FILES:
         abort(404)
-    content = _FILES[name]
-    answered = conditional(
-        _DIGEST[name],
-        len(content),
-        lambda start, stop: content[start:stop],
-        f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8",
-    )
+    content_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
+    answered = conditional_bytes(_FILES[name], _DIGEST[name], content_type)
     current = digest == version(name)
     answered.headers["Cache-Control"] = (
         f"public, max-age={_YEAR}, immutable" if current else "no-cache"

@@ -55,6 +55,11 @@ def conditional(
     return response
 
 
+def conditional_bytes(content: bytes, etag: str, content_type: str) -> Response:
+    """Answer a GET or HEAD for bytes in memory, as `conditional` does."""
+    return conditional(etag, len(content), lambda start, stop: content[start:stop], content_type)
+
+
 def is_current(etag: str, *, weak: bool = False) -> bool:
     """Say whether the caller has this version already (If-None-Match, compared weakly).
 
