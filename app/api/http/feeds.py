@@ -17,5 +17,5 @@ class FeedArgs(PageArgs):
 
 
 def filters(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filters among a feed's query parameters: all but `limit` and `cursor`."""
+    """Return the filters among a list's query parameters: all but `limit` and `cursor`."""
     return {name: value for name, value in args.items() if name not in ("limit", "cursor")}

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
+from app.api.http.feeds import filters
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
@@ -78,12 +79,11 @@ JobPageSchema = page_schema(JobSchema)
 @blp.response(200, JobPageSchema)
 def list_jobs(args: dict[str, Any]) -> Response:
     """List jobs, newest first"""
-    filters = {"kind": args.get("kind"), "status": args.get("status")}
     with transaction() as session:
         return page(
             args,
             lambda before, limit: job_control.find(
-                session, caller().tenant_id, before=before, limit=limit, **filters
+                session, caller().tenant_id, before=before, limit=limit, **filters(args)
             ),
             job_control.represent,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
@@ -115,8 +116,13 @@ def verify(body: dict[str, Any], webhook_id: str) -> Response:
     Secret, body, signature format and timestamp are checked, and the mistake is named. Nothing of
     the request is stored or logged.
     """
+    with transaction() as session:
+        return answer(diagnosis(session, webhook_id, body))
+
+
+def diagnosis(session: Session, webhook_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return `DiagnosisSchema` for a request that `PastedSchema` has loaded."""
     raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
     pasted = Pasted(body["headers"], raw, body.get("received_at"))
-    with transaction() as session:
-        known = ids.parse("whk", webhook_id)
-        return answer(signature_check.check(session, caller(), services().settings, known, pasted))
+    known = ids.parse("whk", webhook_id)
+    return signature_check.check(session, caller(), services().settings, known, pasted)

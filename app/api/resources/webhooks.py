@@ -48,7 +48,7 @@ def create(body: dict[str, Any]) -> Response:
         return once(
             session,
             201,
-            lambda: _with_secret(*webhooks.create(session, caller(), services().settings, body)),
+            lambda: with_secret(*webhooks.create(session, caller(), services().settings, body)),
         )
 
 
@@ -124,7 +124,7 @@ def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
         return once(
             session,
             200,
-            lambda: _with_secret(
+            lambda: with_secret(
                 *webhooks.rotate_secret(
                     session,
                     caller(),
@@ -174,5 +174,6 @@ def read_accounting(args: dict[str, Any], webhook_id: str) -> Response:
         return answer(accounting.of(session, caller().tenant_id, known, **args))
 
 
-def _with_secret(watched: Watched, secret: str) -> dict[str, Any]:
+def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
+    """Return a webhook as `WebhookWithSecretSchema` describes it."""
     return {**webhooks.represent(watched, caller()), "secret": secret}

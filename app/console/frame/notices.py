@@ -24,7 +24,7 @@ _LATE = "The audit chain was not verified lately. It was {}."
 _UNKNOWN = "Whether the audit chain holds is not known now ({})."
 # The prefixes of the two sentences in `/readyz`.
 _OF_LOG, _OF_TIME = "not verified: ", "not verified as a whole "
-_AWAY = {
+AWAY = {
     "worker": "No worker runs: what is accepted waits to be sent.",
     "scheduler": "No scheduler runs: retries and jobs wait longer.",
     "redis": "Redis is away: deliveries start some seconds late.",
@@ -39,8 +39,8 @@ def of(open_breaks: int) -> list[Notice]:
     found += map(Notice, _unverified(parts["log"], parts["audit"]))
     presence = here.bell.presence()
     if presence is None:
-        return [*found, Notice(_AWAY["redis"])]
-    return [*found, *(Notice(_AWAY[str(role)]) for role, up in presence.items() if not up)]
+        return [*found, Notice(AWAY["redis"])]
+    return [*found, *(Notice(AWAY[str(role)]) for role, up in presence.items() if not up)]
 
 
 def _unverified(log: str, audit: str) -> Iterator[str]:

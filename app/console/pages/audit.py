@@ -3,23 +3,19 @@
 from typing import Any
 
 from flask import Blueprint, url_for
-from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.feeds import filters
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
-from app.api.resources.audit.anchors import anchoring
+from app.api.resources.audit.anchors import anchor_reader, anchoring
 from app.api.resources.audit.audit import AuditArgs, key_names, verify_now
 from app.api.resources.audit.verification_schemas import VerifyArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.core.anchoring import anchors
-from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import view
 from app.core.callers import Role
 from app.errors import AuditChainBroken, Invalid, LogHalted
@@ -95,7 +91,8 @@ def anchor_list() -> Response:
     broken: AuditChainBroken | LogHalted | None = None
     with transaction(snapshot=True) as session:
         try:
-            reader, stands = _anchored(session)
+            reader = anchor_reader(session)
+            stands = anchoring(session, reader)
             args = typed.load(PageArgs)
             found = page_of(args, reader.rows, reader.represent, lambda anchor: anchor.seq)
         except Invalid as wrong:
@@ -110,13 +107,3 @@ def anchor_list() -> Response:
         broken=broken,
         does=(None, "GET /v1/audit/anchors"),
     )
-
-
-def _anchored(session: Session) -> tuple[AnchorReader, dict[str, Any]]:
-    """Return a reader of the caller's anchors, and how far the chain is anchored."""
-    settings, tenant_id = services().settings, caller().tenant_id
-    reader = AnchorReader(
-        session, tenant_id, settings.witness_policy, settings.master_keys, settings.tsa_ca_file
-    )
-    standing = anchors.standing(session, tenant_id)
-    return reader, anchoring(session, settings, standing, reader.covered())

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
+from app.api.http.feeds import filters
 from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
 from app.api.resources.jobs import JobArgs, Status
@@ -52,12 +53,7 @@ def index() -> Response:
             found = page_of(
                 args,
                 lambda before, limit: job_control.find(
-                    session,
-                    caller().tenant_id,
-                    before=before,
-                    limit=limit,
-                    kind=args.get("kind"),
-                    status=args.get("status"),
+                    session, caller().tenant_id, before=before, limit=limit, **filters(args)
                 ),
                 job_control.represent,
             )

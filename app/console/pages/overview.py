@@ -11,7 +11,7 @@ from app.api.http.access.auth import caller
 from app.api.http.transactions import transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
-from app.console.frame import forms, rendering
+from app.console.frame import forms, notices, rendering
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
@@ -29,9 +29,7 @@ _MOST_DEAD = 100
 # Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
 _PARTS = {
-    "redis": "Redis is away: deliveries start some seconds late.",
-    "worker": "No worker runs: what is accepted waits to be sent.",
-    "scheduler": "No scheduler runs: retries and jobs wait longer.",
+    **notices.AWAY,
     "master_keys": "MASTER_KEYS lacks a key that something is sealed under: {}.",
     "log": "The transparency log signs nothing: {}.",
     "anchoring": "Anchoring fails: {}.",

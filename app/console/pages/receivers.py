@@ -13,8 +13,9 @@ from app.api.http.requests import parsing
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import DecisionArgs
-from app.api.resources.signature_debugger import PastedSchema
+from app.api.resources.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema
+from app.api.resources.webhooks import with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
@@ -23,8 +24,7 @@ from app.core.callers import Role
 from app.core.delivery.history import event_history
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.webhooks import receiver_check, signature_check, webhooks
-from app.core.webhooks.signature_check import Pasted
+from app.core.webhooks import receiver_check, webhooks
 from app.errors import FieldError, Invalid, NotFound
 from app.lib import canonical_json
 
@@ -39,16 +39,14 @@ def rotate(webhook_id: str) -> Response:
     webhook = ids.parse("whk", webhook_id)
     try:
         overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
+        settings = services().settings
         with transaction() as session:
-
-            def make() -> dict[str, Any]:
-                settings = services().settings
-                changed, secret = webhooks.rotate_secret(
-                    session, caller(), settings, webhook, overlap
-                )
-                return {**webhooks.represent(changed, caller()), "secret": secret}
-
-            made = forms.once(session, make)
+            made = forms.once(
+                session,
+                lambda: with_secret(
+                    *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
+                ),
+            )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
@@ -164,15 +162,7 @@ def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any
     else:
         # A browser sends each line break as CR LF.
         sent["body"] = typed.value("body").replace("\r\n", "\n")
-    body = parsing.load(PastedSchema(), sent)
-    raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
-    return signature_check.check(
-        session,
-        caller(),
-        services().settings,
-        ids.parse("whk", webhook_id),
-        Pasted(body["headers"], raw),
-    )
+    return diagnosis(session, webhook_id, parsing.load(PastedSchema(), sent))
 
 
 def _headers(text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.replay_schemas import RetryNowSchema
 from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
+from app.api.resources.webhooks import with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
@@ -61,13 +62,12 @@ def create() -> Response:
     typed = forms.sent()
     try:
         wanted = typed.load(NewWebhookSchema)
+        settings = services().settings
         with transaction() as session:
-
-            def make() -> dict[str, Any]:
-                made, secret = webhooks.create(session, caller(), services().settings, wanted)
-                return {**webhooks.represent(made, caller()), "secret": secret}
-
-            made = forms.once(session, make)
+            made = forms.once(
+                session,
+                lambda: with_secret(*webhooks.create(session, caller(), settings, wanted)),
+            )
     except Invalid as wrong:
         return _new(typed.refused(wrong), 422)
     return rendering.page("webhooks/secret", 201, webhook=made, is_new=True, does=_ADDS)
@@ -88,13 +88,14 @@ def change(webhook_id: str) -> Response:
     webhook = ids.parse("whk", webhook_id)
     try:
         wanted = typed.load(WebhookChangeSchema)
+        settings = services().settings
         with transaction() as session:
-
-            def make() -> dict[str, Any]:
-                changed = webhooks.change(session, caller(), services().settings, webhook, wanted)
-                return webhooks.represent(changed, caller())
-
-            forms.once(session, make)
+            forms.once(
+                session,
+                lambda: webhooks.represent(
+                    webhooks.change(session, caller(), settings, webhook, wanted), caller()
+                ),
+            )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     said = [text for (name, value), text in _SAID.items() if wanted.get(name) == value]

@@ -17,11 +17,10 @@ from app.api.resources.log.log_schemas import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
 from app.core.anchoring import status as anchoring_status
-from app.core.anchoring.anchors import AnchoringState, AnchorReader, Covered
+from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
 from app.lib.canonical_json import MAX_INTEGER
-from app.settings import Settings
 
 blp = Blueprint(
     "anchors",
@@ -110,28 +109,33 @@ def list_anchors(args: dict[str, Any]) -> Response:
     `anchoring` says how far the chain is anchored, by which stored evidence, and what fails at
     present.
     """
-    settings = services().settings
-    tenant_id = caller().tenant_id
     with transaction(snapshot=True) as session:
-        reader = AnchorReader(
-            session, tenant_id, settings.witness_policy, settings.master_keys, settings.tsa_ca_file
-        )
-        standing = anchors.standing(session, tenant_id)
+        reader = anchor_reader(session)
         return page(
             args,
             reader.rows,
             reader.represent,
             position=lambda anchor: anchor.seq,
-            beside=lambda _: {
-                "anchoring": anchoring(session, settings, standing, reader.covered())
-            },
+            beside=lambda _: {"anchoring": anchoring(session, reader)},
         )
 
 
-def anchoring(
-    session: Session, settings: Settings, standing: AnchoringState, covered: Covered
-) -> dict[str, Any]:
-    """Return `AnchoringSchema`: how far the chain is anchored, and what fails."""
+def anchor_reader(session: Session) -> AnchorReader:
+    """Return a reader of the anchors of the caller's chain."""
+    settings = services().settings
+    return AnchorReader(
+        session,
+        caller().tenant_id,
+        settings.witness_policy,
+        settings.master_keys,
+        settings.tsa_ca_file,
+    )
+
+
+def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
+    """Return `AnchoringSchema`: how far the caller's chain is anchored, and what fails."""
+    settings = services().settings
+    standing, covered = anchors.standing(session, caller().tenant_id), reader.covered()
     others = anchoring_status.asked(
         timestamps=settings.tsa_url is not None, policy=settings.witness_policy
     )

@@ -5,6 +5,7 @@ from typing import Any
 from flask import Response
 
 from app.api.http.access.auth import caller, requires
+from app.api.http.feeds import filters
 from app.api.http.paging import page
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
@@ -26,8 +27,6 @@ blp = Blueprint(
     description="Deliveries to all webhooks, and groups of failures.",
 )
 
-_OF_THE_PAGE = ("limit", "cursor")
-
 
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ, whole_tenant=True)
@@ -40,12 +39,12 @@ def list_deliveries(args: dict[str, Any]) -> Response:
     by an open status may hold fewer than `limit`, or none, although more follow: continue while
     there is a `next_cursor`.
     """
-    filters = tenant_filters(args)
+    wanted = tenant_filters(args)
     with transaction(snapshot=True) as session:
         return page(
             args,
             lambda before, limit: tenant_history.page(
-                session, caller().tenant_id, filters, before=before, limit=limit
+                session, caller().tenant_id, wanted, before=before, limit=limit
             ),
             delivery_history.represent,
         )
@@ -62,14 +61,14 @@ def groups(args: dict[str, Any]) -> Response:
     by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
     selects deliveries to replay.
     """
-    filters = tenant_filters(args)
+    wanted = tenant_filters(args)
     with transaction(snapshot=True) as session:
         return answer(
-            failure_groups.represent(failure_groups.find(session, caller().tenant_id, filters))
+            failure_groups.represent(failure_groups.find(session, caller().tenant_id, wanted))
         )
 
 
 def tenant_filters(args: dict[str, Any]) -> TenantFilters:
     """Return the filters that a query names."""
-    named = {name: value for name, value in args.items() if name not in _OF_THE_PAGE}
-    return TenantFilters(**{**named, "status": frozenset(map(Status, args.get("status", ())))})
+    statuses = frozenset(map(Status, args.get("status", ())))
+    return TenantFilters(**{**filters(args), "status": statuses})

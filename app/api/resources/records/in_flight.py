@@ -8,8 +8,6 @@ from app.api.http.services import services
 from app.api.resources.records.bundle_access import admission
 from app.lib.fair_shares import NoShare
 
-LARGE = 64 * 1024
-
 _FULL = (
     "Too many large answers of this tenant, or of all, are on their way: read those that you have "
     "begun, and try again in a moment."
@@ -23,7 +21,7 @@ def share(size: int) -> Iterator[None]:
     It counts against the share of the reader (API key, share link, or the public record itself),
     and of the record's tenant.
     """
-    if size <= LARGE:
+    if size <= large_bodies.LARGE:
         yield
         return
     here = services()
