@@ -1,6 +1,6 @@
 """How quick a contender is, and what each thing it does costs.
 
-On a machine that others use too, rates fall for everybody; the time on the processors stays.
+On a shared machine all rates fall; the processor time stays.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""A circuit breaker: after a failure, leave the other side alone for a while.
+"""A circuit breaker: after a failure the remote side is not called for some time.
 
-While it is open one caller per period is let through, to see whether the other side is back. So a
-hung server costs one caller its timeout now and then, and everybody else nothing.
+While it is open, one caller per period is let through as a probe. So a hung server costs that
+caller its timeout, and all others nothing.
 """
 
 import time

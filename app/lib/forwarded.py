@@ -22,8 +22,8 @@ def client_address(peer: str, name: str, value: str, trusted: Collection[Network
     """Return the address of the last hop that is no trusted proxy, in its canonical form.
 
     `peer` is whom the connection comes from, `value` the field `name` with several lines joined by
-    commas. Where a trusted proxy wrote what is no address (`unknown`, `_hidden`), or everybody is
-    trusted, it is the last that is known. Empty where the peer is no address.
+    commas. Where a trusted proxy wrote what is no address (`unknown`, `_hidden`), or every hop is
+    trusted, it is the last address that is known. Empty where the peer is no address.
     """
     known = _address(peer.partition("%")[0])
     if known is None:

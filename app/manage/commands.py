@@ -25,7 +25,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "root-admin-key": api_keys.new,
 }
 # As a shell reports a program that SIGPIPE ended.
-_NOBODY_READS = 141
+_CLOSED_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python flushes again as it ends, which would be a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _NOBODY_READS
+        return _CLOSED_PIPE
     except (SettingError, ServiceError, migrations.MigrationError) as error:
         print(f"manage: {error}", file=sys.stderr)
         return 1

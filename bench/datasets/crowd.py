@@ -12,7 +12,7 @@ from app.core.delivery.lanes import lanes
 from app.database import Database
 
 _AT_ONCE = 100_000
-# Of what waits, nobody has looked at the newest tenth yet.
+# The newest tenth of what waits is not numbered yet.
 _NUMBERED_SHARE = 0.9
 _SLOTS = 4
 

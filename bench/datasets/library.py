@@ -91,7 +91,7 @@ class Library:
 
     @property
     def caller(self) -> Caller:
-        """Somebody who may read all of it."""
+        """A caller that may read all of it."""
         return Caller(self.tenant_id, ids.new(), Role.READ, None, "bench")
 
     def word(self, chance: random.Random) -> str:

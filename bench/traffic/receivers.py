@@ -156,7 +156,7 @@ def fastest(folder: Path, ours: OwnReceiver) -> Iterator[Receiver]:
 
 
 def listens(port: int) -> bool:
-    """Say whether somebody takes connections on a port of 127.0.0.1."""
+    """Say whether a server accepts connections on a port of 127.0.0.1."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionRefusedError:

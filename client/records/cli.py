@@ -40,7 +40,7 @@ from records.errors import (
     Unavailable,
     Unreachable,
 )
-from records.output import nobody_reads
+from records.output import discard_output
 from records.transport import version
 
 CODES: tuple[tuple[type[RecordsError], int], ...] = (
@@ -62,11 +62,11 @@ class Records(Group):
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; that nobody reads on is no failure, which click would make of it."""
+        """Run a command; a closed pipe is no failure, which click would make of it."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            nobody_reads()
+            discard_output()
             return None
 
 
@@ -126,7 +126,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        nobody_reads()
+        discard_output()
     if code == INTERRUPTED:
         # At once: a thread may still wait for an answer.
         os._exit(code)

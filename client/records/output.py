@@ -93,11 +93,11 @@ class Output:
         sys.stdout.flush()
 
     def aside(self, tell: Callable[..., object], *what: Any) -> None:
-        """Tell something of a command whose work, or exit code, counts if nobody reads it too."""
+        """Print what may be lost in a closed pipe: the command's work or exit code counts."""
         try:
             tell(*what)
         except BrokenPipeError:
-            nobody_reads()
+            discard_output()
 
     def note(self, text: str) -> None:
         """Tell the person at the keyboard, on standard error."""
@@ -123,8 +123,8 @@ class Output:
         return line
 
 
-def nobody_reads() -> None:
-    """Write to nowhere from now on, also what is still buffered: `head` has had enough."""
+def discard_output() -> None:
+    """Discard further output, buffered output included: the reader (`head`) closed the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

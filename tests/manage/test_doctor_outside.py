@@ -78,7 +78,7 @@ def test_an_authority_out_of_reach_is_told(
 
 
 def test_a_log_without_outside_anchors_is_warned_of(here: Installation) -> None:
-    assert "nobody outside vouches for the log" in here.warned("timestamps")
+    assert "no external evidence anchors the log" in here.warned("timestamps")
 
 
 def policy(*witnesses: tuple[Witness, str], quorum: int = 1) -> Policy:

@@ -32,7 +32,7 @@ _VISIBILITY = {
 _ANCHORED = {
     True: "The audit chain's head goes into the transparency log again.",
     False: "The audit chain's head no longer goes into the transparency log: what is rewritten "
-    "from now on is found only by heads that somebody kept.",
+    "from now on is detected only by a head that you kept.",
 }
 
 

@@ -32,7 +32,7 @@ def digest(token: str) -> bytes:
 def address_hash(token: str, address: str) -> bytes:
     """Return 32 bytes by which one address is known again at this link, and only there.
 
-    The token is the key, and nobody keeps it: so a reader of the database cannot try the few
-    addresses there are, and cannot tell whether two links were opened from the same one.
+    The token is the key, and it is not stored: so a reader of the database can neither try all
+    addresses, nor tell whether two links were opened from the same one.
     """
     return hmac.digest(token.encode("ascii"), address.encode(), "sha256")

@@ -21,9 +21,9 @@ def replace_at_checkout(engine: Engine) -> None:
 
 
 def close_at_checkin(engine: Engine) -> None:
-    """Close each connection that comes back from now on: nobody will take it from the pool again.
+    """Close each connection that is returned to the pool from now on.
 
-    For an engine that is about to be disposed of, which closes only what nobody has taken out.
+    For an engine that is about to be disposed of: disposing closes only the idle connections.
     """
     event.listen(engine, "checkin", _close)
 

@@ -140,5 +140,5 @@ async def _wait_until_read(client: tuple[str, str], seconds: float) -> None:
         if connection is None:
             return
         async with asyncio.timeout(seconds):
-            while sockets.unsent(connection):  # noqa: ASYNC110  # the kernel tells nobody
+            while sockets.unsent(connection):  # noqa: ASYNC110  # the kernel sends no event
                 await asyncio.sleep(_LOOK_SECONDS)

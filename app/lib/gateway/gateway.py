@@ -77,7 +77,7 @@ class Gateway:
         self._threads = Threads(threads, "request")
         self._turns = Turns(threads, max(threads // 2, 1))
         # A caller's large answers advance one at a time: many at once would wait for Python's one
-        # lock in many threads, and everybody else behind them.
+        # lock (the GIL) in many threads, and all other callers behind them.
         self._pieces = Turns(max(threads // 4, _KEPT), 1)
         self._holdoff = Holdoff(limits.holdoff)
         self._kept = Threads(_KEPT, "urgent")
@@ -200,8 +200,8 @@ def _is_late(scope: Scope) -> bool:
 def _length(scope: Scope) -> int | None:
     """Return the declared length of the body, 0 for none; None where it is not known or awaited.
 
-    A sender that expects `100 Continue` is told to go on once somebody reads (RFC 9110 section
-    10.1.1): the application may refuse it first.
+    A sender that expects `100 Continue` gets it at the first read (RFC 9110 section 10.1.1): the
+    application may refuse the request before.
     """
     length = 0
     for name, value in scope["headers"]:

@@ -49,8 +49,8 @@ class Failed:
     def __post_init__(self) -> None:
         """Forget where it failed: the frames hold the connection, and raising it makes a cycle.
 
-        The server closes a connection only once nobody has its body any more: it would stay open
-        until a garbage collection.
+        The server closes a connection only once its body is no longer referenced: it would stay
+        open until a garbage collection.
         """
         self.error.__traceback__ = self.error.__context__ = None
 

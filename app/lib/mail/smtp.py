@@ -158,7 +158,7 @@ class Smtp:
     def _must_encrypt(self, talk: "_Conversation") -> bool:
         tls = self._server.tls
         if tls is Tls.STARTTLS and not talk.has_extn("starttls"):
-            # Also what somebody in between does who wants to read along.
+            # A downgrade attack (STARTTLS stripping) looks the same.
             raise NotAccepted("The mail server offers no STARTTLS; nothing was sent to it.")
         return tls is Tls.STARTTLS or (tls is Tls.IF_OFFERED and talk.has_extn("starttls"))
 

@@ -45,7 +45,7 @@ class MailServer:
         if (user is None) != (password is None):
             raise ValueError("give both a user and a password, or neither")
         if tls is Tls.NEVER and user is not None and not here:
-            raise ValueError("with tls=off a password would be sent to be read by anybody")
+            raise ValueError("with tls=off a password would be sent in clear text")
         port = parts.port or _PORTS[parts.scheme]
         return cls(parts.hostname or "", port, tls, user, password)
 

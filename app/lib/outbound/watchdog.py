@@ -1,7 +1,7 @@
 """Notices, while it is still going on, that something takes long.
 
 One thread serves a process. It looks only at what is out at this moment (a few dozen requests at
-most), and a watch that ends in time costs its owner two turns of a lock and wakes nobody.
+most), and a watch that ends in time costs its owner two turns of a lock and wakes no thread.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What the service costs while nobody asks anything of it."""
+"""What the idle service costs: Redis commands, SQL statements and processor time."""
 
 import re
 import time

@@ -74,7 +74,7 @@ def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
 
 
 def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
-    """Measure the books of a backlog that nobody has looked at, and how quickly it is numbered."""
+    """Measure the accounting of an unnumbered backlog, and how quickly it is numbered."""
     with lab.migrated() as (settings, database):
         admin_url = owner_url(settings)
         one = crowd.make(admin_url, tenants=1, webhooks=1)

@@ -57,7 +57,7 @@ def _questions(books: Library, count: int) -> Mapping[str, Sequence[Search]]:
         "two words and an agent": [Search(words(2), (), agent()) for _ in range(count)],
         "a word and a label": [Search(words(1), team(), {}) for _ in range(count)],
         "a phrase": [Search(f'"{words(2)}"', (), {}) for _ in range(count)],
-        "a word nobody used": [Search(f"none{n}", (), {}) for n in range(count)],
+        "an unused word": [Search(f"none{n}", (), {}) for n in range(count)],
     }
 
 

@@ -45,7 +45,7 @@ class Run:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} Nobody is here to be asked: add --yes.")
+            raise click.UsageError(f"{question} There is no terminal to confirm it: add --yes.")
         if not click.confirm(question, err=True):
             raise No("Nothing was done.")
 

@@ -42,11 +42,11 @@ def check_authority(context: Context) -> Iterator[Finding]:
 
 
 def _no_authority() -> Finding:
-    return findings.ok("TSA_URL is not set: witnesses alone vouch for the log")
+    return findings.ok("TSA_URL is not set: witnesses alone anchor the log")
 
 
 def _nobody(context: Context) -> Finding:
-    said = "TSA_URL and WITNESS_POLICY are not set: nobody outside vouches for the log"
+    said = "TSA_URL and WITNESS_POLICY are not set: no external evidence anchors the log"
     if context.is_on_this_machine:
         return findings.ok(said)
     mend = "set one of them, or keep checkpoints yourself"
