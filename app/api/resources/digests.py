@@ -13,7 +13,6 @@ from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.digests import history
-from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(
     "digests",
@@ -42,9 +41,7 @@ class DigestSchema(AnswerSchema):
         description="`uncertain`: the mail server's answer was lost, and the next digest "
         "lists the same again. `cancelled`: the address was cleared before it was sent.",
     )
-    findings = fields.Integer(
-        0,
-        MAX_INTEGER,
+    findings = fields.Count(
         allow_none=True,
         description="How many new findings it lists; null until they are selected. "
         "`GET /v1/findings?digest_id=` lists them.",
@@ -52,9 +49,7 @@ class DigestSchema(AnswerSchema):
     repeats = fields.Id(
         "dig", allow_none=True, description="The `uncertain` digest whose findings it repeats."
     )
-    refusals = fields.Integer(
-        0, MAX_INTEGER, description="How often the mail server did not answer or refused it."
-    )
+    refusals = fields.Count(description="How often the mail server did not answer or refused it.")
     error = fields.Text(1000, allow_none=True)
     claimed_at = fields.Time()
     data_at = fields.Time(

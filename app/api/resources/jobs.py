@@ -54,9 +54,7 @@ class JobSchema(AnswerSchema):
     kind = fields.Text(100, example="bulk_replay")
     args = plain.Dict()
     status = fields.Choice(Status)
-    attempts = fields.Integer(
-        0, 2**53 - 1, description="Failed attempts since it last made progress."
-    )
+    attempts = fields.Count(description="Failed attempts since it last made progress.")
     run_at = fields.Time(description="When it is due, or was last due.")
     progress = plain.Dict(
         allow_none=True,

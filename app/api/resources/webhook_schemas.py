@@ -99,7 +99,7 @@ class ConcurrencySchema(AnswerSchema):
 class LaneHealthSchema(AnswerSchema):
     """The recent health of the webhook's deliveries."""
 
-    consecutive_failures = fields.Integer(0, 2**53 - 1)
+    consecutive_failures = fields.Count()
     paused_until = fields.Time(
         allow_none=True, description="When the next probe goes out; null: it is not paused."
     )
@@ -159,11 +159,11 @@ class RotationSchema(Schema):
 class LineSchema(AnswerSchema):
     """A line of the accounting."""
 
-    accepted = fields.Integer(0, 2**53 - 1)
-    succeeded = fields.Integer(0, 2**53 - 1)
-    failed = fields.Integer(0, 2**53 - 1)
-    cancelled = fields.Integer(0, 2**53 - 1)
-    pending = fields.Integer(0, 2**53 - 1)
+    accepted = fields.Count()
+    succeeded = fields.Count()
+    failed = fields.Count()
+    cancelled = fields.Count()
+    pending = fields.Count()
 
 
 class AccountingSchema(LineSchema):

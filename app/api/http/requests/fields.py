@@ -110,6 +110,13 @@ class Integer(Strict):
         return value if type(value) is int else None
 
 
+class Count(Integer):
+    """A JSON integer from `minimum` up to the largest of I-JSON (RFC 7493)."""
+
+    def __init__(self, minimum: int = 0, **options: Any) -> None:
+        super().__init__(minimum, canonical_json.MAX_INTEGER, **options)
+
+
 class QueryInteger(Integer):
     """An integer in a query string: `30`, and not `030`, `+3` or `1e2`."""
 

@@ -20,7 +20,6 @@ from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
-from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(
     "anchors",
@@ -39,7 +38,7 @@ class AnchorSchema(AnswerSchema):
     checkpoint covers the head.
     """
 
-    seq = fields.Integer(1, MAX_INTEGER)
+    seq = fields.Count(1)
     hash = Hash()
     at = fields.Time()
     chain = Hash()
@@ -75,9 +74,8 @@ class AnchoringSchema(AnswerSchema):
     disabled_since = fields.Time(
         allow_none=True, description="Null also if no entry of the chain says when."
     )
-    anchored_through = fields.Integer(
+    anchored_through = fields.Count(
         1,
-        MAX_INTEGER,
         allow_none=True,
         description="The newest entry whose head is in the published log.",
     )

@@ -27,7 +27,6 @@ from app.core.keys import keys
 from app.core.verification import jobs as verification_jobs
 from app.core.verification.time_budget import TakesLonger
 from app.core.verification.verifier import Asked
-from app.lib.canonical_json import MAX_INTEGER
 from app.models import Job
 
 blp = Blueprint(
@@ -71,7 +70,7 @@ class TargetSchema(AnswerSchema):
 class EntrySchema(AnswerSchema):
     """An entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
 
-    seq = fields.Integer(1, MAX_INTEGER)
+    seq = fields.Count(1)
     at = fields.Time()
     tenant_id = fields.Id("ten")
     actor = fields.Object(ActorSchema)

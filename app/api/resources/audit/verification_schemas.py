@@ -66,14 +66,14 @@ class VerifyArgs(Schema):
 class HeadSchema(AnswerSchema):
     """The newest entry of a chain."""
 
-    seq = fields.Integer(1, MAX_INTEGER)
+    seq = fields.Count(1)
     hash = fields.Text(64, metadata=HASH)
 
 
 class NewestTimestampSchema(AnswerSchema):
     """A timestamp by an authority (RFC 3161): its time, and the log size that it covers."""
 
-    size = fields.Integer(0, MAX_INTEGER)
+    size = fields.Count()
     at = fields.Time()
 
 
@@ -82,39 +82,37 @@ class AnchorsSchema(AnswerSchema):
 
     enabled = plain.Boolean()
     disabled_since = fields.Time(allow_none=True)
-    checked = fields.Integer(0, MAX_INTEGER, description="Heads that the log has integrated.")
-    pending = fields.Integer(0, MAX_INTEGER, description="Heads not integrated into the log yet.")
-    leaf_index = fields.Integer(0, MAX_INTEGER, allow_none=True)
+    checked = fields.Count(description="Heads that the log has integrated.")
+    pending = fields.Count(description="Heads not integrated into the log yet.")
+    leaf_index = fields.Count(allow_none=True)
     anchored_by = fields.Items(
         fields.Choice(Voucher),
         allow_none=True,
         max_items=3,
         description="The evidence for the newest head; null with `since`.",
     )
-    timestamps = fields.Integer(0, MAX_INTEGER, allow_none=True)
-    timestamps_unverified = fields.Integer(
-        0,
-        MAX_INTEGER,
+    timestamps = fields.Count(allow_none=True)
+    timestamps_unverified = fields.Count(
         allow_none=True,
         description="Timestamps of authorities that are not trusted here; they do not count.",
     )
     newest_timestamp = fields.Object(NewestTimestampSchema, allow_none=True)
-    cosignatures = fields.Integer(0, MAX_INTEGER, allow_none=True)
+    cosignatures = fields.Count(allow_none=True)
 
 
 class PredecessorSchema(AnswerSchema):
     """A log that ended, and how many of its leaves are still held and were verified."""
 
     origin = fields.Text(1000)
-    size = fields.Integer(0, MAX_INTEGER)
-    held = fields.Integer(0, MAX_INTEGER)
+    size = fields.Count()
+    held = fields.Count()
 
 
 class VerifiedLogSchema(AnswerSchema):
     """The newest published checkpoint of the log; its signature was verified."""
 
     origin = fields.Text(1000)
-    size = fields.Integer(0, MAX_INTEGER)
+    size = fields.Count()
     root = fields.Text(64, metadata=HASH)
     predecessors = fields.Items(fields.Object(PredecessorSchema), max_items=10_000)
 
@@ -122,7 +120,7 @@ class VerifiedLogSchema(AnswerSchema):
 class SinceSchema(HeadSchema):
     """The anchor from which on the chain was verified."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER)
+    leaf_index = fields.Count()
 
 
 class VerificationSchema(AnswerSchema):
@@ -133,22 +131,18 @@ class VerificationSchema(AnswerSchema):
     status = fields.Choice(Verdict)
     verified_at = fields.Time(description="The moment of the snapshot that was read.")
     chain = fields.Text(64, description="The chain's name in the log.", metadata=HASH)
-    entries = fields.Integer(1, MAX_INTEGER)
+    entries = fields.Count(1)
     head = fields.Object(HeadSchema)
-    anchored_through = fields.Integer(1, MAX_INTEGER, allow_none=True)
-    unanchored_entries = fields.Integer(0, MAX_INTEGER)
+    anchored_through = fields.Count(1, allow_none=True)
+    unanchored_entries = fields.Count()
     anchors = fields.Object(AnchorsSchema)
     log = fields.Object(VerifiedLogSchema, allow_none=True)
     head_store = fields.Text(200, example="kept")
-    unknown_chains = fields.Integer(
-        0,
-        MAX_INTEGER,
+    unknown_chains = fields.Count(
         allow_none=True,
         description="Chains in the log that belong to no tenant of this service any more;"
         " null if no daily verification has counted them.",
     )
     unknown_chains_at = fields.Time(allow_none=True)
     since = fields.Object(SinceSchema)
-    leaves_read_from = fields.Integer(
-        0, MAX_INTEGER, description="With `since`: the first leaf that was read."
-    )
+    leaves_read_from = fields.Count(description="With `since`: the first leaf that was read.")

@@ -8,8 +8,6 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.standing import LaneState
 
-COUNT_LIMITS = (0, 2**53 - 1)
-
 
 class DecisionArgs(Schema):
     """The event to explain."""
@@ -30,7 +28,7 @@ class TimingsSchema(AnswerSchema):
 class AttemptSummarySchema(AnswerSchema):
     """A delivery attempt."""
 
-    number = fields.Integer(*COUNT_LIMITS, example=2)
+    number = fields.Count(example=2)
     at = fields.Time()
     outcome = fields.Text(50, example="refused")
     status = fields.Integer(
@@ -63,9 +61,8 @@ class DeliverySchema(AnswerSchema):
     event_id = fields.Id("evt")
     event_type = fields.Choice(EventType)
     kind = fields.Text(10, description="`event`, `replay` or `test`.", example="event")
-    sequence = fields.Integer(
+    sequence = fields.Count(
         1,
-        2**53 - 1,
         allow_none=True,
         description="The event's number in this webhook's feed; null: not numbered (yet).",
         example=4711,
@@ -73,7 +70,7 @@ class DeliverySchema(AnswerSchema):
     status = fields.Choice(Status)
     replay_of = fields.Id("dlv", allow_none=True)
     job_id = fields.Id("job", allow_none=True)
-    attempt_count = fields.Integer(*COUNT_LIMITS, example=2)
+    attempt_count = fields.Count(example=2)
     last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)
     next_attempt_at = fields.Time(allow_none=True)
     created_at = fields.Time()

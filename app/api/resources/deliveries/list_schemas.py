@@ -8,10 +8,11 @@ from marshmallow import fields as plain
 from app.api.http.paging import PageArgs
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS, DeliverySchema
+from app.api.resources.deliveries.delivery_schemas import DeliverySchema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_filters import Group, Status
+from app.lib.canonical_json import MAX_INTEGER
 
 _OUTCOME: dict[str, Any] = {
     "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
@@ -70,7 +71,8 @@ class HistoryArgs(FilterArgs):
     """Filters of a webhook's deliveries; `after` selects the catch-up feed instead."""
 
     after = fields.QueryInteger(
-        *COUNT_LIMITS,
+        0,
+        MAX_INTEGER,
         description="The last `sequence` you have (0: none). Returns the events after it, "
         "oldest first, with payloads; continue with `next_after` until `data` is empty. "
         "Only `limit` can be combined with it.",
@@ -133,7 +135,7 @@ class DeliveryPageSchema(AnswerSchema):
 
     data = fields.Items(fields.Object(ListedDeliverySchema), max_items=200)
     next_cursor = fields.Text(1000, allow_none=True)
-    next_after = fields.Integer(*COUNT_LIMITS)
+    next_after = fields.Count()
 
 
 class TenantHistoryPageSchema(AnswerSchema):
@@ -159,7 +161,7 @@ class FailureGroupSchema(AnswerSchema):
         description="The error, without numbers, ids and addresses.",
         example="could not connect within <n> s",
     )
-    count = fields.Integer(*COUNT_LIMITS, example=1250)
+    count = fields.Count(example=1250)
     first_at = fields.Time(description="The earliest of the deliveries' last attempts.")
     last_at = fields.Time(description="The latest of the deliveries' last attempts.")
     example_id = fields.Id("dlv", description="The newest delivery of the group.")
@@ -169,8 +171,7 @@ class FailureGroupsSchema(AnswerSchema):
     """Groups of failures, largest first."""
 
     data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
-    window = fields.Integer(
-        *COUNT_LIMITS,
+    window = fields.Count(
         description="The largest number of failures that are grouped: the newest.",
         example=failure_groups.WINDOW,
     )

@@ -8,7 +8,6 @@ from marshmallow import fields as plain
 
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS
 from app.api.resources.deliveries.list_schemas import group_field
 from app.core.delivery.event_types import EventType
 from app.core.replay import replay_selection
@@ -98,24 +97,23 @@ class RetryNowSchema(Schema):
 class MovedSchema(AnswerSchema):
     """The number of deliveries that became due."""
 
-    count = fields.Integer(*COUNT_LIMITS, example=1250)
+    count = fields.Count(example=1250)
 
 
 class LeftOutSchema(AnswerSchema):
     """The numbers of selected deliveries that are not replayed, by reason."""
 
-    arrived_since = fields.Integer(*COUNT_LIMITS, description="Their event was delivered since.")
-    already_waiting = fields.Integer(
-        *COUNT_LIMITS,
+    arrived_since = fields.Count(description="Their event was delivered since.")
+    already_waiting = fields.Count(
         description="They or their replays wait for their next attempt.",
     )
-    not_sending = fields.Integer(*COUNT_LIMITS, description="Their webhook is disabled.")
+    not_sending = fields.Count(description="Their webhook is disabled.")
 
 
 class PreviewSchema(AnswerSchema):
     """Preview of a replay: the deliveries that it would send again."""
 
-    count = fields.Integer(*COUNT_LIMITS, example=1250)
+    count = fields.Count(example=1250)
     oldest = fields.Time(allow_none=True, description="When the first was created.")
     newest = fields.Time(allow_none=True)
     left_out = fields.Object(LeftOutSchema)

@@ -13,7 +13,6 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.delivery_schemas import COUNT_LIMITS
 from app.core.callers import Role
 from app.core.delivery.history import hourly_stats
 from app.core.delivery.history.hourly_stats import Step
@@ -44,15 +43,14 @@ class StatsRowSchema(AnswerSchema):
     """Counts and latencies of one hour or day."""
 
     at = fields.Time(description="When it began.")
-    accepted = fields.Integer(
-        *COUNT_LIMITS,
+    accepted = fields.Count(
         description="Events created, counted when they get their `sequence`: at the first attempt, "
         "or after half a minute. Tests and replays do not count.",
     )
-    attempted = fields.Integer(*COUNT_LIMITS, description="Attempts, tests and replays included.")
-    succeeded = fields.Integer(*COUNT_LIMITS, description="Deliveries that succeeded.")
-    failed = fields.Integer(*COUNT_LIMITS, description="Deliveries that failed for good.")
-    retried = fields.Integer(*COUNT_LIMITS, description="Attempts after which another follows.")
+    attempted = fields.Count(description="Attempts, tests and replays included.")
+    succeeded = fields.Count(description="Deliveries that succeeded.")
+    failed = fields.Count(description="Deliveries that failed for good.")
+    retried = fields.Count(description="Attempts after which another follows.")
     p50_ms = _latency("Half of the attempts took no longer; null without any. Interpolated.")
     p95_ms = _latency("95 % of the attempts took no longer; null without any. Interpolated.")
 

@@ -9,7 +9,6 @@ from marshmallow import fields as plain
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.ledger.merkle import MAX_SIZE
-from app.lib.canonical_json import MAX_INTEGER
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -56,9 +55,9 @@ class ConsistencyArgs(Schema):
 class InclusionSchema(AnswerSchema):
     """Inclusion proof: a leaf's index and its path to the root (RFC 9162 section 2.1.3)."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER)
+    leaf_index = fields.Count()
     leaf_hash = Hash()
-    tree_size = fields.Integer(0, MAX_INTEGER)
+    tree_size = fields.Count()
     root = Hash()
     inclusion = _path()
 
@@ -66,18 +65,18 @@ class InclusionSchema(AnswerSchema):
 class ConsistencySchema(AnswerSchema):
     """Consistency proof between two tree sizes (RFC 9162 section 2.1.4)."""
 
-    since = fields.Integer(0, MAX_INTEGER, data_key="from")
-    to = fields.Integer(0, MAX_INTEGER)
+    since = fields.Count(data_key="from")
+    to = fields.Count()
     consistency = _path()
 
 
 class LogProofSchema(AnswerSchema):
     """Everything needed to verify a record's commitment offline, except the log's public key."""
 
-    leaf_index = fields.Integer(0, MAX_INTEGER)
+    leaf_index = fields.Count()
     leaf_data = fields.Text(100_000, description="Base64.")
     leaf_hash = Hash()
-    tree_size = fields.Integer(1, MAX_INTEGER)
+    tree_size = fields.Count(1)
     inclusion = _path()
     checkpoint = fields.Text(100_000, description="The signed note (C2SP tlog-checkpoint).")
 

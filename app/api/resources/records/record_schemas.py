@@ -11,7 +11,6 @@ from app.api.http.requests import fields
 from app.api.http.requests.parsing import MAX_RECORD
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.records.steps import StepStatus
-from app.lib import canonical_json
 
 MAX_STEPS = 50_000
 MAX_STEP_EVENTS = 10_000
@@ -133,7 +132,7 @@ class BundleSchema(AnswerSchema):
     """The commitment to a record's bundle, which remains after the bundle has expired."""
 
     sha256 = fields.Text(64)
-    size = fields.Integer(0, canonical_json.MAX_INTEGER)
+    size = fields.Count()
     key_id = fields.Text(16)
     signature = fields.Text(88, description="Ed25519 over the exact bytes, base64.")
     expired = fields.Boolean()
@@ -143,7 +142,7 @@ class LogSchema(AnswerSchema):
     """The state of the bundle's commitment in the transparency log."""
 
     status = fields.Text(10, metadata={"enum": ["pending", "integrated"]})
-    index = fields.Integer(0, canonical_json.MAX_INTEGER, allow_none=True)
+    index = fields.Count(allow_none=True)
 
 
 class RecordSchema(AnswerSchema):

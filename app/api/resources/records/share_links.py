@@ -18,7 +18,6 @@ from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.records import share_links
 from app.database import database_now
-from app.lib.canonical_json import MAX_INTEGER
 
 blp = Blueprint(
     "share_links",
@@ -49,9 +48,7 @@ class ShareLinkSchema(AnswerSchema):
     created_at = fields.Time()
     created_by = fields.Id("key")
     revoked_at = fields.Time(allow_none=True)
-    opened = fields.Integer(
-        0,
-        MAX_INTEGER,
+    opened = fields.Count(
         description="Requests that the link opened: page and exports, by people or robots.",
     )
     last_opened_at = fields.Time(allow_none=True)
