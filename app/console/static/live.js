@@ -1,8 +1,8 @@
 // Keeps a page as the service has it now, and writes its times in the reader's zone. Every page and
 // every act works without this.
 
-const LOOKS_MS = { watch: 1000, list: 3000 };
-const SELDOM_MS = 60_000;
+const REFRESH_MS = { watch: 1000, list: 3000 };
+const IDLE_MS = 60_000;
 const USED_MS = 120_000;
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -12,7 +12,7 @@ let etag = null;
 let timer = 0;
 let usedAt = Date.now();
 let newRows = 0;
-let looking = false;
+let refreshing = false;
 
 /** Write each time of a document for this reader; UTC stays in its title. */
 function localise(where) {
@@ -85,11 +85,11 @@ function countNew(next) {
   line.replaceChildren(button);
 }
 
-/** Ask for the page as it is now. */
-async function look() {
+/** Fetch the page as it is now. */
+async function refresh() {
   clearTimeout(timer);
-  if (looking) return;
-  looking = true;
+  if (refreshing) return;
+  refreshing = true;
   try {
     const headers = etag === null ? {} : { "If-None-Match": etag };
     const answer = await fetch(location.href, { headers, cache: "no-store" });
@@ -98,7 +98,7 @@ async function look() {
       link.href = location.href;
       link.textContent = "You are signed out. Sign in again";
       line.replaceChildren(link);
-      return;  // and never look again
+      return;  // and never refresh again
     }
     if (answer.status === 200) {
       etag = answer.headers.get("ETag");
@@ -108,18 +108,18 @@ async function look() {
   } catch {
     main.classList.add("stale");
   }
-  looking = false;
+  refreshing = false;
   wait();
 }
 
 function wait() {
-  if (!(main.dataset.live in LOOKS_MS)) return;
+  if (!(main.dataset.live in REFRESH_MS)) return;
   const active = !document.hidden && Date.now() - usedAt < USED_MS;
   clearTimeout(timer);
-  timer = setTimeout(look, active ? LOOKS_MS[main.dataset.live] : SELDOM_MS);
+  timer = setTimeout(refresh, active ? REFRESH_MS[main.dataset.live] : IDLE_MS);
 }
 
-/** The reader is here: look soon if the last look was long ago. */
+/** The reader is active: refresh soon if that was long ago. */
 function used() {
   const away = Date.now() - usedAt >= USED_MS;
   usedAt = Date.now();
@@ -146,10 +146,10 @@ for (const all of document.querySelectorAll("input[data-all]")) {
     for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
   });
 }
-if (main.dataset.live in LOOKS_MS) {
+if (main.dataset.live in REFRESH_MS) {
   for (const event of ["pointermove", "keydown", "scroll", "focusin"]) {
     addEventListener(event, used, { passive: true, capture: true });
   }
-  document.addEventListener("visibilitychange", () => !document.hidden && look());
+  document.addEventListener("visibilitychange", () => !document.hidden && refresh());
   wait();
 }

@@ -34,9 +34,9 @@ _ROLE = "bench_preset"
 _PRESET = re.compile(r"^DATABASE_CONNECTIONS=\d+ .+$", re.MULTILINE)
 _REFUSED = b"too many connections for role"
 
-_LOOK_SECONDS = 0.02
+_SAMPLE_SECONDS = 0.02
 # Adding memory up reads a file of each process, which takes milliseconds.
-_LOOKS_A_WEIGHING = 50
+_SAMPLES_A_WEIGHING = 50
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -192,16 +192,16 @@ def _watched(lab: Lab, services: Sequence[Service]) -> Iterator[_Seen]:
 
 def _watch(lab: Lab, services: Sequence[Service], seen: _Seen, ended: Event) -> None:
     count = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
-    looks = 0
+    samples = 0
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as admin:
         while not ended.is_set():
             (found,) = admin.execute(count, [_ROLE]).fetchone() or (0,)
             seen.connections = max(seen.connections, found)
-            if looks % _LOOKS_A_WEIGHING == 0:
+            if samples % _SAMPLES_A_WEIGHING == 0:
                 heaviest = max(map(_weight, services), key=lambda weight: weight.total)
                 seen.weight = max(seen.weight, heaviest, key=lambda weight: weight.total)
-            looks += 1
-            ended.wait(_LOOK_SECONDS)
+            samples += 1
+            ended.wait(_SAMPLE_SECONDS)
 
 
 def _weight(service: Service) -> _Weight:

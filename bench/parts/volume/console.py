@@ -1,7 +1,7 @@
 """Every page of the console over a million deliveries and a million records: the server's time.
 
 In this process, from the request to the last byte of the page; the browser's time is left out.
-`pages` says what is looked at.
+`pages` says which are visited.
 """
 
 import time
@@ -16,7 +16,7 @@ from bench.datasets import company
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.parts.volume import pages
-from bench.parts.volume.pages import HERE, Look
+from bench.parts.volume.pages import HERE, Visit
 from bench.processes import BenchError
 from bench.scale import Scale
 
@@ -33,10 +33,10 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         app = create_app(replace(settings, log_level="WARNING"))
         try:
             client = _signed_in(app.test_client(), made.key)
-            looks = pages.looks(app, client, database, made)
+            visits = pages.visits(app, client, database, made)
             bound: Bound | None = None
-            for name, look in looks.items():
-                times = [_timed(client, look, n) for n in range(scale.repeats)]
+            for name, visit in visits.items():
+                times = [_timed(client, visit, n) for n in range(scale.repeats)]
                 figure = _figure(f"{name}, {scale.records} deliveries and records", times, bound)
                 bound = bound or Bound(name, figure.value)
                 yield figure
@@ -49,13 +49,13 @@ def _figure(name: str, times: Sequence[float], bound: Bound | None) -> Figure:
     return Figure("console", f"{name}, p95", percentile(times, 95), " ms", bound, _QUICK, note)
 
 
-def _timed(client: FlaskClient, look: Look, number: int) -> float:
-    path = look.paths[number % len(look.paths)]
+def _timed(client: FlaskClient, visit: Visit, number: int) -> float:
+    path = visit.paths[number % len(visit.paths)]
     began = time.perf_counter()
-    if look.form is None:
+    if visit.form is None:
         answer = client.get(path)
     else:
-        answer = client.post(path, data=look.form, headers=HERE)
+        answer = client.post(path, data=visit.form, headers=HERE)
     took = (time.perf_counter() - began) * 1000
     # A search that finds one thing leads to it.
     leads_on = answer.status_code == 303 and "sign-in" not in answer.headers["Location"]

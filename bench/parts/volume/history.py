@@ -1,4 +1,4 @@
-"""What operators look at, as the past grows: the list of deliveries, groups of failures, traffic.
+"""What operators read, as the past grows: the list of deliveries, groups of failures, traffic.
 
 Each is the service's own code in a transaction, up to the body of the answer.
 """
@@ -28,19 +28,19 @@ from bench.scale import Scale
 _PAGE = 50
 _QUICK = {"list": Reach(at_most=50), "stats": Reach(at_most=20)}
 
-Look = Callable[[Session], Any]
+Query = Callable[[Session], Any]
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
-    """Measure each look with few deliveries, then with more."""
+    """Measure each query with few deliveries, then with more."""
     least: dict[str, float] = {}
     for size in scale.pasts:
         with lab.migrated() as (settings, database):
             began = time.perf_counter()
             made = past.make(settings, database, size, scale.webhooks)
             filled = time.perf_counter() - began
-            for name, look in _looks(made).items():
-                times = [_timed(database, made, look) for _ in range(scale.samples)]
+            for name, query in _queries(made).items():
+                times = [_timed(database, made, query) for _ in range(scale.samples)]
                 p95 = percentile(times, 95)
                 bound = Bound(f"with {scale.pasts[0]}", least.setdefault(name, p95))
                 reach = _QUICK.get(name.split(",")[0])
@@ -49,36 +49,36 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
                 yield Figure("history", words, p95, " ms", bound, reach, note)
 
 
-def _timed(database: Database, made: Past, look: Look) -> float:
+def _timed(database: Database, made: Past, query: Query) -> float:
     began = time.perf_counter()
     with database.transaction(made.tenant_id, snapshot=True) as session:
-        look(session)
+        query(session)
     return (time.perf_counter() - began) * 1000
 
 
-def _looks(made: Past) -> Mapping[str, Look]:
+def _queries(made: Past) -> Mapping[str, Query]:
     tenant_id, one = made.tenant_id, made.webhooks[0]
 
-    def listed(before: Any = None, **filters: Any) -> Look:
-        def look(session: Session) -> Any:
+    def listed(before: Any = None, **filters: Any) -> Query:
+        def query(session: Session) -> Any:
             wanted = TenantFilters(**filters)
             found = tenant_history.page(session, tenant_id, wanted, before=before, limit=_PAGE)
             return [delivery_history.represent(each) for each in found]
 
-        return look
+        return query
 
-    def grouped(**filters: Any) -> Look:
+    def grouped(**filters: Any) -> Query:
         return lambda session: failure_groups.represent(
             failure_groups.find(session, tenant_id, TenantFilters(**filters))
         )
 
-    def counted(days: int, step: Step, webhook: Any = None) -> Look:
-        def look(session: Session) -> Any:
+    def counted(days: int, step: Step, webhook: Any = None) -> Query:
+        def query(session: Session) -> Any:
             now = database_now(session)
             span = hourly_stats.span(now, now - timedelta(days=days), now, step)
             return hourly_stats.rows(session, tenant_id, span, webhook)
 
-        return look
+        return query
 
     failed = frozenset({Status.FAILED})
     return {

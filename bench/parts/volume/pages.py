@@ -1,4 +1,4 @@
-"""What the bench looks at in the console: each page once at least, by the name of its endpoint."""
+"""The pages of the console that the bench visits: each at least once, by its endpoint's name."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,14 +43,14 @@ SELECT id, event_id FROM deliveries
 
 
 @dataclass(frozen=True)
-class Look:
+class Visit:
     """Addresses of a page, taken in turns, and the form that is posted there."""
 
     paths: Sequence[str]
     form: Mapping[str, str] | None = None
 
 
-def looks(app: Flask, client: FlaskClient, database: Database, made: Company) -> dict[str, Look]:
+def visits(app: Flask, client: FlaskClient, database: Database, made: Company) -> dict[str, Visit]:
     """Return every page by the name of its figure, first the one that shows nothing of the past.
 
     Raises `BenchError` where the console has a page that is not among them.
@@ -60,7 +60,7 @@ def looks(app: Flask, client: FlaskClient, database: Database, made: Company) ->
         raise BenchError("the form of a new webhook has no token")
     names = _named(database, made) | {"record": _record(client, database, made)}
     found = {
-        _BARE: Look(["/console/webhooks/new"]),
+        _BARE: Visit(["/console/webhooks/new"]),
         **_of_deliveries(names),
         **_of_records(made, names),
         **_of_the_rest(made),
@@ -71,7 +71,7 @@ def looks(app: Flask, client: FlaskClient, database: Database, made: Company) ->
 
 
 def _named(database: Database, made: Company) -> dict[str, str]:
-    """Return the ids of what is looked at, as the console writes them."""
+    """Return the ids that the pages show, as the console writes them."""
     one, broken = made.past.webhooks[:2]
     with database.transaction(made.tenant_id) as session:
         cur = cursor(session)
@@ -126,11 +126,11 @@ def _record(client: FlaskClient, database: Database, made: Company) -> str:
     return str(answer.get_json()["id"])
 
 
-def _at(path: str, **query: str) -> Look:
-    return Look([f"/console/{path}{'?' if query else ''}{urlencode(query)}"])
+def _at(path: str, **query: str) -> Visit:
+    return Visit([f"/console/{path}{'?' if query else ''}{urlencode(query)}"])
 
 
-def _of_deliveries(names: Mapping[str, str]) -> dict[str, Look]:
+def _of_deliveries(names: Mapping[str, str]) -> dict[str, Visit]:
     webhook, broken = names["webhook"], names["broken"]
     one = f"webhooks/{webhook}"
     return {
@@ -164,14 +164,14 @@ def _of_deliveries(names: Mapping[str, str]) -> dict[str, Look]:
     }
 
 
-def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Look]:
+def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Visit]:
     chance = Random(7)
 
-    def searched(path: str, words: int, **more: str) -> Look:
+    def searched(path: str, words: int, **more: str) -> Visit:
         queries = [
             " ".join(made.books.word(chance) for _ in range(words)) for _ in range(_SEARCHES)
         ]
-        return Look([_at(path, q=each, **more).paths[0] for each in queries])
+        return Visit([_at(path, q=each, **more).paths[0] for each in queries])
 
     agent = names["agent"]
     return {
@@ -194,7 +194,7 @@ def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Look]:
     }
 
 
-def _of_the_rest(made: Company) -> dict[str, Look]:
+def _of_the_rest(made: Company) -> dict[str, Visit]:
     return {
         "audit.index": _at("audit"),
         "audit.index by action": _at("audit", action="key.mint"),
@@ -210,11 +210,11 @@ def _of_the_rest(made: Company) -> dict[str, Look]:
     }
 
 
-def _forms(token: str, names: Mapping[str, str]) -> dict[str, Look]:
+def _forms(token: str, names: Mapping[str, str]) -> dict[str, Visit]:
     """Return forms that show what they would do, and change nothing."""
 
-    def sent(path: str, **typed: str) -> Look:
-        return Look([f"/console/{path}"], {"_token": token, "_key": "bench", **typed})
+    def sent(path: str, **typed: str) -> Visit:
+        return Visit([f"/console/{path}"], {"_token": token, "_key": "bench", **typed})
 
     pasted = f"webhook-id: {names['event']}\nwebhook-timestamp: 1\nwebhook-signature: v1,x"
     return {
@@ -226,9 +226,9 @@ def _forms(token: str, names: Mapping[str, str]) -> dict[str, Look]:
     }
 
 
-def _require_all(app: Flask, found: Mapping[str, Look]) -> None:
-    """Raise `BenchError` where a page is not looked at."""
-    looked_at = {f"console.{name.split(',')[0].split()[0]}" for name in found}
+def _require_all(app: Flask, found: Mapping[str, Visit]) -> None:
+    """Raise `BenchError` where a page is not visited."""
+    visited = {f"console.{name.split(',')[0].split()[0]}" for name in found}
     pages = {
         rule.endpoint
         for rule in app.url_map.iter_rules()
@@ -237,5 +237,5 @@ def _require_all(app: Flask, found: Mapping[str, Look]) -> None:
         and (access := access_rule(app.view_functions[rule.endpoint]))
         and access.role
     }
-    if missing := sorted(pages - looked_at - _NO_PAGES):
-        raise BenchError(f"these pages are not looked at: {', '.join(missing)}")
+    if missing := sorted(pages - visited - _NO_PAGES):
+        raise BenchError(f"these pages are not visited: {', '.join(missing)}")
