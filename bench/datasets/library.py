@@ -19,6 +19,7 @@ from app.core.words import facets, search_keys
 from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
+from bench.datasets import crowd
 from bench.lab import owner_url
 
 _TEXTS = 20_000
@@ -48,11 +49,10 @@ _TEMPLATES = """
 CREATE TEMPORARY TABLE texts (n bigint, agent_id uuid, kind text, title text, labels text,
                               told tsvector, contained tsvector)
 """
-_RECORDS = """
+_RECORDS = f"""
 WITH fresh AS MATERIALIZED (
     SELECT n, created_at,
-           encode(substr(int8send((extract(epoch FROM created_at) * 1000)::bigint), 3)
-                  || '\\x7000'::bytea || substr(uuid_send(gen_random_uuid()), 9), 'hex')::uuid AS id
+           {crowd.ID.format(milliseconds="(extract(epoch FROM created_at) * 1000)::bigint")} AS id
       FROM generate_series(%(first)s::bigint, %(until)s::bigint) AS n
      CROSS JOIN LATERAL (SELECT %(newest)s::timestamptz - (%(last)s - n) * %(apart)s
                                                           * interval '1 ms' AS created_at) AS aged

@@ -160,29 +160,22 @@ def _webhook_of(body: dict[str, Any]) -> str | None:
 
 
 def _previewed(session: Session, body: dict[str, Any]) -> dict[str, Any]:
-    everyone = "webhook_id" not in body
-    webhook = body.pop("webhook_id", None)
     found = bulk_replay.preview(
-        session,
-        caller(),
-        webhook,
-        wanted_of(body, webhook, all_webhooks=everyone),
-        body.get("as_of"),
-        all_webhooks=everyone,
-        most=_MOST_COUNTED,
+        session, caller(), **_selected(body), as_of=body.get("as_of"), most=_MOST_COUNTED
     )
     return {**found.represent(body.get("rate")), "complete": found.complete}
 
 
 def _start(session: Session, body: dict[str, Any]) -> Job:
-    everyone = "webhook_id" not in body
-    webhook = body.pop("webhook_id", None)
+    pace = Pace(*(body.get(name) for name in _HOW))
     return bulk_replay.start(
-        session,
-        caller(),
-        webhook,
-        wanted_of(body, webhook, all_webhooks=everyone),
-        Pace(*(body.get(name) for name in _HOW)),
-        body.get("as_of"),
-        all_webhooks=everyone,
+        session, caller(), **_selected(body), pace=pace, as_of=body.get("as_of")
     )
+
+
+def _selected(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the deliveries that a form selects, as arguments of `bulk_replay`."""
+    webhook_id = body.pop("webhook_id", None)
+    all_webhooks = webhook_id is None
+    wanted = wanted_of(body, webhook_id, all_webhooks=all_webhooks)
+    return {"webhook_id": webhook_id, "wanted": wanted, "all_webhooks": all_webhooks}

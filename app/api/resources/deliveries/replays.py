@@ -44,8 +44,7 @@ def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
     answer is 200, and its `as_of` lets the same request replay exactly that. A disabled webhook
     answers 409.
     """
-    webhook = ids.parse("whk", webhook_id)
-    return _replay(body, wanted_of(body, webhook, all_webhooks=False), webhook, all_webhooks=False)
+    return _replay(body, ids.parse("whk", webhook_id), all_webhooks=False)
 
 
 @blp.route("/deliveries/replay", methods=["POST"])
@@ -60,10 +59,11 @@ def replay_tenant(body: dict[str, Any]) -> Response:
     As `POST /v1/webhooks/{webhook_id}/replay`, for all webhooks. Disabled webhooks are left out,
     and counted as `not_sending`.
     """
-    return _replay(body, wanted_of(body, None, all_webhooks=True), None, all_webhooks=True)
+    return _replay(body, None, all_webhooks=True)
 
 
-def _replay(body: dict[str, Any], wanted: Wanted, webhook: Any, *, all_webhooks: bool) -> Response:
+def _replay(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Response:
+    wanted = wanted_of(body, webhook, all_webhooks=all_webhooks)
     as_of, rate = body.get("as_of"), body.get("rate")
     with transaction() as session:
         if body["dry_run"]:
