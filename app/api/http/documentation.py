@@ -118,41 +118,27 @@ class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
 
     def _register_responses(self) -> None:
         """Register one response component a status, named after its HTTPStatus."""
-        for status, words in _REFUSALS.items():
+        for name, words in _REFUSALS.values():
             response: dict[str, Any] = {"description": words, "schema": self.ERROR_SCHEMA}
             prepare_response(response, self.spec, MEDIA_TYPE)
-            self.spec.components.response(_NAMES[status], response, lazy=True)
+            self.spec.components.response(name, response, lazy=True)
 
 
+# The name of each response component, after its HTTPStatus, and its description.
 _REFUSALS = {
-    400: "The body is not JSON in UTF-8.",
-    401: "No key, or one that is unknown, revoked or expired.",
-    403: "The key's role is too low, or the key is pinned.",
-    404: "Not found, or not visible to this key.",
-    409: "The current state does not allow it.",
-    410: "Older than the retention period.",
-    412: "If-Match names another version.",
-    413: "The body is larger than 1 MiB (for a record, 8 MiB).",
-    415: "The body is not declared as JSON.",
-    416: "The range begins beyond the end.",
-    422: "Fields were refused; `errors` lists each.",
-    429: "Too many requests; retry after `Retry-After` seconds.",
-    503: "The database does not answer; repeat the request.",
-}
-_NAMES = {
-    400: "BAD_REQUEST",
-    401: "UNAUTHORIZED",
-    403: "FORBIDDEN",
-    404: "NOT_FOUND",
-    409: "CONFLICT",
-    410: "GONE",
-    412: "PRECONDITION_FAILED",
-    413: "REQUEST_ENTITY_TOO_LARGE",
-    415: "UNSUPPORTED_MEDIA_TYPE",
-    416: "REQUESTED_RANGE_NOT_SATISFIABLE",
-    422: "UNPROCESSABLE_ENTITY",
-    429: "TOO_MANY_REQUESTS",
-    503: "SERVICE_UNAVAILABLE",
+    400: ("BAD_REQUEST", "The body is not JSON in UTF-8."),
+    401: ("UNAUTHORIZED", "No key, or one that is unknown, revoked or expired."),
+    403: ("FORBIDDEN", "The key's role is too low, or the key is pinned."),
+    404: ("NOT_FOUND", "Not found, or not visible to this key."),
+    409: ("CONFLICT", "The current state does not allow it."),
+    410: ("GONE", "Older than the retention period."),
+    412: ("PRECONDITION_FAILED", "If-Match names another version."),
+    413: ("REQUEST_ENTITY_TOO_LARGE", "The body is larger than 1 MiB (for a record, 8 MiB)."),
+    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON."),
+    416: ("REQUESTED_RANGE_NOT_SATISFIABLE", "The range begins beyond the end."),
+    422: ("UNPROCESSABLE_ENTITY", "Fields were refused; `errors` lists each."),
+    429: ("TOO_MANY_REQUESTS", "Too many requests; retry after `Retry-After` seconds."),
+    503: ("SERVICE_UNAVAILABLE", "The database does not answer; repeat the request."),
 }
 
 
@@ -176,7 +162,7 @@ class Refusals(BasePlugin):
             if method == "post" and _is_repeatable(path, responses):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
             for status in _refusals(path, method, operation):
-                responses.setdefault(status, _NAMES[status])
+                responses.setdefault(status, _REFUSALS[status][0])
 
 
 def open_spec(app_settings: Settings) -> dict[str, Any]:
