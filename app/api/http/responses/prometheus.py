@@ -36,11 +36,9 @@ def text(
     `figures` come from `app.counters.read`. Figures of another release, with a name or labels that
     this one does not know, are left out. `gauges` come from `prometheus_gauges`.
     """
+    counted = () if figures is None else _counted(figures)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Written(_parts(parts)))
-    if figures is not None:
-        registry.register(_Written(_counted(figures)))
-    registry.register(_Written(gauges))
+    registry.register(_Written([*_parts(parts), *counted, *gauges]))
     return generate_latest(registry)
 
 
