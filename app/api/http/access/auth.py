@@ -30,14 +30,12 @@ _R = TypeVar("_R")
 class Access:
     """A route's rule: the role it needs (None: public) and whether a pinned key is refused.
 
-    With `or_link` a share link replaces the key; with `or_public` no credential is needed where
-    the tenant has made its bundles public.
+    With `or_link` a share link replaces the key.
     """
 
     role: Role | None
     whole_tenant: bool = False
     or_link: bool = False
-    or_public: bool = False
 
 
 PUBLIC = Access(None)

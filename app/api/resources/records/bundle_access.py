@@ -76,7 +76,7 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
             refuse_undeclared()
             return view(*args, record_id=record_id, **kwargs)
 
-        access = auth.Access(Role.READ, or_link=True, or_public=public)
+        access = auth.Access(Role.READ, or_link=True)
         return parsing.Blueprint.doc(parameters=[_HEADER_PARAMETER])(auth.mark(checked, access))
 
     return decorate
