@@ -42,7 +42,7 @@ def rows(count: int) -> Rows:
 def grow(
     settings: Settings,
     database: Database,
-    keeper: Sequencer,
+    sequencer: Sequencer,
     tenant_id: UUID,
     count: int,
     portions: int,
@@ -71,7 +71,7 @@ def grow(
             owner.commit()
             _anchor(settings, database)
             add_leaves(database, _LEAVES)
-            keeper.run()
+            sequencer.run()
         owner.execute("ANALYZE audit_entries, log_leaves")
     return [row[2] for row in made]
 

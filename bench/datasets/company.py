@@ -101,10 +101,10 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     more = past.More(books.tenant_id, _PAYLOAD, _BROKEN)
     made = past.make(settings, database, scale.records, scale.webhooks, more)
     _give_secrets(settings, database, made)
-    keeper = Sequencer(
+    sequencer = Sequencer(
         database, settings.master_keys, "bench.test/log", FileHead(lab.folder / "company-head")
     )
-    chains.grow(settings, database, keeper, books.tenant_id, scale.entries, scale.anchors)
+    chains.grow(settings, database, sequencer, books.tenant_id, scale.entries, scale.anchors)
     with psycopg.connect(owner_url(settings), autocommit=True) as connection:
         _find(connection, settings, database, books)
         keys = [ids.new() for _ in range(scale.keys)]

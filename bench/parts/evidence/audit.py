@@ -49,13 +49,15 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     with lab.migrated() as (settings, database):
         tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
         head = FileHead(lab.folder / "audit-head")
-        keeper = Sequencer(database, settings.master_keys, "bench.test/log", head)
-        bodies = chains.grow(settings, database, keeper, tenant_id, scale.backlogs[-1], _PORTIONS)
+        sequencer = Sequencer(database, settings.master_keys, "bench.test/log", head)
+        bodies = chains.grow(
+            settings, database, sequencer, tenant_id, scale.backlogs[-1], _PORTIONS
+        )
         verifier = Verifier(database, settings.master_keys, head, Trust())
         yield from _verify(verifier, tenant_id, bodies)
         # Others' leaves behind the newest anchor: as many as are ever looked at.
         chains.add_leaves(database, incremental.LOOK_BACK)
-        keeper.run()
+        sequencer.run()
         yield from _since_anchor(verifier, database, tenant_id, scale)
         yield from _append(settings, database, scale)
 

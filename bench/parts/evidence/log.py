@@ -28,17 +28,17 @@ _SECONDS = 30.0
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Integrate until the tree is large, prove in it, then wait for records of a whole service."""
     with lab.migrated() as (settings, database):
-        keeper = Sequencer(
+        sequencer = Sequencer(
             database, settings.master_keys, "bench.test/log", FileHead(lab.folder / "head")
         )
-        yield from _integrate(database, keeper, scale)
+        yield from _integrate(database, sequencer, scale)
         yield from _prove(database, scale)
         yield from _read(database, scale)
     yield from _wait(lab.service.new_tenant(), scale)
 
 
-def _integrate(database: Database, keeper: Sequencer, scale: Scale) -> Iterator[Figure]:
-    keeper.run()
+def _integrate(database: Database, sequencer: Sequencer, scale: Scale) -> Iterator[Figure]:
+    sequencer.run()
     ours: list[float] = []
     cost: list[float] = []
     bound: list[float] = []
@@ -50,7 +50,7 @@ def _integrate(database: Database, keeper: Sequencer, scale: Scale) -> Iterator[
         with database.across_tenants() as session:
             cursor(session).execute(chains.INSERT.format(table="log_leaves").encode(), rows)
         began, spent = time.perf_counter(), time.process_time()
-        keeper.run()
+        sequencer.run()
         ours.append(batch / (time.perf_counter() - began))
         cost.append((time.process_time() - spent) / batch * 1e6)
     for name, rates, bounds in (
