@@ -95,5 +95,5 @@ class Stack:
             log.seek(0, os.SEEK_END)
             log.seek(max(0, log.tell() - 4096))
             lines = log.read().decode("utf-8", "replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1].removeprefix("make up: ") if said else "the service ended without a word"
+        lines = [line.strip() for line in lines if line.strip()]
+        return lines[-1].removeprefix("make up: ") if lines else "the service ended without a word"

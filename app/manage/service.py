@@ -37,5 +37,5 @@ def tell_untold(
     logs.configure(settings)
     for tenant_id, error in untold.items():
         alerts.report_break(database, tenant_id, error)
-        said = f"{error.detail} It has no entry of this; what was to be done is done."
-        print(f"warning: {ids.text('ten', tenant_id)}: {said}", file=sys.stderr)
+        text = f"{error.detail} It has no entry of this; what was to be done is done."
+        print(f"warning: {ids.text('ten', tenant_id)}: {text}", file=sys.stderr)

@@ -144,8 +144,8 @@ def run(arguments: list[str]) -> int:
         error.show()
         return USAGE
     except (No, click.ClickException, RecordsError, sqlite3.Error, OSError) as error:
-        said, code = _told(error)
-        Run().out.note(f"records: {' '.join(said.split())}")
+        text, code = _told(error)
+        Run().out.note(f"records: {' '.join(text.split())}")
         return code
     return 0
 

@@ -28,9 +28,9 @@ class Problem(RecordsError):
         self.slug = slug
         self.body = dict(body)
         self.retry_after = retry_after
-        super().__init__(self._said())
+        super().__init__(self._text())
 
-    def _said(self) -> str:
+    def _text(self) -> str:
         title = self.body.get("title") or f"HTTP status {self.status}"
         detail = self.body.get("detail")
         fields = "; ".join(
@@ -41,9 +41,9 @@ class Problem(RecordsError):
         parts += [fields] if fields else []
         if self.retry_after is not None and self.status in (429, 503):
             parts.append(f"come again in {self.retry_after:.0f} s")
-        said = ": ".join(part.rstrip(".") for part in parts)
+        text = ": ".join(part.rstrip(".") for part in parts)
         request_id = self.body.get("request_id")
-        return f"{said} (request {request_id})" if request_id and self.status >= 500 else said
+        return f"{text} (request {request_id})" if request_id and self.status >= 500 else text
 
 
 class Invalid(Problem):

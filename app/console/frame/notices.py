@@ -48,10 +48,10 @@ def _unverified(log: str, audit: str) -> Iterator[str]:
     if audit.startswith("unknown"):
         yield _UNKNOWN.format(audit.removeprefix("unknown: "))
         return
-    said = audit.split("; ")
-    of_log = [each.removeprefix(_OF_LOG) for each in said if each.startswith(_OF_LOG)]
+    reasons = audit.split("; ")
+    of_log = [each.removeprefix(_OF_LOG) for each in reasons if each.startswith(_OF_LOG)]
     if of_log or log != "up":
         yield _LOG.format("".join(of_log[:1]).rstrip(".") or log)
-    for each in said:
+    for each in reasons:
         if each.startswith(_OF_TIME):
             yield _LATE.format(each)

@@ -22,7 +22,7 @@ from app.lib.text_sanitizer import visible
 CONTENT_TYPE = "text/html; charset=utf-8"
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)", re.ASCII)
 # A redirect follows at once.
-_SAID_SECONDS = 60
+_MESSAGE_SECONDS = 60
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -43,7 +43,7 @@ def page(
 
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
-    message = None if browser.refreshes_itself() else _twice() or _said()
+    message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
     section = template.partition("/")[0]
     text = render_template(
         f"console/{template}.html", **_frame(), section=section, message=message, **shown
@@ -65,8 +65,8 @@ def done(location: str, message: str) -> AnyResponse:
     For a repeated form `message` may no longer be true: the page says that it came twice.
     """
     answered = redirect(location, 303)
-    value = base64.urlsafe_b64encode((_twice() or message).encode()).decode()
-    browser.set_cookie(answered, "said", value, _SAID_SECONDS)
+    value = base64.urlsafe_b64encode((_sent_twice() or message).encode()).decode()
+    browser.set_cookie(answered, "said", value, _MESSAGE_SECONDS)
     return answered
 
 
@@ -157,11 +157,11 @@ def _frame() -> dict[str, Any]:
     }
 
 
-def _twice() -> str | None:
+def _sent_twice() -> str | None:
     return "This form was sent twice, and done once." if g.get("sent_twice") else None
 
 
-def _said() -> str | None:
+def _kept_message() -> str | None:
     """Return the message of the last form, if it redirected here."""
     kept = request.cookies.get(browser.cookie_name("said"))
     try:

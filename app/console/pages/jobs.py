@@ -107,7 +107,7 @@ def resume(job_id: str) -> Response:
     return move(job_control.resume, job_id, "The job goes on where it stopped.")
 
 
-def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: str) -> Response:
+def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, text: str) -> Response:
     """Cancel, resume or retry a job once, then redirect to its page with a message.
 
     The page is that of the blueprint that got the form: jobs or replays.
@@ -119,4 +119,4 @@ def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, said: s
                 verb(session, caller().tenant_id, ids.parse("job", job_id))
             ),
         )
-    return rendering.done(url_for(".show", job_id=job_id), said)
+    return rendering.done(url_for(".show", job_id=job_id), text)

@@ -97,12 +97,12 @@ def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
     )
     if dead:
         count = f"{_MOST_DEAD}+" if dead > _MOST_DEAD else str(dead)
-        said = f"{count} job{'s have' if dead > 1 else ' has'} given up."
-        yield Need(said, "Look at them", url_for("console.jobs.index", status="dead"))
+        text = f"{count} job{'s have' if dead > 1 else ' has'} given up."
+        yield Need(text, "Look at them", url_for("console.jobs.index", status="dead"))
     for part, state in missing.items():
         known = not state.startswith("unknown")
-        said = _PARTS[part].format(state) if known else f"How the {part} is doing is not known."
-        yield Need(said.replace("_", " "), "See all parts", "#parts")
+        text = _PARTS[part].format(state) if known else f"How the {part} is doing is not known."
+        yield Need(text.replace("_", " "), "See all parts", "#parts")
 
 
 def _failures(session: Session) -> Iterator[Need]:
@@ -113,15 +113,15 @@ def _failures(session: Session) -> Iterator[Need]:
     if count:
         more = "" if found.complete else "+"
         causes = len(found.groups)
-        said = f"{count:,}{more} event{'s' if count > 1 else ''} failed for good and "
-        said += f"{'were' if count > 1 else 'was'} not replayed, of "
-        said += "one cause." if causes == 1 else f"{causes} causes."
+        text = f"{count:,}{more} event{'s' if count > 1 else ''} failed for good and "
+        text += f"{'were' if count > 1 else 'was'} not replayed, of "
+        text += "one cause." if causes == 1 else f"{causes} causes."
         place = url_for("console.deliveries.groups", status="failed")
-        yield Need(said, "See the causes", place, grave=True)
+        yield Need(text, "See the causes", place, grave=True)
     elif not found.complete:
-        said = f"The newest {_MOST_FAILED:,} events that failed were replayed; older ones may wait."
+        text = f"The newest {_MOST_FAILED:,} events that failed were replayed; older ones may wait."
         place = url_for("console.deliveries.index", status="failed")
-        yield Need(said, "See what failed", place)
+        yield Need(text, "See what failed", place)
 
 
 def _trouble(webhook: dict[str, Any]) -> str | None:

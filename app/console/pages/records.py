@@ -66,8 +66,8 @@ def download(record_id: str, name: str) -> Response:
     if name == "evidence.zip":
         answered = evidence_packs.pack()
         if answered.status_code == 202:
-            said = "The evidence pack is being made: ask for it again in a moment."
-            return rendering.done(url_for(".show", record_id=record_id), said)
+            text = "The evidence pack is being made: ask for it again in a moment."
+            return rendering.done(url_for(".show", record_id=record_id), text)
         return answered
     if name == "bundle.json":
         answered = bundles.exact_bytes()

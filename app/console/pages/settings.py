@@ -83,12 +83,12 @@ def _ask(
     changed: dict[str, Any],
     name: str | None,
 ) -> Response:
-    said = list(_consequences(session, before, changed))
+    effects = list(_consequences(session, before, changed))
     return rendering.page(
         "settings/sure",
         200,
         fields=typed.kept_fields(),
-        said=said,
+        effects=effects,
         name=name,
         mistyped=bool(typed.value("_sure")) and name not in (None, typed.value("_name")),
         state=_state(before),

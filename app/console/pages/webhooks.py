@@ -31,7 +31,7 @@ blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
 
 _LATEST = 10
 _ADDS = ("webhooks add URL", "POST /v1/webhooks")
-_SAID = {
+_TEXTS = {
     ("held", True): "The webhook is held: events are accepted and wait.",
     ("held", False): "The webhook is released: what has gathered goes out.",
     ("status", "enabled"): "The webhook is enabled.",
@@ -98,8 +98,8 @@ def change(webhook_id: str) -> Response:
             )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
-    said = [text for (name, value), text in _SAID.items() if wanted.get(name) == value]
-    return _done(webhook_id, " ".join(said) or "The webhook was changed.")
+    texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
+    return _done(webhook_id, " ".join(texts) or "The webhook was changed.")
 
 
 @blp.post("/<webhook_id>/delete")
@@ -152,8 +152,8 @@ def retry_now(webhook_id: str) -> Response:
             )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
-    said = f"{moved['count']:,} that waited for their next attempt go out now."
-    return _done(webhook_id, said)
+    text = f"{moved['count']:,} that waited for their next attempt go out now."
+    return _done(webhook_id, text)
 
 
 def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
@@ -205,5 +205,5 @@ def _event_types() -> list[tuple[str, str]]:
     return [(kind.value, kind.value) for kind in EventType if kind is not EventType.WEBHOOK_TEST]
 
 
-def _done(webhook_id: str, said: str) -> Response:
-    return rendering.done(url_for(".show", webhook_id=webhook_id), said)
+def _done(webhook_id: str, text: str) -> Response:
+    return rendering.done(url_for(".show", webhook_id=webhook_id), text)

@@ -79,8 +79,8 @@ def _is_signed(base_url: str, raw: bytes, bundle: dict[str, Any]) -> bool:
 
 def _is_proven(base_url: str, sha256: str, proof: dict[str, Any]) -> bool:
     data = json.loads(base64.b64decode(proof["leaf_data"]))
-    said = {"type": "record", "bundle_sha256": sha256}
-    return bool(data == said) and is_included(base_url, proof)
+    leaf = {"type": "record", "bundle_sha256": sha256}
+    return bool(data == leaf) and is_included(base_url, proof)
 
 
 def is_included(base_url: str, proof: dict[str, Any]) -> bool:

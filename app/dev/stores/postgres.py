@@ -160,8 +160,8 @@ class EmbeddedPostgres(Store):
     def _refuse_other_version(self) -> None:
         made_by = (self.data / "PG_VERSION").read_text().strip()
         asked = [str(self._placement.binaries / "postgres"), "--version"]
-        said = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603
-        runs = said.stdout.split()[-1].partition(".")[0]
+        shown = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603
+        runs = shown.stdout.split()[-1].partition(".")[0]
         if made_by != runs:
             raise CannotStart(f"{self.data} was made by PostgreSQL {made_by}, and this is {runs}")
 

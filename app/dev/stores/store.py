@@ -143,9 +143,9 @@ class Store(ABC):
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        telling = [line for line in said if "FATAL" in line or "PANIC" in line]
-        return " ".join(telling[-1:] or said[-3:]) or "it said nothing"
+        lines = [line.strip() for line in lines if line.strip()]
+        telling = [line for line in lines if "FATAL" in line or "PANIC" in line]
+        return " ".join(telling[-1:] or lines[-3:]) or "it wrote nothing"
 
 
 def free_port() -> int:

@@ -266,8 +266,8 @@ def _refused(what: str, code: int, text: bytes) -> str:
     return f"The mail server refused {what} ({numbers})."
 
 
-def _bytes(said: bytes | str) -> bytes:
-    return said if isinstance(said, bytes) else said.encode("ascii", "replace")
+def _bytes(text: bytes | str) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("ascii", "replace")
 
 
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (

@@ -61,8 +61,8 @@ def reason(error: BaseException) -> str:
     """
     while (cause := _cause(error)) is not None:
         error = cause
-    said = " ".join(str(error).split())
-    return said[:_LONGEST_REASON] or type(error).__name__
+    text = " ".join(str(error).split())
+    return text[:_LONGEST_REASON] or type(error).__name__
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -50,8 +50,8 @@ def exit_status(results: Results) -> int:
 
 def _mend(finding: Finding) -> str:
     see = None if finding.see is None else _page(finding.see)
-    said = ", see ".join(filter(None, (finding.mend, see)))
-    return f" → {said}" if said else ""
+    text = ", see ".join(filter(None, (finding.mend, see)))
+    return f" → {text}" if text else ""
 
 
 def _page(see: str) -> str:

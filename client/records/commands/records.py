@@ -114,8 +114,8 @@ class _Tally:
         if pushed.error is not None:
             if not isinstance(pushed.error, Stopped):
                 self._errors.append(pushed.error)
-                said = str(pushed.error).replace(f"{pushed.path}: ", "", 1)
-                self._run.out.note(f"records: {pushed.path}: {said}")
+                text = str(pushed.error).replace(f"{pushed.path}: ", "", 1)
+                self._run.out.note(f"records: {pushed.path}: {text}")
         else:
             self._new += not pushed.again
             self._again += pushed.again
@@ -129,18 +129,18 @@ class _Tally:
     def close(self) -> None:
         """Say what became of all. Raises the first error."""
         left = self._count - self._new - self._again
-        said = f"{self._new} pushed, {self._again} were there, {left} not."
+        text = f"{self._new} pushed, {self._again} were there, {left} not."
         if self._run.out.terminal and not self._run.out.json:
-            self._run.out.note(said)
+            self._run.out.note(text)
         if self._errors:
-            raise _Unfinished(self._errors[0], said)
+            raise _Unfinished(self._errors[0], text)
 
 
 class _Unfinished(RecordsError):
     """Some files were not pushed; what is wrong with each was told."""
 
-    def __init__(self, first: RecordsError, said: str) -> None:
-        super().__init__(f"{said} Mend what is told above and run it again.")
+    def __init__(self, first: RecordsError, text: str) -> None:
+        super().__init__(f"{text} Mend what is told above and run it again.")
         self.first = first
 
 

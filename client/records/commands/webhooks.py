@@ -132,8 +132,8 @@ def why(run: Run, webhook_id: str, event_id: str) -> None:
     if run.out.json:
         run.out.document(found)
         return
-    for said in (found["explanation"], found["summary"]):
-        click.echo(plain(said))
+    for text in (found["explanation"], found["summary"]):
+        click.echo(plain(text))
 
 
 @webhooks.command("check")

@@ -46,17 +46,17 @@ class Patience:
 
 def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
     """Return how long this request may wait. Malformed preferences are ignored (section 2)."""
-    said = _said(",".join(request.headers.getlist("Prefer")))
-    wait = said.get("wait", "")
+    preferences = _preferences(",".join(request.headers.getlist("Prefer")))
+    wait = preferences.get("wait", "")
     if re.fullmatch("[0-9]{1,9}", wait):
         seconds = min(int(wait), int(longest))
         return Patience(seconds, f"wait={seconds}")
-    if "respond-async" in said:
+    if "respond-async" in preferences:
         return Patience(0, "respond-async")
     return Patience(default)
 
 
-def _said(header: str) -> dict[str, str]:
+def _preferences(header: str) -> dict[str, str]:
     """Return preferences by name; the first of a repeated name counts."""
     found: dict[str, str] = {}
     for each in header.split(","):

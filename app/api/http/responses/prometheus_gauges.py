@@ -64,14 +64,14 @@ def release(version: str) -> Iterator[Metric]:
 
 def verification(unverified: float) -> Iterator[Metric]:
     """Yield for how many seconds no run has verified all audit chains."""
-    said = "How long no run has verified all audit chains."
-    yield _gauge("audit_unverified_seconds", said, unverified)
+    text = "How long no run has verified all audit chains."
+    yield _gauge("audit_unverified_seconds", text, unverified)
 
 
 def master_keys(missing: int) -> Iterator[Metric]:
     """Yield how many master keys are in use that MASTER_KEYS lacks."""
-    said = "Keys that may have sealed something and are not in MASTER_KEYS."
-    yield _gauge("master_keys_missing", said, missing)
+    text = "Keys that may have sealed something and are not in MASTER_KEYS."
+    yield _gauge("master_keys_missing", text, missing)
 
 
 def log(now: LogFigures) -> Iterator[Metric]:
@@ -83,12 +83,12 @@ def log(now: LogFigures) -> Iterator[Metric]:
     yield halted
     yield _gauge("log_size", "Leaves of the newest published checkpoint.", now.size)
     yield _gauge("log_leaves_waiting", "Leaves that no checkpoint has, up to 100,000.", now.waiting)
-    said = "How long the oldest leaf has waited for a checkpoint."
-    yield _gauge("log_leaf_waiting_seconds", said, now.oldest_waiting)
+    text = "How long the oldest leaf has waited for a checkpoint."
+    yield _gauge("log_leaf_waiting_seconds", text, now.oldest_waiting)
     if now.head_age is not None:
         yield _gauge("log_head_age_seconds", "Age of the newest checkpoint.", now.head_age)
-    said = "Age of the oldest audit entry, or checkpoint, that this voucher does not cover."
-    ages = _family("unanchored_age_seconds", said, "by")
+    text = "Age of the oldest audit entry, or checkpoint, that this voucher does not cover."
+    ages = _family("unanchored_age_seconds", text, "by")
     for voucher, age in now.unanchored.items():
         ages.add_metric([str(voucher)], age)
     yield ages
@@ -153,9 +153,9 @@ def processes(reports: Iterable[Process]) -> Iterator[Metric]:
     yield from (info, memory, size, used, leader)
 
 
-def _gauge(name: str, said: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", said, value)
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", text, value)
 
 
-def _family(name: str, said: str, label: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", said, labels=[label])
+def _family(name: str, text: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=[label])

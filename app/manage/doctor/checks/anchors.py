@@ -27,13 +27,13 @@ def check_authority(context: Context) -> Iterator[Finding]:
     outbound = Outbound(EVERYWHERE)
     try:
         data = secrets.token_bytes(32)
-        said = timestamping.ask(outbound, settings.tsa_url, data, settings.tsa_ca_file)
+        stamp = timestamping.ask(outbound, settings.tsa_url, data, settings.tsa_ca_file)
     finally:
         outbound.close()
     where = place(settings.tsa_url)
-    if isinstance(said, NotStamped):
+    if isinstance(stamp, NotStamped):
         yield findings.failed(
-            f"the timestamp authority at {where} gives none that counts: {said}",
+            f"the timestamp authority at {where} gives none that counts: {stamp}",
             "let this host reach TSA_URL; set TSA_CA_FILE to that authority's root",
             see=_SEE,
         )
@@ -46,11 +46,11 @@ def _no_authority() -> Finding:
 
 
 def _nobody(context: Context) -> Finding:
-    said = "TSA_URL and WITNESS_POLICY are not set: no external evidence anchors the log"
+    text = "TSA_URL and WITNESS_POLICY are not set: no external evidence anchors the log"
     if context.is_on_this_machine:
-        return findings.ok(said)
+        return findings.ok(text)
     mend = "set one of them, or keep checkpoints yourself"
-    return findings.warning(said, mend, see="setup.md#anchors")
+    return findings.warning(text, mend, see="setup.md#anchors")
 
 
 def check_witnesses(context: Context) -> Iterator[Finding]:
@@ -60,13 +60,13 @@ def check_witnesses(context: Context) -> Iterator[Finding]:
         yield from _witnesses(policy, context.patient(_SECONDS))
     with context.reading() as session:
         found = [(each.alarm, incidents.line(each)) for each in incidents.rows(session)]
-    for is_alarm, said in found:
+    for is_alarm, text in found:
         if is_alarm:
             mend = "find the other log: a copy of this database, or a restored one"
-            yield findings.failed(said, mend, see="#a-witness-alarm")
+            yield findings.failed(text, mend, see="#a-witness-alarm")
         else:
             mend = "make now NAME=stamp_checkpoint, or python -m scheduler now stamp_checkpoint"
-            yield findings.warning(said, mend, see=_SEE)
+            yield findings.warning(text, mend, see=_SEE)
     if not found:
         yield findings.ok("everything that should be anchored is")
 
@@ -99,17 +99,17 @@ def _ask(outbound: Outbound, witness: Witness, seconds: float) -> Answer:
 
 
 def _judge(witness: Witness, answer: Answer, *, met: bool) -> Finding:
-    said = f"witness {witness.name} at {place(witness.url or '')}"
+    text = f"witness {witness.name} at {place(witness.url or '')}"
     mend = "let this host reach it; correct its URL in WITNESS_POLICY"
     if answer.status is None:
         tell = findings.warning if met else findings.failed
-        return tell(f"{said} does not answer: {answer.error}", mend, see="#the-quorum-is-away")
+        return tell(f"{text} does not answer: {answer.error}", mend, see="#the-quorum-is-away")
     if answer.status == 404 or answer.status >= 500:
-        return findings.warning(f"{said} answers with the status {answer.status}", mend, see=_SEE)
+        return findings.warning(f"{text} answers with the status {answer.status}", mend, see=_SEE)
     if not witness.key.checkable:
         return findings.warning(
-            f"{said} answers, and its key's algorithm is not checked here",
+            f"{text} answers, and its key's algorithm is not checked here",
             "name its Ed25519 key (algorithm 04) in WITNESS_POLICY",
             see="setup.md#anchors",
         )
-    return findings.ok(f"{said} answers")
+    return findings.ok(f"{text} answers")

@@ -41,11 +41,11 @@ def _consumers(context: Context) -> Iterator[Finding]:
 def _messages(context: Context) -> Iterator[Finding]:
     waiting, taken = context.redis(_count)
     counted = ", ".join(f"{name} {count}" for name, count in waiting.items())
-    said = f"messages waiting: {counted}; taken and not done: {taken}"
+    text = f"messages waiting: {counted}; taken and not done: {taken}"
     if max(waiting.values()) > _MANY:
-        yield findings.warning(said, "start a worker, or add one", see="#an-alert-fires")
+        yield findings.warning(text, "start a worker, or add one", see="#an-alert-fires")
     else:
-        yield findings.ok(said)
+        yield findings.ok(text)
 
 
 def _count(client: "redis.Redis") -> tuple[dict[str, int], int]:

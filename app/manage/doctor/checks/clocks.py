@@ -34,15 +34,15 @@ def _judge(name: str, context: Context, ask: Callable[[Context], float]) -> Find
     # No more than what cannot be the way there and back.
     certain = max(abs(skew) - round_trip / 2, 0.0)
     where = "ahead of" if skew > 0 else "behind"
-    said = f"this host's clock is {abs(skew):.1f} s {where} {name}'s"
+    text = f"this host's clock is {abs(skew):.1f} s {where} {name}'s"
     if certain > FAIL_SECONDS:
         return findings.failed(
-            f"{said}: receivers refuse signatures that are five minutes off, and ids carry time",
+            f"{text}: receivers refuse signatures that are five minutes off, and ids carry time",
             "timedatectl set-ntp true, on the host that is wrong",
             see="#deliveries-fail",
         )
     if certain > WARN_SECONDS:
-        return findings.warning(said, "timedatectl set-ntp true, on the host that is wrong")
+        return findings.warning(text, "timedatectl set-ntp true, on the host that is wrong")
     return findings.ok(f"this host and {name} agree to within {certain + round_trip:.3f} s")
 
 

@@ -96,10 +96,10 @@ def _pooler(context: Context) -> Iterator[Finding]:
 def _pools(context: Context, limits: _Limits) -> Finding:
     pools = context.settings.most_connections
     what, most, _ = min(limits.each(), key=lambda each: each[1])
-    said = f"one release opens up to {pools} connections, and {what} is {most}"
+    text = f"one release opens up to {pools} connections, and {what} is {most}"
     mend = "lower DATABASE_CONNECTIONS (or WEB_CONCURRENCY), or raise that limit"
     if pools > most:
-        return findings.failed(f"{said}: under load some requests are answered 503", mend, see=_SEE)
+        return findings.failed(f"{text}: under load some requests are answered 503", mend, see=_SEE)
     if 2 * pools > most:
-        return findings.warning(f"{said}: two at once, as in a deploy, do not fit", mend, see=_SEE)
-    return findings.ok(f"{said}: two at once, as in a deploy, fit")
+        return findings.warning(f"{text}: two at once, as in a deploy, do not fit", mend, see=_SEE)
+    return findings.ok(f"{text}: two at once, as in a deploy, fit")

@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Finding]:
     where = f"{url.host or 'its socket'}:{url.port or 5432}/{url.database or ''}"
     problem = context.database_problem()
     if problem is not None:
-        mended = (mend for said, mend in _MENDED if said in problem)
+        mended = (mend for text, mend in _MENDED if text in problem)
         yield findings.failed(
             f"PostgreSQL at {where} does not answer: {problem}",
             next(mended, "start PostgreSQL, and let this host reach it"),

@@ -109,11 +109,11 @@ def _expiring(setting: str, found: Sequence[Certificate], now: datetime) -> Iter
     soon = [each for each in found if now < each.not_valid_after_utc <= now + _SOON]
     for each in (*ended, *soon):
         name, end = each.subject.rfc4514_string(), each.not_valid_after_utc
-        said = f"{setting}: {name} is valid until {end:%Y-%m-%d}"
+        text = f"{setting}: {name} is valid until {end:%Y-%m-%d}"
         if len(ended) == len(found):
-            yield findings.failed(said, mend, see="#settings")
+            yield findings.failed(text, mend, see="#settings")
         else:
-            yield findings.warning(said, mend, see="#settings")
+            yield findings.warning(text, mend, see="#settings")
     if not ended and not soon:
         first = min(each.not_valid_after_utc for each in found)
         yield findings.ok(f"{setting}: valid until {first:%Y-%m-%d}")

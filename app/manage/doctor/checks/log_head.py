@@ -47,9 +47,9 @@ def check(context: Context) -> Iterator[Finding]:
                 yield _halted(error.slug, error.detail)
         keys = context.settings.master_keys
         found = [alerts.standing(session), daily_state.standing(session, keys)]
-    for said in filter(None, found):
+    for text in filter(None, found):
         yield findings.failed(
-            f"audit chains: {said}",
+            f"audit chains: {text}",
             "make now NAME=verify_audit, or python -m scheduler now verify_audit",
             see="#an-audit-chain-is-broken",
         )

@@ -36,7 +36,7 @@ def check(context: Context) -> Iterator[Finding]:
         return
     problem = context.redis_problem()
     if problem is not None:
-        mended = (mend for said, mend in _MENDED if said in problem.lower())
+        mended = (mend for text, mend in _MENDED if text in problem.lower())
         yield findings.failed(
             f"Redis at {place(url)} does not answer: {problem}",
             next(mended, "start Redis, and let this host reach it; an empty one will do"),
