@@ -106,7 +106,7 @@ class Lab:
                 database.close()
 
     def store_pids(self) -> dict[str, int]:
-        """Return the process numbers of the stores' keepers."""
+        """Return the process numbers of the stores' subreapers."""
         stores = (self.postgres, self.valkey)
         return {store.name: store.process.pid for store in stores if store.process is not None}
 

@@ -30,7 +30,7 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
 
 
 class Process:
-    """A command under a keeper, so that nothing of it outlives the bench; its words go to `log`."""
+    """A command under a subreaper: none of it outlives the bench; its output goes to `log`."""
 
     def __init__(
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str], log: Path
@@ -38,23 +38,23 @@ class Process:
         self.name = name
         self.log = log
         with log.open("ab") as output:
-            self._keeper = subreaper.spawn(name, argv, env=env, cwd=ROOT, output=output)
+            self._subreaper = subreaper.spawn(name, argv, env=env, cwd=ROOT, output=output)
 
     @property
     def pid(self) -> int:
-        """The process number of its keeper, which all of it descends from."""
-        return self._keeper.pid
+        """The process number of its subreaper, which all of it descends from."""
+        return self._subreaper.pid
 
     def require_alive(self) -> None:
         """Raise `BenchError` with its last words if it has ended."""
-        code = self._keeper.poll()
+        code = self._subreaper.poll()
         if code is not None:
             raise BenchError(f"{self.name} ended with code {code}: {self._last_words()}")
 
     def finish(self, seconds: float) -> None:
         """Wait for its end; raises `BenchError` if it takes too long or ends badly."""
         try:
-            code = self._keeper.wait(seconds)
+            code = self._subreaper.wait(seconds)
         except subprocess.TimeoutExpired:
             self.stop()
             raise BenchError(f"{self.name} takes longer than {seconds:g} s") from None
@@ -63,12 +63,12 @@ class Process:
 
     def stop(self) -> None:
         """Ask it to end, and wait until all of it has."""
-        self._keeper.terminate()
-        self._keeper.wait(_STOP_SECONDS)
+        self._subreaper.terminate()
+        self._subreaper.wait(_STOP_SECONDS)
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-3:]) or "it said nothing"
+        return " | ".join(line.strip() for line in lines[-3:]) or "it wrote nothing"
 
 
 def cpu_seconds(pids: Collection[int]) -> float:

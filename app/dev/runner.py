@@ -1,6 +1,6 @@
 """Keeps processes running, as a PaaS would.
 
-Each process has a keeper of its own, so none of it outlives this one. Whichever dies is started
+Each process has a subreaper of its own, so none of it outlives this one. One that dies is started
 again, after a pause that doubles from 0.2 s to 5 s and is forgotten after 10 s of life.
 """
 
@@ -18,12 +18,12 @@ from app.dev.stores import subreaper
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
-LIFE_THAT_FORGIVES = 10.0
+PAUSE_RESET_AFTER = 10.0
 
 _TURN_SECONDS = 0.1
 _PIECE = 64 * 1024
 
-# Starts a process under a keeper; its output is passed on if it is a pipe.
+# Starts a process under a subreaper; its output is passed on if it is a pipe.
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
 
 
@@ -49,7 +49,7 @@ class Runner:
         self._stop = stop
         self._all: list[_Kept] = []
         self._pipes = selectors.DefaultSelector()
-        # A keeper that is itself killed leaves what it kept to this process.
+        # A subreaper that is itself killed leaves its descendants to this process.
         subreaper.adopt_orphans()
 
     def watch(
@@ -84,7 +84,7 @@ class Runner:
                 for kept in leaving:
                     kept.process.send_signal(signal.SIGHUP)
         for kept in leaving:
-            self._bury(kept)
+            self._clean_up(kept)
             self._all.remove(kept)
 
     def _add(
@@ -92,44 +92,44 @@ class Runner:
     ) -> _Kept:
         kept = _Kept(name, spawn, process, Lines(name, self._output), for_ever)
         self._all.append(kept)
-        self._listen(kept)
+        self._watch_output(kept)
         return kept
 
     def _turn(self) -> None:
         """Pass on output for a moment, then restart the processes that died."""
         for key, _ in self._pipes.select(_TURN_SECONDS):
-            self._hear(key.data)
+            self._read_output(key.data)
         for kept in self._all:
             if kept.again_at is not None:
                 self._start_again(kept, kept.again_at)
             elif kept.for_ever and kept.process.poll() is not None:
-                self._mourn(kept)
+                self._schedule_restart(kept)
 
-    def _mourn(self, kept: _Kept) -> None:
+    def _schedule_restart(self, kept: _Kept) -> None:
         """Say that a process has died, and set when it starts again."""
-        self._bury(kept)
+        self._clean_up(kept)
         now = time.monotonic()
-        if now - kept.started_at >= LIFE_THAT_FORGIVES:
+        if now - kept.started_at >= PAUSE_RESET_AFTER:
             kept.pause = 0.0
         kept.pause = min(max(kept.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         kept.again_at = now + kept.pause
-        fate = _fate(kept.process.returncode)
-        self._output.say(kept.name, f"{fate}; starting again in {kept.pause:g} s")
+        text = _exit_text(kept.process.returncode)
+        self._output.say(kept.name, f"{text}; starting again in {kept.pause:g} s")
 
     def _start_again(self, kept: _Kept, at: float) -> None:
         if time.monotonic() >= at:
             kept.again_at = None
             kept.process = kept.spawn()
             kept.started_at = time.monotonic()
-            self._listen(kept)
+            self._watch_output(kept)
 
-    def _listen(self, kept: _Kept) -> None:
+    def _watch_output(self, kept: _Kept) -> None:
         pipe = kept.process.stdout
         if pipe is not None:
             os.set_blocking(pipe.fileno(), False)
             self._pipes.register(pipe, selectors.EVENT_READ, kept)
 
-    def _hear(self, kept: _Kept) -> None:
+    def _read_output(self, kept: _Kept) -> None:
         """Take in a piece of what a process says; nothing is left of it at the end."""
         pipe = kept.process.stdout
         assert pipe is not None  # noqa: S101  # it was registered
@@ -139,16 +139,16 @@ class Runner:
             self._pipes.unregister(pipe)
             pipe.close()
 
-    def _bury(self, kept: _Kept) -> None:
-        """Remove what a killed keeper may have left, and take in the last that was said."""
+    def _clean_up(self, kept: _Kept) -> None:
+        """Remove what a killed subreaper may have left, and read the rest of its output."""
         subreaper.kill_children(but=[other.process.pid for other in self._all])
         pipe = kept.process.stdout
         while pipe is not None and not pipe.closed:
-            self._hear(kept)
+            self._read_output(kept)
 
 
-def _fate(code: int) -> str:
-    """Put an exit code into words: 128 + N is a keeper's word for signal N."""
+def _exit_text(code: int) -> str:
+    """Put an exit code into words: 128 + N is a subreaper's code for signal N."""
     number = -code if code < 0 else code - 128
     if number in set(signal.Signals):
         return f"was killed by {signal.Signals(number).name}"

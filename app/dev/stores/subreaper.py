@@ -1,4 +1,4 @@
-"""A keeper between a command and its starter: no descendant outlives either.
+"""A subreaper between a command and its starter: no descendant outlives either.
 
 The kernel tells it that the starter died (PR_SET_PDEATHSIG) and hands it the command's orphans
 (PR_SET_CHILD_SUBREAPER). SIGTERM stops the command, and kills after `grace`; SIGHUP kills at once.
@@ -50,11 +50,11 @@ def spawn(
     output: int | IO[bytes] | None = None,
     hold: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
-    """Start `argv` under a keeper that `ps` shows with `name`; return the keeper's process.
+    """Start `argv` under a subreaper that `ps` shows with `name`; return its process.
 
     `stop` is what the command's leader is sent in order to end; after `grace` seconds it is killed.
     `output` takes both its standard output and error. The descriptors in `hold` stay open in the
-    keeper, and not in the command: a lock among them is held until all of the command has gone.
+    subreaper, and not in the command: a lock among them is held until all of the command has gone.
     Call it from the main thread: the kernel counts the end of the calling thread as the asker's.
     """
     task: _Task = {
