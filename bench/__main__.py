@@ -8,11 +8,11 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from app import clock
 from app.dev.refusal import CannotStart
 from bench import lab, results
-from bench.figures import Figure
 from bench.parts import PARTS
 from bench.processes import ROOT, BenchError
 from bench.scale import FULL, QUICK, Scale
@@ -42,14 +42,14 @@ def main() -> int:
 
 def _measure(parts: Sequence[str], scale: Scale) -> None:
     began, steady, stolen = clock.now(), time.monotonic(), results.stolen_seconds()
-    figures: list[Figure] = []
+    figures: list[dict[str, Any]] = []
     with lab.opened(_FOLDER) as place:
         about = results.machine(place)
         print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
         for part in parts:
             for figure in PARTS[part](place, scale):
                 print(figure.line(), flush=True)
-                figures.append(figure)
+                figures.append({"part": part, **figure.as_json()})
     seconds = time.monotonic() - steady
     # What a hypervisor takes stops everything for tens of milliseconds at a time.
     about["stolen"] = f"{(results.stolen_seconds() - stolen) / seconds:.2f} processors"

@@ -44,7 +44,6 @@ class Reach:
 class Figure:
     """One thing measured; `unit` follows the number as it is written (`/s`, ` ms`, ` %`)."""
 
-    part: str
     name: str
     value: float
     unit: str
@@ -76,7 +75,6 @@ class Figure:
     def as_json(self) -> dict[str, Any]:
         """Return all of it, for tools."""
         return {
-            "part": self.part,
             "name": self.name,
             "value": self.value,
             "unit": self.unit.strip(),

@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 import redis
 
-from bench.figures import Figure
 from bench.lab import Lab
 from bench.processes import ROOT
 
@@ -42,7 +41,10 @@ def stolen_seconds() -> float:
 
 
 def write(
-    began: datetime, about: dict[str, Any], options: Sequence[str], figures: Sequence[Figure]
+    began: datetime,
+    about: dict[str, Any],
+    options: Sequence[str],
+    figures: Sequence[dict[str, Any]],
 ) -> Path:
     """Write one run, and return its file."""
     FOLDER.mkdir(exist_ok=True)
@@ -51,7 +53,7 @@ def write(
         "began": began.isoformat(),
         "options": list(options),
         "machine": about,
-        "figures": [figure.as_json() for figure in figures],
+        "figures": figures,
     }
     file.write_text(json.dumps(run, ensure_ascii=False, indent=1) + "\n", "utf-8")
     return file

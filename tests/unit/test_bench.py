@@ -18,14 +18,14 @@ HEAD = load.head("POST", "/things", [("Authorization", "Bearer key")])
 
 
 def test_a_figure_is_written_beside_its_bound_with_their_ratio() -> None:
-    figure = Figure("deliveries", "deliveries", 4680, "/s", Bound("bare actor", 2410))
+    figure = Figure("deliveries", 4680, "/s", Bound("bare actor", 2410))
     assert figure.line() == "deliveries: 4680/s, bare actor 2410/s, ratio 1.94"
 
 
 def test_a_figure_says_whether_it_reaches_what_it_is_to_reach() -> None:
     least = Reach(at_least=1.5, of_ratio=True)
-    good = Figure("part", "name", 300, "/s", Bound("peer", 200), least)
-    bad = Figure("part", "name", 299, "/s", Bound("peer", 200), least)
+    good = Figure("name", 300, "/s", Bound("peer", 200), least)
+    bad = Figure("name", 299, "/s", Bound("peer", 200), least)
     assert good.line().endswith("[reaches ratio ≥ 1.50]")
     assert bad.line().endswith("[MISSES ratio ≥ 1.50]")
     assert (good.as_json()["reached"], bad.as_json()["reached"]) == (True, False)
@@ -33,11 +33,11 @@ def test_a_figure_says_whether_it_reaches_what_it_is_to_reach() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_could_not_be_measured_reaches_nothing(value: float) -> None:
-    assert not Reach(at_most=10).reached(Figure("part", "name", value, " ms"))
+    assert not Reach(at_most=10).reached(Figure("name", value, " ms"))
 
 
 def test_a_ratio_to_nothing_reaches_nothing() -> None:
-    figure = Figure("part", "name", 5, "/s", Bound("peer", 0))
+    figure = Figure("name", 5, "/s", Bound("peer", 0))
     assert figure.ratio is None
     assert not Reach(at_least=0.1, of_ratio=True).reached(figure)
 

@@ -82,7 +82,7 @@ def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iter
     for percent, reach in ((50, None), (99, Reach(at_most=50))):
         words = f"answer to a finding at half that rate, p{percent}"
         beside = Bound("bare route at half of its own", percentile(bare_at_half, percent))
-        yield Figure("accept", words, percentile(at_half, percent), " ms", beside, reach)
+        yield Figure(words, percentile(at_half, percent), " ms", beside, reach)
 
 
 def _records(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
@@ -91,7 +91,7 @@ def _records(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iter
     at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
     for percent in (50, 99):
         words = f"answer to a record at half that rate, p{percent}"
-        yield Figure("accept", words, percentile(at_half, percent), " ms")
+        yield Figure(words, percentile(at_half, percent), " ms")
 
 
 def _in_turns(
@@ -110,8 +110,8 @@ def _in_turns(
     name = "bare Flask route, one INSERT"
     words = f"{accepted} ({CONNECTIONS} connections)"
     rate, cost = Bound(name, bound.per_second), Bound(name, bound.cpu_each)
-    yield Figure("accept", words, mine.per_second, "/s", rate, least)
-    yield Figure("accept", f"CPU of {one}, stores included", mine.cpu_each, " µs", cost)
+    yield Figure(words, mine.per_second, "/s", rate, least)
+    yield Figure(f"CPU of {one}, stores included", mine.cpu_each, " µs", cost)
     return mine, bound
 
 
@@ -121,7 +121,6 @@ def _batches(tenant: Tenant, scale: Scale) -> Figure:
     tally = tenant.post(plan)
     latencies = tally.latencies_ms
     return Figure(
-        "accept",
         f"findings accepted in batches of {_BATCH}",
         tally.per_second * _BATCH,
         "/s",

@@ -35,18 +35,17 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         commands = _commands(client) - commands - 1
         used = {name: value - cpu[name] for name, value in _cpu(lab).items()}
         logged = lab.postgres.log.read_bytes()[log_begins:]
-    yield Figure("idle", "Redis commands", commands / seconds, "/s", reach=Reach(at_most=20))
+    yield Figure("Redis commands", commands / seconds, "/s", reach=Reach(at_most=20))
     yield _statements(logged, seconds)
     each = ", ".join(f"{name} {value / seconds:.2%}" for name, value in used.items())
     share = sum(used.values()) / seconds * 100
-    yield Figure("idle", "CPU of all processes", share, " %", note=f"of one core: {each}")
+    yield Figure("CPU of all processes", share, " %", note=f"of one core: {each}")
 
 
 def _statements(logged: bytes, seconds: float) -> Figure:
     statements = [word.upper() for word in _LOGGED.findall(logged)]
     work = [word for word in statements if word not in _FRAMES]
     return Figure(
-        "idle",
         "SQL statements",
         len(work) / seconds,
         "/s",

@@ -86,7 +86,7 @@ def _measure(lab: Lab, services: Sequence[Service], count: int, words: str) -> I
     delivered = sum(books.succeeded for books in closed)
     for figure in (
         *_answers(tally),
-        Figure("preset", "delivered", delivered, "", reach=Reach(at_least=count * len(plans))),
+        Figure("delivered", delivered, "", reach=Reach(at_least=count * len(plans))),
         *_taken(seen, refused),
     ):
         yield replace(figure, name=f"{words}: {figure.name}")
@@ -94,10 +94,9 @@ def _measure(lab: Lab, services: Sequence[Service], count: int, words: str) -> I
 
 def _answers(tally: Tally) -> Iterator[Figure]:
     name = "findings refused (503, or anything but 201)"
-    yield Figure("preset", name, tally.refused, "", reach=Reach(at_most=0), note=tally.refusal)
+    yield Figure(name, tally.refused, "", reach=Reach(at_most=0), note=tally.refusal)
     p99 = f"p99 {number(percentile(tally.latencies_ms, 99))} ms"
     yield Figure(
-        "preset",
         f"findings, together ({_CLIENTS} clients a release)",
         tally.per_second,
         "/s",
@@ -107,7 +106,6 @@ def _answers(tally: Tally) -> Iterator[Figure]:
 
 def _taken(seen: _Seen, refused: int) -> Iterator[Figure]:
     yield Figure(
-        "preset",
         "most connections at once",
         seen.connections,
         "",
@@ -116,7 +114,6 @@ def _taken(seen: _Seen, refused: int) -> Iterator[Figure]:
     )
     each = ", ".join(f"{role} {number(mib)}" for role, mib in seen.weight.pss.items())
     yield Figure(
-        "preset",
         "most memory of a release, PSS",
         seen.weight.total,
         " MiB",

@@ -35,7 +35,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     probe = quiet.gets(_PATH, connections=_CONNECTIONS, rate=_RATE, seconds=seconds)
     alive = quiet.gets("/healthz", connections=1, rate=_RATE, seconds=1.0)
     idle = percentile(_latencies(lab, probe), 99)
-    yield Figure("starvation", "another tenant's GET, alone, p99", idle, " ms")
+    yield Figure("another tenant's GET, alone, p99", idle, " ms")
     for words, besieging in _sieges(lab, loud):
         before = resident_bytes([lab.service.running["web"].pid])
         with siege.laid(besieging) as besieged:
@@ -47,7 +47,6 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             f"web {grown / _MIB:+.0f} MiB; {besieged}"
         )
         yield Figure(
-            "starvation",
             f"another tenant's GET beside {words}, p99",
             percentile(latencies, 99),
             " ms",

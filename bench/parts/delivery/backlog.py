@@ -70,7 +70,7 @@ def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
             f"p95 {percentile(milliseconds, 95):.1f} ms, p99 {percentile(milliseconds, 99):.1f} ms"
         )
         name = f"{step}, {words}"
-        yield Figure("backlog", name, median(milliseconds), " ms", bound, reach, note)
+        yield Figure(name, median(milliseconds), " ms", bound, reach, note)
 
 
 def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -84,13 +84,13 @@ def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
             steps.accounting(*one.lanes[0])
         for step, milliseconds in steps.times.items():
             name = f"{step}, {one.waiting} unnumbered"
-            yield Figure("backlog", name, median(milliseconds), " ms")
+            yield Figure(name, median(milliseconds), " ms")
         began, ticks = time.perf_counter(), 0
         while sweep.number(database, one.lanes):
             ticks += 1
         rate = one.waiting / (time.perf_counter() - began)
         note = f"{ticks} ticks of the sweep for {one.waiting}, {sweep.NUMBERING_SECONDS} s each"
-        yield Figure("backlog", "rows numbered by the sweep", rate, "/s", note=note)
+        yield Figure("rows numbered by the sweep", rate, "/s", note=note)
 
 
 def _steps(database: Database, many: Crowd, scale: Scale) -> Times:

@@ -44,7 +44,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         posted.append(ours.posted().per_second)
     yield from _figures(paces)
     words = "deliveries, from the first finding posted to the last outcome written"
-    yield Figure("deliveries", words, median(posted), "/s")
+    yield Figure(words, median(posted), "/s")
     tenant.ask("DELETE", ours.webhook)
 
 
@@ -56,10 +56,10 @@ def _figures(paces: Mapping[str, Sequence[Pace]]) -> Iterator[Figure]:
     for peer, least in zip(peers, _LEAST, strict=True):
         bound, reach = middle(paces[peer]), Reach(at_least=least, of_ratio=True)
         rate = Bound(peer, bound.per_second)
-        yield Figure("deliveries", ours, mine.per_second, "/s", rate, reach, spread)
+        yield Figure(ours, mine.per_second, "/s", rate, reach, spread)
     for peer in peers:
         cost = Bound(peer, middle(paces[peer]).cpu_each)
-        yield Figure("deliveries", "CPU of a delivery, stores included", mine.cpu_each, " µs", cost)
+        yield Figure("CPU of a delivery, stores included", mine.cpu_each, " µs", cost)
 
 
 @dataclass

@@ -29,7 +29,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     idle = _ways(lab, tenant, replace(plan, count=scale.samples, rate=_IDLE_RATE))
     yield from _figures("idle", idle, Reach(at_most=10), Reach(at_most=50))
     most = _most(lab, tenant, replace(plan, seconds=scale.seconds))
-    yield Figure("latency", "findings posted one by one and delivered meanwhile", most, "/s")
+    yield Figure("findings posted one by one and delivered meanwhile", most, "/s")
     half = replace(plan, seconds=scale.seconds, rate=most / 2)
     busy = _ways(lab, tenant, half)
     yield from _figures(f"at half load ({most / 2:.0f}/s)", busy, None, None)
@@ -54,7 +54,6 @@ def _figures(
     since_answer = [way.since_answer_ms for way in ways]
     for percent, reach in ((50, reach50), (99, reach99)):
         yield Figure(
-            "latency",
             f"event to first byte, {when}, p{percent}",
             percentile(since_event, percent),
             " ms",

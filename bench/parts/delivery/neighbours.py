@@ -31,7 +31,6 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             bound = Bound("alone", alone[percent]) if alone.get(percent) else None
             alone.setdefault(percent, measured)
             yield Figure(
-                "neighbours",
                 f"a healthy webhook beside {dead} dead ones, {word}",
                 measured,
                 " ms",

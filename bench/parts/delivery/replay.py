@@ -114,7 +114,7 @@ def _grouped(tenant: Tenant, scale: Scale) -> Generator[Figure, None, Any]:
         raise BenchError(f"{len(groups)} groups of {len(_CAUSES)} causes on 2 webhooks")
     words = f"groups of {scale.failures} failures, p95"
     note = f"p50 {median(times):.0f} ms, {len(groups)} groups of the newest {answer['window']}"
-    yield Figure("replay", words, percentile(times, 95), " ms", note=note)
+    yield Figure(words, percentile(times, 95), " ms", note=note)
     return groups
 
 
@@ -132,7 +132,7 @@ def _replayed(lab: Lab, tenant: Tenant, webhook: str, group: str) -> Iterator[Fi
     began = time.perf_counter()
     shown = tenant.ask("POST", f"{webhook}/replay", {"group": group, "dry_run": True})
     count, took = shown["count"], (time.perf_counter() - began) * 1000
-    yield Figure("replay", f"dry run of a group of {count}", took, " ms")
+    yield Figure(f"dry run of a group of {count}", took, " ms")
     more = count // 10
     _fail(lab, tenant, [webhook], more, _CAUSES[:1])
     arrived, began = lab.stamping.count(), time.perf_counter()
@@ -149,7 +149,7 @@ def _replayed(lab: Lab, tenant: Tenant, webhook: str, group: str) -> Iterator[Fi
     if left != 2 * more:
         raise BenchError(f"{left} are left of {2 * more} that failed meanwhile")
     note = f"{count} confirmed, {posts} arrived, {left} that failed meanwhile were left"
-    yield Figure("replay", "deliveries of a group replayed", count / seconds, "/s", note=note)
+    yield Figure("deliveries of a group replayed", count / seconds, "/s", note=note)
 
 
 def _canary(lab: Lab, tenant: Tenant, webhook: str, group: str) -> Figure:
@@ -160,9 +160,7 @@ def _canary(lab: Lab, tenant: Tenant, webhook: str, group: str) -> Figure:
     if ended["status"] != "cancelled" or "canary" not in ended["error"]:
         raise BenchError(f"the canary ended as {ended['status']}: {ended['error']}")
     words = f"POSTs to a receiver that still fails, of {ended['progress']['selected']}"
-    return Figure(
-        "replay", words, posts, "", None, Reach(at_least=1, at_most=_CANARY), ended["error"]
-    )
+    return Figure(words, posts, "", None, Reach(at_least=1, at_most=_CANARY), ended["error"])
 
 
 def _wait(tenant: Tenant, job: Any) -> Any:

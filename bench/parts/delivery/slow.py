@@ -91,8 +91,8 @@ class _Slow:
         ideal = Bound(f"{MOST} at once", MOST / seconds)
         reach = Reach(at_least=0.8, of_ratio=True)
         name = f"{_WAITING} events, a receiver of {what}"
-        yield Figure("slow", name, rate, "/s", ideal, reach)
-        yield Figure("slow", f"{name}, POSTs out at most", most, "", reach=Reach(at_most=MOST))
+        yield Figure(name, rate, "/s", ideal, reach)
+        yield Figure(f"{name}, POSTs out at most", most, "", reach=Reach(at_most=MOST))
         self._tenant.ask("DELETE", self.webhook)
 
 
@@ -105,7 +105,6 @@ def _beside_others(lab: Lab, scale: Scale) -> Iterator[Figure]:
     crowd.end()
     what = f"{scale.slow_webhooks} of {_CROWDED_SECONDS:g} s and {_HANGING} that hang"
     yield Figure(
-        "slow",
         f"a receiver of {_SECONDS:g} s beside {what}",
         beside,
         "/s",
@@ -114,7 +113,7 @@ def _beside_others(lab: Lab, scale: Scale) -> Iterator[Figure]:
     )
     for percent, word in ((50, "p50"), (100, "worst")):
         name = f"a quick webhook beside {what}, {word}"
-        yield Figure("slow", name, percentile(ways, percent), " ms", reach=Reach(at_most=300))
+        yield Figure(name, percentile(ways, percent), " ms", reach=Reach(at_most=300))
 
 
 def _together(lab: Lab, tenant: Tenant) -> tuple[float, list[float]]:

@@ -76,7 +76,6 @@ def _verify(verifier: Verifier, tenant_id: UUID, bodies: list[bytes]) -> Iterato
         cost.append((time.process_time() - spent) / entries * 1e6)
         memory.append(_memory("VmHWM") - idle)
     yield Figure(
-        "audit",
         f"entries verified, of {entries} in PostgreSQL",
         median(ours),
         "/s",
@@ -84,7 +83,7 @@ def _verify(verifier: Verifier, tenant_id: UUID, bodies: list[bytes]) -> Iterato
         Reach(at_least=250_000),
         f"CPU of the verifier {median(cost):.2f} µs an entry, the log's leaves included",
     )
-    yield Figure("audit", "memory of a verification", max(memory), " MiB", reach=Reach(at_most=64))
+    yield Figure("memory of a verification", max(memory), " MiB", reach=Reach(at_most=64))
 
 
 def _hashed(bodies: list[bytes]) -> float:
@@ -117,7 +116,6 @@ def _since_anchor(
         times.append((time.perf_counter() - began) * 1000)
     read = report["log"]["size"] - report["leaves_read_from"]
     yield Figure(
-        "audit",
         f"since=anchor, {report['unanchored_entries']} entries and {read} leaves behind it",
         median(times),
         " ms",
@@ -139,7 +137,6 @@ def _append(settings: Settings, database: Database, scale: Scale) -> Iterator[Fi
         bound.append(_rate(scale.seconds, lambda: _bare_writer(url, tenant_id, body)))
         ours.append(_rate(scale.seconds, lambda: nullcontext(lambda: _add(database, tenant_id))))
     yield Figure(
-        "audit",
         f"entries appended to one chain by {_WRITERS} writers",
         median(ours),
         "/s",

@@ -41,7 +41,6 @@ def run(_lab: Lab, scale: Scale) -> Iterator[Figure]:
         ours.append(_microseconds(canonical_json.dumps))
         bound.append(_microseconds(rfc8785.dumps))
     yield Figure(
-        "canonical",
         f"canonical JSON of {size} bytes",
         median(ours),
         " µs",

@@ -30,7 +30,6 @@ def run(_lab: Lab, scale: Scale) -> Iterator[Figure]:
         bound.append(_BATCH / _plain_seconds(leaves))
         size += _BATCH
     yield Figure(
-        "ledger",
         f"leaves grown, {_BATCH} at a time",
         median(ours),
         "/s",

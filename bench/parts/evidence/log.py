@@ -58,7 +58,6 @@ def _integrate(database: Database, sequencer: Sequencer, scale: Scale) -> Iterat
         (f"at {len(ours) * batch} leaves", ours[-6:], bound[-6:]),
     ):
         yield Figure(
-            "log",
             f"leaves integrated and published, {name}",
             median(rates),
             "/s",
@@ -105,7 +104,7 @@ def _prove(database: Database, scale: Scale) -> Iterator[Figure]:
         between.append((time.perf_counter() - began) * 1000)
     for name, times in (("inclusion, by the leaf's hash", single), ("consistency", between)):
         note = f"p95 {percentile(times, 95):.1f} ms"
-        yield Figure("log", f"proof of {name}, {size} leaves", median(times), " ms", note=note)
+        yield Figure(f"proof of {name}, {size} leaves", median(times), " ms", note=note)
 
 
 def _read(database: Database, scale: Scale) -> Iterator[Figure]:
@@ -126,7 +125,6 @@ def _read(database: Database, scale: Scale) -> Iterator[Figure]:
                 tile_rows.read(session, proofs.published(session).generation, [asked.id])
             stored.append((time.perf_counter() - began) * 1000)
         yield Figure(
-            "log",
             f"{name} read and proven, {size} leaves",
             median(proven),
             " ms",
@@ -152,7 +150,6 @@ def _wait(tenant: Tenant, scale: Scale) -> Iterator[Figure]:
         times.append(_seconds_to_proof(tenant) * 1000)
     for percent in (50, 99):
         yield Figure(
-            "log",
             f"POST of a record to its proof, p{percent}",
             percentile(times, percent),
             " ms",

@@ -29,7 +29,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         began = time.perf_counter()
         made = company.make(lab, settings, database, scale)
         filled = time.perf_counter() - began
-        yield Figure("console", f"a tenant with {scale.records} records filled in", filled, " s")
+        yield Figure(f"a tenant with {scale.records} records filled in", filled, " s")
         app = create_app(replace(settings, log_level="WARNING"))
         try:
             client = _signed_in(app.test_client(), made.key)
@@ -46,7 +46,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _figure(name: str, times: Sequence[float], bound: Bound | None) -> Figure:
     note = f"p50 {median(times):.1f}, worst {max(times):.1f} ms"
-    return Figure("console", f"{name}, p95", percentile(times, 95), " ms", bound, _QUICK, note)
+    return Figure(f"{name}, p95", percentile(times, 95), " ms", bound, _QUICK, note)
 
 
 def _timed(client: FlaskClient, visit: Visit, number: int) -> float:

@@ -37,7 +37,6 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             session.execute(text("UPDATE tenants SET expired_through = clock_timestamp()"))
         steps = _expire(database, books.tenant_id, scale.records)
         yield Figure(
-            "expiry",
             f"bundles expired, {scale.records} due",
             scale.records / sum(steps),
             "/s",
@@ -45,9 +44,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         )
         worst = max(steps) * 1000
         note = f"p50 {percentile(steps, 50) * 1000:.0f} ms, {len(steps)} of them"
-        yield Figure(
-            "expiry", "longest transaction of it", worst, " ms", None, Reach(at_most=1000), note
-        )
+        yield Figure("longest transaction of it", worst, " ms", None, Reach(at_most=1000), note)
 
 
 def _bare(settings: Settings, size: int) -> float:

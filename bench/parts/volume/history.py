@@ -46,7 +46,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
                 reach = _QUICK.get(name.split(",")[0])
                 note = f"p50 {median(times):.1f} ms, filled in {filled:.0f} s"
                 words = f"{name}, {size} deliveries, p95"
-                yield Figure("history", words, p95, " ms", bound, reach, note)
+                yield Figure(words, p95, " ms", bound, reach, note)
 
 
 def _timed(database: Database, made: Past, query: Query) -> float:

@@ -32,7 +32,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _figure(name: str, times: Sequence[float]) -> Figure:
     note = f"p50 {median(times):.1f}, worst {max(times):.1f} ms"
-    return Figure("search", f"{name}, p95", percentile(times, 95), " ms", None, _QUICK, note)
+    return Figure(f"{name}, p95", percentile(times, 95), " ms", None, _QUICK, note)
 
 
 def _questions(books: Library, count: int) -> Mapping[str, Sequence[Search]]:
