@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from types import MappingProxyType
 
-from app.lib.outbound.addresses import Address, Network, is_within
+from app.lib.outbound.addresses import Address, Network, is_within, unwrapped
 
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"
 
@@ -62,9 +62,6 @@ _HOPS: "MappingProxyType[str, Callable[[str], Address | None]]" = MappingProxyTy
 
 def _address(text: str) -> Address | None:
     try:
-        address = ipaddress.ip_address(text)
+        return unwrapped(ipaddress.ip_address(text))
     except ValueError:
         return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address

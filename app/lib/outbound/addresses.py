@@ -104,13 +104,20 @@ EVERYWHERE = (ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0"))
 """For URLs that the operator chooses, never for a customer's."""
 
 
+def unwrapped(address: Address) -> Address:
+    """Return the IPv4 address inside `::ffff:0:0/96`, else the address itself."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
 def is_public(address: Address) -> bool:
     """Say whether an address belongs to the public internet, by IANA's registries.
 
     An IPv4 address inside an IPv6 one (`::ffff:a.b.c.d`) is judged as the IPv4 address that it is;
     an address with a zone (RFC 4007) is never public.
     """
-    address = _unwrapped(address)
+    address = unwrapped(address)
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _REFUSED_IPV4)
     if address.scope_id is not None or address not in _GLOBAL_UNICAST:
@@ -120,7 +127,7 @@ def is_public(address: Address) -> bool:
 
 def is_within(address: Address, networks: Iterable[Network]) -> bool:
     """Say whether an address lies in one of `networks`; one with a zone lies in none."""
-    address = _unwrapped(address)
+    address = unwrapped(address)
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         return False
     return any(address in network for network in networks)
@@ -272,10 +279,3 @@ def _check_reach(
             raise BadURL("http:// is not allowed to a public address; use https://.")
     if scheme == "http" and not allowed_networks:
         raise BadURL(f"http:// is not encrypted; use https://, {_ALLOW}.")
-
-
-def _unwrapped(address: Address) -> Address:
-    """Return the IPv4 address inside `::ffff:0:0/96`, else the address itself."""
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
