@@ -85,7 +85,7 @@ def workers_too_few(service: Monitored) -> None:
 def sent_late(service: Monitored) -> None:
     world = service.world()
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         service.run("UPDATE deliveries SET created_at = created_at - interval '2 minutes'")
         take_turn(service.runtime, world.tenant_id, webhook)
@@ -114,7 +114,7 @@ def receivers_fail(service: Monitored) -> None:
 def receiver_gone(service: Monitored) -> None:
     world = service.world()
     with Receiver(lambda _: http_answer(410)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         take_turn(service.runtime, world.tenant_id, webhook)
         until(lambda: service.value("SELECT status FROM webhooks") == "disabled")
@@ -124,7 +124,7 @@ def worker_killed(service: Monitored) -> None:
     """A worker died with a delivery, and another takes it over."""
     world = service.world()
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         service.run("UPDATE deliveries SET status = 'sending', claim_no = 1")
         take_turn(service.runtime, world.tenant_id, webhook)

@@ -9,15 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from app import ids
-from app.core.callers import Caller, Role
 from app.core.delivery.lanes import lanes
-from app.core.webhooks import webhooks
 from app.database import Database, cursor
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
+from tests.support.workers.outbox import Outbox
 
 
 @pytest.mark.parametrize("opened", ["transaction", "raw_transaction"])
@@ -28,7 +26,7 @@ def test_a_lane_s_lock_is_free_again_when_its_holder_falls_silent(
     monkeypatch: pytest.MonkeyPatch,
     opened: str,
 ) -> None:
-    webhook = _webhook(database, settings, tenant.id)
+    webhook = Outbox(database, settings, tenant.id).webhook()
     monkeypatch.setattr(database, "idle_seconds", 2.0)
     locked, over = threading.Event(), threading.Event()
     silent = threading.Thread(
@@ -45,7 +43,7 @@ def test_a_lock_is_not_held_between_a_statement_and_its_result(
     database: Database, settings: Settings, tenant: FreshTenant
 ) -> None:
     """The server counts no silence before Sync: a host that is cut off then kept its locks."""
-    webhook = _webhook(database, settings, tenant.id)
+    webhook = Outbox(database, settings, tenant.id).webhook()
     with database.raw_transaction(tenant.id) as silent:
         cursor(silent).execute("SELECT FROM lanes WHERE webhook_id = %s FOR UPDATE", (webhook,))
         assert _can_lock(database, tenant.id, webhook)
@@ -57,13 +55,6 @@ def _can_lock(database: Database, tenant_id: UUID, webhook: UUID) -> bool:
             return lanes.load(session, tenant_id, webhook) is not None
     except Unavailable:
         return False
-
-
-def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
-    caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
-    with database.transaction(tenant_id) as session:
-        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
-        return made.id
 
 
 def _fall_silent(

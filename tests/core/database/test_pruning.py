@@ -4,39 +4,29 @@ import threading
 from datetime import timedelta
 from uuid import UUID
 
-import pytest
 from sqlalchemy import text
 
 from app import clock, ids
-from app.core import partitions, tenants
-from app.core.callers import Caller, Role
-from app.core.delivery import events
-from app.core.delivery.events import NewEvent
+from app.core import partitions
 from app.core.partitions import Partition
 from app.core.replay import replay
-from app.core.webhooks import webhooks
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.support.faults import until
-from tests.support.secrets import MASTER_KEYS
+from tests.support.workers.outbox import Outbox
 
 OLD = clock.now() - timedelta(days=200)
 
 
-@pytest.fixture
-def caller(fresh_database: Database) -> Caller:
-    tenant_id, _ = tenants.create(fresh_database, MASTER_KEYS, "pruned")
-    return Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
-
-
 def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
-    fresh_database: Database, settings: Settings, caller: Caller
+    fresh_database: Database, settings: Settings
 ) -> None:
-    webhook, delivery = _delivered(fresh_database, settings, caller)
+    outbox = Outbox.of_new_tenant(fresh_database, settings)
+    webhook, delivery = _delivered(outbox)
     went: list[bool] = []
-    with fresh_database.transaction(caller.tenant_id) as session:
-        replay.replay(session, caller, webhook, delivery)
+    with fresh_database.transaction(outbox.tenant_id) as session:
+        replay.replay(session, outbox.caller, webhook, delivery)
         pruning = threading.Thread(
             target=lambda: went.append(_drop(fresh_database, _week_of_the_event(fresh_database)))
         )
@@ -45,26 +35,22 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
         until(lambda: went or _somebody_waits_for_a_lock(fresh_database))
     pruning.join()
     assert went == [False]
-    with fresh_database.transaction(caller.tenant_id) as session:
-        assert session.scalar(text("SELECT count(*) FROM events")) == 1
+    assert len(outbox.rows("SELECT id FROM events")) == 1
 
 
-def _delivered(database: Database, settings: Settings, caller: Caller) -> tuple[UUID, UUID]:
-    with database.across_tenants() as session:
+def _delivered(outbox: Outbox) -> tuple[UUID, UUID]:
+    """Make a delivery that succeeded long ago; return the ids of its webhook and its own."""
+    with outbox.database.across_tenants() as session:
         partitions.make_partitions(session.connection(), OLD)
-    with database.transaction(caller.tenant_id) as session:
-        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
-        events.emit(session, caller.tenant_id, [NewEvent("finding.created", {}, clock.now())])
-        old = {"old": ids.new(OLD)}
-        session.execute(text("UPDATE events SET id = :old"), old)
-        session.execute(
-            text(
-                "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
-                " next_attempt_at = NULL, id = :old, event_id = :old"
-            ),
-            old,
-        )
-        return made.id, old["old"]
+    webhook, old = outbox.webhook(), ids.new(OLD)
+    outbox.emit()
+    outbox.run("UPDATE events SET id = :old", old=old)
+    outbox.run(
+        "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
+        " next_attempt_at = NULL, id = :old, event_id = :old",
+        old=old,
+    )
+    return webhook, old
 
 
 def _week_of_the_event(database: Database) -> Partition:

@@ -8,57 +8,47 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from app import clock, ids
-from app.core.callers import Caller, Role
-from app.core.delivery import accounting, claims, events
-from app.core.delivery.events import NewEvent
+from app import ids
+from app.core.delivery import claims
 from app.core.delivery.history import catch_up
 from app.core.delivery.lanes import lane_slots, lanes
-from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
+from tests.support.workers.outbox import Outbox
 
 
 @pytest.fixture
-def webhook(database: Database, settings: Settings, tenant: FreshTenant) -> UUID:
-    caller = Caller(tenant.id, ids.new(), Role.ADMIN, None, "test")
-    with database.transaction(tenant.id) as session:
-        made, _ = webhooks.create(session, caller, settings, {"url": "http://127.0.0.1:9/"})
-        return made.id
+def outbox(database: Database, settings: Settings, tenant: FreshTenant) -> Outbox:
+    return Outbox(database, settings, tenant.id)
 
 
-def emit(database: Database, tenant_id: UUID, count: int = 1) -> None:
-    with database.transaction(tenant_id) as session:
-        events.emit(session, tenant_id, [NewEvent("finding.created", {}, clock.now())] * count)
+@pytest.fixture
+def webhook(outbox: Outbox) -> UUID:
+    return outbox.webhook()
 
 
-def claim(database: Database, tenant_id: UUID, webhook: UUID, limit: int) -> list[int | None]:
-    with database.transaction(tenant_id) as session:
-        lane = lanes.load(session, tenant_id, webhook)
-        assert lane is not None
-        return [row.sequence for row in claims.claim(session, lane, limit)()]
+def claimed(outbox: Outbox, webhook: UUID, limit: int) -> list[int | None]:
+    """Claim rows; return their numbers."""
+    return [row.sequence for row in outbox.claim(webhook, limit)]
 
 
 def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
-    database: Database, tenant: FreshTenant, webhook: UUID
+    outbox: Outbox, webhook: UUID
 ) -> None:
-    emit(database, tenant.id, 5)
-    assert claim(database, tenant.id, webhook, 3) == [1, 2, 3]
-    with database.transaction(tenant.id) as session:
-        numbers = "SELECT sequence FROM deliveries ORDER BY id"
-        assert list(session.scalars(text(numbers))) == [1, 2, 3, None, None]
-        assert accounting.of(session, tenant.id, webhook)["accepted"] == 5
-    assert claim(database, tenant.id, webhook, 3) == [4, 5]
+    outbox.emit(5)
+    assert claimed(outbox, webhook, 3) == [1, 2, 3]
+    numbers = [row["sequence"] for row in outbox.rows("SELECT * FROM deliveries ORDER BY id")]
+    assert numbers == [1, 2, 3, None, None]
+    assert outbox.books(webhook)["accepted"] == 5
+    assert claimed(outbox, webhook, 3) == [4, 5]
 
 
-def test_who_holds_no_slot_claims_nothing(
-    database: Database, tenant: FreshTenant, webhook: UUID
-) -> None:
+def test_who_holds_no_slot_claims_nothing(outbox: Outbox, webhook: UUID) -> None:
     holder = ids.new()
-    emit(database, tenant.id)
-    with database.raw_transaction(tenant.id) as tx:
-        lane = lanes.load(tx, tenant.id, webhook)
+    outbox.emit()
+    with outbox.database.raw_transaction(outbox.tenant_id) as tx:
+        lane = lanes.load(tx, outbox.tenant_id, webhook)
         assert lane is not None
         refused = claims.claim(tx, lane, 1, holder)
         slot = lane_slots.take(tx, lane, holder)
@@ -67,12 +57,10 @@ def test_who_holds_no_slot_claims_nothing(
     assert [len(refused()), len(claimed())] == [0, 1]
 
 
-def test_a_claim_writes_each_row_once(
-    database: Database, tenant: FreshTenant, webhook: UUID
-) -> None:
-    emit(database, tenant.id, 4)
-    with database.transaction(tenant.id) as session:
-        lane = lanes.load(session, tenant.id, webhook)
+def test_a_claim_writes_each_row_once(outbox: Outbox, webhook: UUID) -> None:
+    outbox.emit(4)
+    with outbox.database.transaction(outbox.tenant_id) as session:
+        lane = lanes.load(session, outbox.tenant_id, webhook)
         assert lane is not None
         before = rows_written(session)
         assert len(claims.claim(session, lane, 10)()) == 4
@@ -92,20 +80,15 @@ def rows_written(session: Session) -> int:
 
 
 def test_a_test_delivery_has_no_number_and_a_row_claimed_again_keeps_its_own(
-    database: Database, tenant: FreshTenant, webhook: UUID
+    outbox: Outbox, webhook: UUID
 ) -> None:
-    emit(database, tenant.id, 2)
-    assert claim(database, tenant.id, webhook, 1) == [1]
-    with database.transaction(tenant.id) as session:
-        session.execute(
-            text("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE sequence = 1")
-        )
-        session.execute(
-            text("UPDATE deliveries SET kind = 'test', priority = 0 WHERE sequence IS NULL")
-        )
-    assert claim(database, tenant.id, webhook, 10) == [None, 1]
-    emit(database, tenant.id)
-    assert claim(database, tenant.id, webhook, 10) == [2]
+    outbox.emit(2)
+    assert claimed(outbox, webhook, 1) == [1]
+    outbox.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE sequence = 1")
+    outbox.run("UPDATE deliveries SET kind = 'test', priority = 0 WHERE sequence IS NULL")
+    assert claimed(outbox, webhook, 10) == [None, 1]
+    outbox.emit()
+    assert claimed(outbox, webhook, 10) == [2]
 
 
 POSTED = 120
@@ -115,43 +98,40 @@ POSTED = 120
 class Crowd:
     """Those who post to one webhook, claim from it, read its feed and sweep, all at once."""
 
-    database: Database
-    tenant_id: UUID
+    outbox: Outbox
     webhook: UUID
 
     def post(self) -> None:
         for _ in range(POSTED // 4):
-            emit(self.database, self.tenant_id)
+            self.outbox.emit()
 
     def claim(self) -> list[int | None]:
         mine: list[int | None] = []
         while not self.all_numbered():
-            mine += claim(self.database, self.tenant_id, self.webhook, 3)
+            mine += claimed(self.outbox, self.webhook, 3)
         return mine
 
     def read(self) -> list[int | None]:
         seen: list[int | None] = []
         while len(seen) < POSTED:
-            with self.database.transaction(self.tenant_id) as session:
-                page = catch_up.after(session, self.tenant_id, self.webhook, len(seen), limit=7)
+            with self.outbox.database.transaction(self.outbox.tenant_id) as session:
+                tenant_id, after = self.outbox.tenant_id, len(seen)
+                page = catch_up.after(session, tenant_id, self.webhook, after, limit=7)
             seen += [entry.delivery.row.sequence for entry in page]
         return seen
 
     def sweep(self) -> None:
         while not self.all_numbered():
-            with self.database.transaction(self.tenant_id) as session:
-                lanes.number_if_free(session, self.tenant_id, self.webhook)
+            with self.outbox.database.transaction(self.outbox.tenant_id) as session:
+                lanes.number_if_free(session, self.outbox.tenant_id, self.webhook)
 
     def all_numbered(self) -> bool:
-        with self.database.transaction(self.tenant_id) as session:
-            numbered = session.scalar(text("SELECT count(sequence) FROM deliveries")) or 0
-        return int(numbered) == POSTED
+        (row,) = self.outbox.rows("SELECT count(sequence) AS numbered FROM deliveries")
+        return bool(row["numbered"] == POSTED)
 
 
-def test_who_claims_reads_and_sweeps_at_once_leaves_no_gap(
-    database: Database, tenant: FreshTenant, webhook: UUID
-) -> None:
-    crowd = Crowd(database, tenant.id, webhook)
+def test_who_claims_reads_and_sweeps_at_once_leaves_no_gap(outbox: Outbox, webhook: UUID) -> None:
+    crowd = Crowd(outbox, webhook)
     with ThreadPoolExecutor(10) as pool:
         ending = [pool.submit(crowd.post) for _ in range(4)] + [pool.submit(crowd.sweep)]
         claims = [pool.submit(crowd.claim) for _ in range(3)]
@@ -161,8 +141,7 @@ def test_who_claims_reads_and_sweeps_at_once_leaves_no_gap(
         assert [each.result(60) for each in reads] == [list(range(1, POSTED + 1))] * 2
         claimed = [number for each in claims for number in each.result(60)]
     assert len(claimed) == len(set(claimed)), "no number was claimed twice"
-    with database.transaction(tenant.id) as session:
-        numbers = list(session.scalars(text("SELECT sequence FROM deliveries ORDER BY sequence")))
-        books = accounting.of(session, tenant.id, webhook, exact=True)
+    books = outbox.books(webhook, exact=True)
+    numbers = [row["sequence"] for row in outbox.deliveries(webhook)]
     assert numbers == list(range(1, POSTED + 1))
     assert (books["accepted"], books["pending"], books["balanced"]) == (POSTED, POSTED, True)

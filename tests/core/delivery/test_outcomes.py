@@ -3,34 +3,26 @@
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import text
-
-from app import clock, ids
-from app.core.callers import Caller, Role
-from app.core.delivery import accounting, claims, events, outcomes
+from app import clock
+from app.core.delivery import outcomes
 from app.core.delivery.claims import Claimed
-from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import lanes
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.core.delivery.retries import Blame, Verdict
-from app.core.webhooks import webhooks
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
-
-URL = "http://127.0.0.1:9/"
+from tests.support.workers.outbox import NO_RECEIVER, Outbox
 
 
 def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
     database: Database, settings: Settings, tenant: FreshTenant
 ) -> None:
-    webhook = _webhook(database, settings, tenant.id)
-    with database.transaction(tenant.id) as session:
-        events.emit(session, tenant.id, [NewEvent("finding.created", {}, clock.now())])
-    late = _claim(database, tenant.id, webhook)
-    with database.transaction(tenant.id) as session:
-        session.execute(text("UPDATE deliveries SET next_attempt_at = clock_timestamp()"))
-    successor = _claim(database, tenant.id, webhook)
+    outbox = Outbox(database, settings, tenant.id)
+    webhook = outbox.webhook()
+    outbox.emit()
+    (late,) = outbox.claim(webhook)
+    outbox.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+    (successor,) = outbox.claim(webhook)
     assert (late.id, late.claim_no + 1) == (successor.id, successor.claim_no)
 
     recorded = _record(
@@ -39,25 +31,8 @@ def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
 
     assert recorded.ended == {("event", "succeeded"): 1}
     assert [each.claim_no for each in recorded.fenced] == [late.claim_no]
-    with database.transaction(tenant.id) as session:
-        books = accounting.of(session, tenant.id, webhook)
-        attempts = session.scalar(text("SELECT count(*) FROM delivery_attempts"))
-    assert (books["succeeded"], books["balanced"], attempts) == (1, True, 1)
-
-
-def _webhook(database: Database, settings: Settings, tenant_id: UUID) -> UUID:
-    caller = Caller(tenant_id, ids.new(), Role.ADMIN, None, "test")
-    with database.transaction(tenant_id) as session:
-        made, _ = webhooks.create(session, caller, settings, {"url": URL})
-        return made.id
-
-
-def _claim(database: Database, tenant_id: UUID, webhook: UUID) -> Claimed:
-    with database.transaction(tenant_id) as session:
-        lane = lanes.load(session, tenant_id, webhook)
-        assert lane is not None
-        (claimed,) = claims.claim(session, lane, 10)()
-        return claimed
+    books = outbox.books(webhook)
+    assert (books["succeeded"], books["balanced"], len(outbox.attempts())) == (1, True, 1)
 
 
 def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
@@ -65,7 +40,7 @@ def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
         tenant_id=tenant_id,
         webhook_id=webhook,
         delivery_id=claimed.id,
-        url=URL,
+        url=NO_RECEIVER,
         kind=claimed.kind,
         claim_no=claimed.claim_no,
         number=claimed.attempt,

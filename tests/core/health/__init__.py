@@ -1,4 +1,1 @@
-"""What operators watch: the state behind `/readyz`, the figures of `/metrics`.
-
-`watched` is a tenant of which gauges and figures tell.
-"""
+"""What operators watch: the state behind `/readyz`, the figures of `/metrics`."""

@@ -4,10 +4,10 @@ import pytest
 
 from app.database import Database
 from app.settings import Settings
-from tests.core.health.watched import Place
+from tests.support.workers.outbox import Outbox
 
 
 @pytest.fixture
-def place(fresh_database: Database, settings: Settings) -> Place:
-    """Return a tenant without webhooks, alone in its database."""
-    return Place(fresh_database, settings)
+def outbox(fresh_database: Database, settings: Settings) -> Outbox:
+    """Return the outbox of a tenant without webhooks, alone in its database."""
+    return Outbox.of_new_tenant(fresh_database, settings)

@@ -6,10 +6,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from app.core.delivery.lanes import lanes
 from app.core.health import lane_figures
 from app.core.health.lane_figures import STATES, LaneFigures
-from tests.core.health.watched import Place
+from tests.support.workers.outbox import Outbox
 
 AN_HOUR = 3_600
 # What puts a lane into each state, and since when it waits then.
@@ -26,30 +25,28 @@ CAUSES = {
 
 
 @pytest.fixture
-def states(place: Place) -> Callable[[], dict[str, LaneFigures]]:
+def states(outbox: Outbox) -> Callable[[], dict[str, LaneFigures]]:
     def read() -> dict[str, LaneFigures]:
-        with place.database.across_tenants() as session:
+        with outbox.database.across_tenants() as session:
             return {each.state: each for each in lane_figures.by_state(session)}
 
     return read
 
 
-def numbered(place: Place, count: int = 1) -> UUID:
+def numbered(outbox: Outbox, count: int = 1) -> UUID:
     """Return a webhook with so many open deliveries."""
-    webhook = place.webhook()
-    for _ in range(count):
-        place.emit()
-    with place.database.transaction(place.tenant_id) as session:
-        lanes.number(session, place.tenant_id, webhook)
+    webhook = outbox.webhook()
+    outbox.emit(count)
+    outbox.number(webhook)
     return webhook
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_lane_counts_in_the_state_that_it_is_in(
-    place: Place, states: Callable[[], dict[str, LaneFigures]], state: str
+    outbox: Outbox, states: Callable[[], dict[str, LaneFigures]], state: str
 ) -> None:
-    numbered(place, 3)
-    with place.database.across_tenants() as session:
+    numbered(outbox, 3)
+    with outbox.database.across_tenants() as session:
         session.execute(text(CAUSES[state]))
     seen = states()
     assert tuple(seen) == STATES
@@ -59,34 +56,34 @@ def test_a_lane_counts_in_the_state_that_it_is_in(
 
 
 def test_a_lane_with_nothing_to_send_is_not_late(
-    place: Place, states: Callable[[], dict[str, LaneFigures]]
+    outbox: Outbox, states: Callable[[], dict[str, LaneFigures]]
 ) -> None:
-    place.webhook()
-    place.run(CAUSES["paused"])
+    outbox.webhook()
+    outbox.run(CAUSES["paused"])
     assert (states()["paused"].lanes, states()["paused"].lag) == (1, 0.0)
 
 
 def test_lanes_of_webhooks_that_send_nothing_are_in_no_state(
-    place: Place, states: Callable[[], dict[str, LaneFigures]]
+    outbox: Outbox, states: Callable[[], dict[str, LaneFigures]]
 ) -> None:
-    place.webhook()
-    place.run("UPDATE webhooks SET status = 'disabled'")
+    outbox.webhook()
+    outbox.run("UPDATE webhooks SET status = 'disabled'")
     assert sum(each.lanes for each in states().values()) == 0
 
 
-def test_only_the_worst_webhooks_are_named(place: Place) -> None:
-    webhooks = [place.webhook() for _ in range(lane_figures.WORST + 3)]
+def test_only_the_worst_webhooks_are_named(outbox: Outbox) -> None:
+    webhooks = [outbox.webhook() for _ in range(lane_figures.WORST + 3)]
     for failures, webhook in enumerate(webhooks):
-        place.run(
+        outbox.run(
             "UPDATE lanes SET consecutive_failures = :n WHERE webhook_id = :w",
             n=failures,
             w=webhook,
         )
-    with place.database.across_tenants() as session:
+    with outbox.database.across_tenants() as session:
         worst = lane_figures.worst(session)
     assert [each.webhook_id for each in worst] == webhooks[:2:-1]
     assert worst[0].failures == lane_figures.WORST + 2
-    assert {each.tenant_id for each in worst} == {place.tenant_id}
-    place.run("UPDATE lanes SET consecutive_failures = 0")
-    with place.database.across_tenants() as session:
+    assert {each.tenant_id for each in worst} == {outbox.tenant_id}
+    outbox.run("UPDATE lanes SET consecutive_failures = 0")
+    with outbox.database.across_tenants() as session:
         assert lane_figures.worst(session) == []

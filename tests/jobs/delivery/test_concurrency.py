@@ -69,7 +69,7 @@ def test_a_receiver_that_was_quick_and_now_takes_long_gets_all_its_posts_at_once
     world: World, own_valkey: OwnValkey
 ) -> None:
     with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        webhook = world.webhook(receiver.url(), max_in_flight=MOST)
         world.has_answered(webhook)
         world.emit(2 * MOST)
         until(lambda: receiver.out == MOST)
@@ -84,7 +84,7 @@ def test_a_receiver_that_was_quick_and_now_takes_long_gets_all_its_posts_at_once
 def test_a_slow_receiver_keeps_its_posts(world: World, own_valkey: OwnValkey) -> None:
     """Each is out for over a second, and each is answered well."""
     with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        webhook = world.webhook(receiver.url(), max_in_flight=MOST)
         world.has_answered(webhook, latency_ms=1_200.0)
         world.emit(3 * MOST)
         for _ in range(2):
@@ -100,7 +100,7 @@ def test_a_new_webhook_begins_with_two_posts_and_has_all_of_them_after_ten_answe
     world: World, own_valkey: OwnValkey
 ) -> None:
     with Holding() as receiver, delivering(world.runtime, own_valkey.url, THREADS):
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        webhook = world.webhook(receiver.url(), max_in_flight=MOST)
         world.emit(10 + MOST)
         until(lambda: receiver.out == 2)
         world.turn(webhook)
@@ -123,7 +123,7 @@ def test_one_post_that_hangs_keeps_nothing_waiting_that_was_claimed_with_it(
         return OK
 
     with Receiver(answer) as receiver, delivering(world.runtime, own_valkey.url, THREADS):
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.has_answered(webhook)
         world.emit(20)
         try:
@@ -136,7 +136,7 @@ def test_one_post_that_hangs_keeps_nothing_waiting_that_was_claimed_with_it(
 
 def test_overload_halves_what_is_allowed_and_turns_beyond_it_leave(world: World) -> None:
     with Holding(http_answer(503)) as receiver:
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        webhook = world.webhook(receiver.url(), max_in_flight=MOST)
         world.has_answered(webhook, latency_ms=900.0)
         world.emit(2 * MOST)
         with turns(world, webhook, MOST):
@@ -149,7 +149,7 @@ def test_overload_halves_what_is_allowed_and_turns_beyond_it_leave(world: World)
 def test_toggling_max_in_flight_lets_out_no_more_than_its_highest(world: World) -> None:
     with Holding() as receiver:
         # It has ten slots more than it may use.
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+        webhook = world.webhook(receiver.url(), max_in_flight=MOST)
         world.change(webhook, max_in_flight=6)
         world.has_answered(webhook)
         world.emit(400)
@@ -171,7 +171,7 @@ def test_a_lower_max_in_flight_applies_to_turns_under_way(
     # A turn looks at its webhook again before each POST, not only after 0.8 s.
     monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
     with Holding() as receiver:
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=6)
+        webhook = world.webhook(receiver.url(), max_in_flight=6)
         world.has_answered(webhook)
         world.emit(400)
         with turns(world, webhook, 6) as running:
@@ -189,7 +189,7 @@ def test_a_lower_max_in_flight_applies_to_turns_under_way(
 def test_a_tenant_whose_webhooks_all_hang_leaves_another_its_parallelism(
     world: World, own_valkey: OwnValkey
 ) -> None:
-    made = tenants.create(world.runtime.database, MASTER_KEYS, "a crowd")
+    made = tenants.create(world.database, MASTER_KEYS, "a crowd")
     crowd = World(world.runtime, made[0])
     # Of the 46 places for lanes that are not quick, 24 are theirs.
     most_of_theirs, half = 24, MOST // 2
@@ -204,7 +204,7 @@ def test_a_tenant_whose_webhooks_all_hang_leaves_another_its_parallelism(
         crowd.emit(4)
         until(lambda: hanging.out >= most_of_theirs)
         for receiver, latency_ms in ((slow, 1_200.0), (quick, 5.0)):
-            webhook, _ = world.webhook(receiver.url(), max_in_flight=MOST)
+            webhook = world.webhook(receiver.url(), max_in_flight=MOST)
             world.has_answered(webhook, latency_ms=latency_ms)
         world.emit(MOST)
         until(lambda: len(quick.requests) == MOST)
@@ -218,14 +218,14 @@ def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
 ) -> None:
     monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
     with Holding() as receiver:
-        webhook, _ = world.webhook(receiver.url(), max_in_flight=1)
+        webhook = world.webhook(receiver.url(), max_in_flight=1)
         world.has_answered(webhook, latency_ms=900.0)
         world.emit(3)
         with turns(world, webhook, 1):
             until(lambda: receiver.out == 1)
-            world.rows(
+            world.run(
                 "UPDATE lane_slots SET lease_until = clock_timestamp() - interval '1 s'"
-                " WHERE holder IS NOT NULL RETURNING 1"
+                " WHERE holder IS NOT NULL"
             )
             with turns(world, webhook, 1) as successor:
                 until(lambda: receiver.out == 2)

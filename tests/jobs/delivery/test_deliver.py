@@ -11,10 +11,7 @@ from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
 from app.core import tenant_control
-from app.core.delivery import sweeping
-from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
-from app.database import Database
 from jobs.delivery import lane_run
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
@@ -22,21 +19,19 @@ from tests.support.workers.worlds import World
 
 def test_what_arrives_is_verified_by_the_libraries_receivers_use(world: World) -> None:
     with Receiver() as receiver:
-        webhook, secret = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         event_ids = world.emit(3)
         world.turn(webhook)
     assert len(receiver.requests) == 3
+    secret = world.secrets[webhook]
     for request in receiver.requests:
         StandardWebhook(secret).verify(request.body.decode(), dict(request.headers))
         SvixWebhook(secret).verify(request.body, dict(request.headers))
     assert {request.headers["webhook-id"] for request in receiver.requests} == {
         ids.text("evt", event_id) for event_id in event_ids
     }
-    assert [request.headers["x-service-sequence"] for request in receiver.requests] == [
-        "1",
-        "2",
-        "3",
-    ]
+    sequences = [request.headers["x-service-sequence"] for request in receiver.requests]
+    assert sequences == ["1", "2", "3"]
     assert all(request.headers["x-service-attempt"] == "1" for request in receiver.requests)
     assert all(row["status"] == "succeeded" for row in world.deliveries(webhook))
     assert world.books(webhook)["balanced"]
@@ -46,7 +41,7 @@ def test_what_arrives_is_verified_by_the_libraries_receivers_use(world: World) -
 def test_a_retry_carries_the_same_bytes_and_id_and_a_signature_of_its_own(world: World) -> None:
     answers = iter([http_answer(500), OK])
     with Receiver(lambda _: next(answers)) as receiver:
-        webhook, secret = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         world.turn(webhook)
         world.turn(webhook)
@@ -54,6 +49,7 @@ def test_a_retry_carries_the_same_bytes_and_id_and_a_signature_of_its_own(world:
     assert first.body == second.body
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert (first.headers["x-service-attempt"], second.headers["x-service-attempt"]) == ("1", "2")
+    secret = world.secrets[webhook]
     StandardWebhook(secret).verify(second.body.decode(), dict(second.headers))
     (row,) = world.deliveries(webhook)
     assert (row["status"], row["attempts"]) == ("succeeded", 2)
@@ -64,11 +60,10 @@ def test_a_retry_carries_the_same_bytes_and_id_and_a_signature_of_its_own(world:
 
 
 def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World) -> None:
-    database = world.runtime.database
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(2)
-        with database.transaction(world.tenant_id) as session:
+        with world.database.transaction(world.tenant_id) as session:
             assert tenant_control.suspend(session, world.tenant_id, None).result
         world.turn(webhook)
         assert receiver.requests == []
@@ -76,10 +71,10 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
             ("pending", 0)
         }
         assert world.books(webhook)["balanced"]
-        assert webhook not in _swept(world)
-        with database.transaction(world.tenant_id) as session:
+        assert webhook not in _swept_anew(world)
+        with world.database.transaction(world.tenant_id) as session:
             assert tenant_control.resume(session, world.tenant_id).result
-        assert webhook in _swept(world)
+        assert webhook in _swept_anew(world)
         world.turn(webhook)
         assert len(receiver.requests) == 2
     assert {row["status"] for row in world.deliveries(webhook)} == {"succeeded"}
@@ -92,12 +87,12 @@ def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
     monkeypatch.setattr(lane_run, "RELOAD_SECONDS", -1.0)
 
     def suspend(_: Request) -> bytes:
-        with world.runtime.database.transaction(world.tenant_id) as session:
+        with world.database.transaction(world.tenant_id) as session:
             tenant_control.suspend(session, world.tenant_id, None)
         return OK
 
     with Receiver(suspend) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(3)
         world.turn(webhook)
         assert len(receiver.requests) == 1
@@ -108,16 +103,15 @@ def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
     ]
 
 
-def _swept(world: World) -> set[UUID]:
-    with world.runtime.database.across_tenants() as session:
-        sweeping.wake(session)
-        session.execute(text("UPDATE lanes SET ring_at = NULL"))
-        return {webhook for _, webhook in sweeping.due(session).lanes}
+def _swept_anew(world: World) -> set[UUID]:
+    """Sweep as if nothing had been rung before."""
+    world.run("UPDATE lanes SET ring_at = NULL")
+    return world.swept()
 
 
 def test_a_delivery_fails_for_good_after_its_last_attempt(world: World) -> None:
     with Receiver(http_answer(404)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         for _ in range(4):
             world.turn(webhook)
@@ -137,7 +131,7 @@ def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
         Receiver() as target,
         Receiver(http_answer(302, headers={"Location": target.url()})) as receiver,
     ):
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         world.turn(webhook)
         assert target.requests == []
@@ -146,15 +140,15 @@ def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
 
 def test_during_an_overlap_each_secret_verifies_alone(world: World) -> None:
     with Receiver() as receiver:
-        webhook, old = world.webhook(receiver.url())
-        with world.runtime.database.transaction(world.tenant_id) as session:
+        webhook = world.webhook(receiver.url())
+        with world.database.transaction(world.tenant_id) as session:
             _, new = webhooks.rotate_secret(
-                session, world.caller, world.runtime.settings, webhook, timedelta(hours=1)
+                session, world.caller, world.settings, webhook, timedelta(hours=1)
             )
         world.emit()
         world.turn(webhook)
     (request,) = receiver.requests
-    for secret in (old, new):
+    for secret in (world.secrets[webhook], new):
         StandardWebhook(secret).verify(request.body.decode(), dict(request.headers))
         SvixWebhook(secret).verify(request.body, dict(request.headers))
     assert request.headers["x-service-signature-v2"].count("v2=") == 2
@@ -172,7 +166,7 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_changes_nothing(
         return OK
 
     with Receiver(steal) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         world.turn(webhook)
         assert len(receiver.requests) == 1
@@ -183,11 +177,10 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_changes_nothing(
 
 def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) -> None:
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
-        world.rows(
-            "UPDATE deliveries SET status = 'sending', claims_lost = 4 WHERE webhook_id = :w"
-            " RETURNING 1",
+        world.run(
+            "UPDATE deliveries SET status = 'sending', claims_lost = 4 WHERE webhook_id = :w",
             w=webhook,
         )
         world.turn(webhook)
@@ -197,9 +190,9 @@ def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) ->
 
 
 def test_numbers_have_no_gap_when_many_write_and_many_number(
-    world: World, database: Database
+    world: World,
 ) -> None:
-    webhook, _ = world.webhook("http://127.0.0.1:9/")
+    webhook = world.webhook()
 
     def write() -> None:
         for _ in range(20):
@@ -207,17 +200,15 @@ def test_numbers_have_no_gap_when_many_write_and_many_number(
 
     def give_numbers() -> None:
         for _ in range(30):
-            with database.transaction(world.tenant_id) as session:
-                lanes.number(session, world.tenant_id, webhook)
+            world.number(webhook)
 
     threads = [threading.Thread(target=work) for work in [write] * 4 + [give_numbers] * 3]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    with database.transaction(world.tenant_id) as session:
-        while lanes.number(session, world.tenant_id, webhook):
-            pass
+    while world.number(webhook):
+        pass
     assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 401))
     assert world.books(webhook)["accepted"] == 400
 
@@ -225,7 +216,7 @@ def test_numbers_have_no_gap_when_many_write_and_many_number(
 def test_what_was_not_sent_is_handed_back_at_once(world: World) -> None:
     slow_down = http_answer(503)
     with Receiver(slow_down) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(10)
         world.turn(webhook)
         assert len(receiver.requests) == 1
@@ -234,8 +225,8 @@ def test_what_was_not_sent_is_handed_back_at_once(world: World) -> None:
 
 
 def _make_due(world: World, webhook: UUID) -> None:
-    world.rows(
+    world.run(
         "UPDATE deliveries SET next_attempt_at = clock_timestamp()"
-        " WHERE webhook_id = :w AND finished_at IS NULL RETURNING 1",
+        " WHERE webhook_id = :w AND finished_at IS NULL",
         w=webhook,
     )

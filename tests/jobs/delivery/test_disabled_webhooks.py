@@ -1,7 +1,6 @@
 """A webhook is disabled by 410 or its tenant, and its deliveries are cancelled."""
 
 import json
-from uuid import UUID
 
 import pytest
 import structlog
@@ -10,7 +9,6 @@ from sqlalchemy import Engine, text
 from app import ids
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lanes
-from app.core.webhooks import webhooks
 from app.errors import Conflict
 from tests.support.servers.receivers import Receiver, http_answer
 from tests.support.workers.worlds import World
@@ -18,9 +16,9 @@ from tests.support.workers.worlds import World
 
 def test_410_disables_the_webhook_cancels_what_waits_and_tells_the_others(world: World) -> None:
     with Receiver(http_answer(410)) as gone, Receiver() as other:
-        webhook, _ = world.webhook(gone.url())
+        webhook = world.webhook(gone.url())
         world.emit(3)
-        other_webhook, _ = world.webhook(other.url())
+        other_webhook = world.webhook(other.url())
         world.turn(webhook)
         world.turn(other_webhook)
         assert len(gone.requests) == 1
@@ -41,7 +39,7 @@ def test_a_webhook_that_cannot_be_disabled_keeps_its_outcome(
 ) -> None:
     """Without an audit entry nothing is disabled: the next attempt asks for it again."""
     with Receiver(http_answer(410)) as gone:
-        webhook, _ = world.webhook(gone.url())
+        webhook = world.webhook(gone.url())
         world.emit()
         with admin_engine.begin() as connection:
             connection.execute(
@@ -61,9 +59,9 @@ def test_a_webhook_that_cannot_be_disabled_keeps_its_outcome(
 
 def test_a_disabled_webhook_is_sent_nothing_even_what_was_committed_late(world: World) -> None:
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(2)
-        world.rows("UPDATE webhooks SET status = 'disabled' WHERE id = :w RETURNING 1", w=webhook)
+        world.run("UPDATE webhooks SET status = 'disabled' WHERE id = :w", w=webhook)
         world.turn(webhook)
         assert receiver.requests == []
     assert {row["status"] for row in world.deliveries(webhook)} == {"cancelled"}
@@ -76,13 +74,13 @@ def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_aga
     monkeypatch.setattr(cancelling, "CANCEL_AT_ONCE", 10)
     monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(35)
-        _set_status(world, webhook, "disabled")
+        world.change(webhook, status="disabled")
         assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
         world.turn(webhook)
         assert world.books(webhook)["cancelled"] == 20
-        _set_status(world, webhook, "enabled")
+        world.change(webhook, status="enabled")
         world.turn(webhook)
         assert receiver.requests == []
     books = world.books(webhook)
@@ -97,20 +95,15 @@ def test_a_webhook_is_not_enabled_while_workers_have_many_of_its_deliveries_to_c
     monkeypatch.setattr(cancelling, "LEFT_AT_MOST", 20)
     monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 5)
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(35)
-        _set_status(world, webhook, "disabled")
+        world.change(webhook, status="disabled")
         with pytest.raises(Conflict, match="25 are left"):
-            _set_status(world, webhook, "enabled")
+            world.change(webhook, status="enabled")
         assert world.books(webhook) | {"cancelled": 10, "pending": 25} == world.books(webhook)
         world.turn(webhook)
-        _set_status(world, webhook, "enabled")
+        world.change(webhook, status="enabled")
         world.turn(webhook)
         assert receiver.requests == []
     books = world.books(webhook)
     assert books | {"accepted": 35, "cancelled": 35, "balanced": True} == books
-
-
-def _set_status(world: World, webhook: UUID, status: str) -> None:
-    with world.runtime.database.transaction(world.tenant_id) as session:
-        webhooks.change(session, world.caller, world.runtime.settings, webhook, {"status": status})

@@ -19,10 +19,10 @@ class Endpoint:
 
     def __init__(self, world: World, receiver: Receiver, other: Receiver) -> None:
         self.answer = BROKEN
-        self.id, _ = world.webhook(receiver.url(), event_types=["finding.created"])
+        self.id = world.webhook(receiver.url(), event_types=["finding.created"])
         self._world = world
         self._other = other
-        self._other_id, _ = world.webhook(
+        self._other_id = world.webhook(
             other.url(), event_types=["webhook.failing", "webhook.disabled"]
         )
 
@@ -61,9 +61,7 @@ class Endpoint:
 
     def _change(self, table: str, what: str) -> None:
         where = "finished_at IS NULL AND" if table == "deliveries" else ""
-        self._world.rows(
-            f"UPDATE {table} SET {what} WHERE {where} webhook_id = :w RETURNING 1", w=self.id
-        )
+        self._world.run(f"UPDATE {table} SET {what} WHERE {where} webhook_id = :w", w=self.id)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.core.delivery import sweeping
 from app.core.replay import fire_test_event
 from jobs.actors import sweep
 from tests.support.servers.receivers import Receiver
@@ -20,7 +19,7 @@ def receiver() -> Iterator[Receiver]:
 def test_what_comes_while_a_webhook_is_held_is_sent_after_its_release(
     world: World, receiver: Receiver
 ) -> None:
-    webhook, _ = world.webhook(receiver.url())
+    webhook = world.webhook(receiver.url())
     world.emit(2)
     world.change(webhook, held=True)
     world.emit(3)
@@ -41,25 +40,21 @@ def test_what_comes_while_a_webhook_is_held_is_sent_after_its_release(
 
 
 def test_a_held_webhook_is_not_rung_again_and_again(world: World, receiver: Receiver) -> None:
-    webhook, _ = world.webhook(receiver.url())
+    webhook = world.webhook(receiver.url())
     world.change(webhook, held=True)
     world.emit(3)
     world.turn(webhook)
 
-    with world.runtime.database.across_tenants() as session:
-        sweeping.wake(session)
-        due = sweeping.due(session)
-
-    assert (world.tenant_id, webhook) not in due.lanes
+    assert webhook not in world.swept()
     assert world.lane(webhook)["due_at"] is None
 
 
 def test_what_waits_is_numbered_while_it_is_held(world: World, receiver: Receiver) -> None:
-    webhook, _ = world.webhook(receiver.url())
+    webhook = world.webhook(receiver.url())
     world.change(webhook, held=True)
     world.emit(3)
 
-    sweep.number(world.runtime.database, [(world.tenant_id, webhook)])
+    sweep.number(world.database, [(world.tenant_id, webhook)])
     world.turn(webhook)
 
     assert [row["sequence"] for row in world.deliveries(webhook)] == [1, 2, 3]
@@ -68,10 +63,10 @@ def test_what_waits_is_numbered_while_it_is_held(world: World, receiver: Receive
 
 
 def test_a_test_goes_to_a_held_webhook(world: World, receiver: Receiver) -> None:
-    webhook, _ = world.webhook(receiver.url())
+    webhook = world.webhook(receiver.url())
     world.change(webhook, held=True)
     world.emit(2)
-    with world.runtime.database.transaction(world.tenant_id) as session:
+    with world.database.transaction(world.tenant_id) as session:
         fire_test_event.fire(session, world.caller, webhook)
     world.turn(webhook)
     world.turn(webhook)
@@ -82,7 +77,7 @@ def test_a_test_goes_to_a_held_webhook(world: World, receiver: Receiver) -> None
 
 
 def test_disabling_a_held_webhook_cancels_what_it_kept(world: World, receiver: Receiver) -> None:
-    webhook, _ = world.webhook(receiver.url())
+    webhook = world.webhook(receiver.url())
     world.change(webhook, held=True)
     world.emit(3)
     world.change(webhook, status="disabled")

@@ -5,14 +5,13 @@ from datetime import timedelta
 from uuid import UUID
 
 from app import clock
-from app.core.webhooks import webhooks
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
 
 def test_five_failures_in_a_row_pause_the_lane_and_waiting_spends_no_attempt(world: World) -> None:
     with Receiver(http_answer(500)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(8)
         world.turn(webhook)
         world.turn(webhook)
@@ -26,7 +25,7 @@ def test_five_failures_in_a_row_pause_the_lane_and_waiting_spends_no_attempt(wor
 
 def test_a_pause_ends_with_one_probe_and_a_failed_probe_doubles_it(world: World) -> None:
     with Receiver(http_answer(500)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(8)
         world.turn(webhook)
         _end_pause(world, webhook)
@@ -39,7 +38,7 @@ def test_a_pause_ends_with_one_probe_and_a_failed_probe_doubles_it(world: World)
 def test_a_probe_that_succeeds_opens_the_lane(world: World) -> None:
     answers = iter([http_answer(500)] * 5)
     with Receiver(lambda _: next(answers, OK)) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(8)
         world.turn(webhook)
         _end_pause(world, webhook)
@@ -52,7 +51,7 @@ def test_a_probe_that_succeeds_opens_the_lane(world: World) -> None:
 def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> None:
     answer = http_answer(429, headers={"Retry-After": "3600"})
     with Receiver(answer) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit(3)
         world.turn(webhook)
         assert len(receiver.requests) == 1
@@ -63,29 +62,19 @@ def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> No
 
 
 def _end_pause(world: World, webhook: UUID) -> None:
-    world.rows(
-        "UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w RETURNING 1",
-        w=webhook,
-    )
+    world.run("UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w", w=webhook)
 
 
 def test_what_the_old_url_answers_does_not_count_against_the_new(world: World) -> None:
     changed = threading.Event()
 
     def gone_once_changed(_: Request) -> bytes:
-        with world.runtime.database.transaction(world.tenant_id) as session:
-            webhooks.change(
-                session,
-                world.caller,
-                world.runtime.settings,
-                webhook,
-                {"url": "http://127.0.0.1:9/new"},
-            )
+        world.change(webhook, url="http://127.0.0.1:9/new")
         changed.set()
         return http_answer(410)
 
     with Receiver(gone_once_changed) as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         world.emit()
         world.turn(webhook)
     assert changed.is_set()

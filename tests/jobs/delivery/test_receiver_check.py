@@ -101,7 +101,8 @@ def test_each_receiver_gets_its_grades_with_advice(
 ) -> None:
     judge = Judge(answer)
     with Receiver(judge) as receiver:
-        webhook, judge.secret = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
+        judge.secret = world.secrets[webhook]
         job = check(world, api, webhook)
 
     progress = job["progress"]
@@ -121,7 +122,8 @@ def test_each_receiver_gets_its_grades_with_advice(
 def test_what_is_sent_is_marked_signed_and_no_delivery(world: World, api: ApiOf) -> None:
     judge = Judge(careful)
     with Receiver(judge) as receiver:
-        webhook, judge.secret = world.webhook(receiver.url(), event_types=["finding.created"])
+        webhook = world.webhook(receiver.url(), event_types=["finding.created"])
+        judge.secret = world.secrets[webhook]
         world.change(webhook, held=True)
         before = world.lane(webhook)
         job = check(world, api, webhook)
@@ -147,18 +149,19 @@ def test_what_is_sent_is_marked_signed_and_no_delivery(world: World, api: ApiOf)
 def test_a_worker_that_dies_repeats_one_request_and_no_more(world: World, api: ApiOf) -> None:
     judge = Judge(careful)
     with Receiver(judge) as receiver:
-        webhook, judge.secret = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
+        judge.secret = world.secrets[webhook]
         asked = api().post(f"/v1/webhooks/{ids.text('whk', webhook)}/check").json
         job_id = ids.parse("job", asked["id"])
         assert job_id is not None
         work = handlers.KINDS["receiver_check"](world.runtime)
-        with world.runtime.database.across_tenants() as session:
+        with world.database.across_tenants() as session:
             job = leases.claim(session, world.tenant_id, job_id)
         assert job is not None
-        with world.runtime.database.transaction(world.tenant_id) as session:
+        with world.database.transaction(world.tenant_id) as session:
             errand = work(session, world.tenant_id, job)
         errand.talk()  # type: ignore[union-attr]  # each of its steps is one
-        world.rows("UPDATE jobs SET locked_until = clock_timestamp() RETURNING id")
+        world.run("UPDATE jobs SET locked_until = clock_timestamp()")
         done = check(world, api, webhook)
 
     assert (done["id"], done["status"], done["progress"]["passed"]) == (
@@ -172,7 +175,7 @@ def test_a_worker_that_dies_repeats_one_request_and_no_more(world: World, api: A
 
 def test_a_check_waits_for_room_beside_hanging_receivers(world: World, api: ApiOf) -> None:
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         permits = lanes.fill(world.runtime.bulkhead)
         job = check(world, api, webhook)
         assert (job["status"], job["progress"]["sent"]) == ("running", 0)
@@ -180,13 +183,13 @@ def test_a_check_waits_for_room_beside_hanging_receivers(world: World, api: ApiO
 
         for permit in permits:
             world.runtime.bulkhead.release(permit)
-        world.rows("UPDATE jobs SET run_at = clock_timestamp() RETURNING id")
+        world.run("UPDATE jobs SET run_at = clock_timestamp()")
         assert check(world, api, webhook)["status"] == "succeeded"
 
 
 def test_a_check_is_one_at_a_time_and_not_of_a_disabled_webhook(world: World, api: ApiOf) -> None:
     with Receiver() as receiver:
-        webhook, _ = world.webhook(receiver.url())
+        webhook = world.webhook(receiver.url())
         path = f"/v1/webhooks/{ids.text('whk', webhook)}/check"
         first = api().post(path, headers={"Idempotency-Key": "k"})
         assert api().post(path).json["id"] == first.json["id"]

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from app import clock
-from app.core.delivery import claims, sweeping
-from app.core.delivery.lanes import lanes, recovery
-from app.core.webhooks import webhooks
+from app.core.delivery.lanes import recovery
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
@@ -24,7 +22,7 @@ class Outage:
     def __init__(self, world: World, receiver: Receiver) -> None:
         self.answer: bytes | Callable[[], bytes] = BROKEN
         self.world = world
-        self.id, _ = world.webhook(receiver.url(), max_in_flight=1)
+        self.id = world.webhook(receiver.url(), max_in_flight=1)
         self._requests = receiver.requests
 
     def fail(self, count: int) -> None:
@@ -35,9 +33,8 @@ class Outage:
             self.world.turn(self.id)
 
     def end_pause(self, level: int = 1) -> None:
-        self.world.rows(
-            "UPDATE lanes SET paused_until = NULL, pause_level = :level WHERE webhook_id = :w"
-            " RETURNING 1",
+        self.world.run(
+            "UPDATE lanes SET paused_until = NULL, pause_level = :level WHERE webhook_id = :w",
             w=self.id,
             level=level,
         )
@@ -50,16 +47,8 @@ class Outage:
 
     def move(self) -> None:
         """Give the webhook another URL, of the same receiver."""
-        world = self.world
-        with world.runtime.database.transaction(world.tenant_id) as session:
-            webhook = webhooks.find(session, world.caller, self.id).webhook
-            webhooks.change(
-                session,
-                world.caller,
-                world.runtime.settings,
-                self.id,
-                {"url": f"{webhook.url}/moved"},
-            )
+        (row,) = self.world.rows("SELECT url FROM webhooks WHERE id = :w", w=self.id)
+        self.world.change(self.id, url=f"{row['url']}/moved")
 
     def turn(self) -> int:
         """Let a worker send what is due; return how many attempts it made."""
@@ -208,16 +197,11 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
     outage.probe()
     assert [outage.turn() for _ in range(2)] == [1, 2]
     # What its end leaves behind: the claims of the third wave under a lease, and no outcome.
-    with outage.world.runtime.database.transaction(outage.world.tenant_id) as session:
-        lane = lanes.load(session, outage.world.tenant_id, outage.id)
-        assert lane is not None
-        assert len(claims.claim(session, lane, 10)()) == 4
-    with outage.world.runtime.database.across_tenants() as session:
-        assert (outage.world.tenant_id, outage.id) in sweeping.due(session).lanes
+    assert len(outage.world.claim(outage.id)) == 4
+    assert outage.id in outage.world.swept()
     assert [outage.turn() for _ in range(2)] == [0, 2]
-    outage.world.rows(
+    outage.world.run(
         "UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status = 'sending'"
-        " RETURNING 1"
     )
     assert outage.turn() == 4
     assert {row["status"] for row in outage.rows()} == {"succeeded"}
@@ -229,10 +213,8 @@ def test_a_transaction_looks_at_so_many_rows_and_never_at_the_same_ones_again(
     monkeypatch.setattr(recovery, "ROWS_A_STEP", 5)
     monkeypatch.setattr(recovery, "MOST_STEPS", 1)
     outage.fail(12)
-    outage.world.rows("UPDATE deliveries SET unscheduled = 10 WHERE sequence <= 11 RETURNING 1")
-    outage.world.rows(
-        "UPDATE deliveries SET next_attempt_at = created_at + interval '20 h' RETURNING 1"
-    )
+    outage.world.run("UPDATE deliveries SET unscheduled = 10 WHERE sequence <= 11")
+    outage.world.run("UPDATE deliveries SET next_attempt_at = created_at + interval '20 h'")
     outage.answer = OK
     outage.probe()
     through = [outage.lane()["recovered_through"]]

@@ -1,20 +1,15 @@
 """The sweep finds whatever is due and was not rung, and rings each only every two seconds."""
 
-from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 
-from app import clock, ids
-from app.core import tenants
-from app.core.callers import Caller, Role
-from app.core.delivery import events, sweeping
-from app.core.delivery.events import NewEvent
+from app import ids
+from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.jobs import job_queue, leases
 from app.core.log.sequencer import Sequencer
-from app.core.webhooks import webhooks
 from app.database import Database
 from app.ledger.leaves import Record
 from app.ledger.merkle import leaf_hash
@@ -22,37 +17,18 @@ from app.queue import Bell, connect, queue_key
 from app.settings import Settings
 from jobs.actors import sweep
 from tests.support.faults import OwnValkey
-from tests.support.secrets import MASTER_KEYS
+from tests.support.workers.outbox import Outbox
 
 
-class Place:
-    """A tenant with webhooks in a database of its own, where the sweep sees nobody else."""
-
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self.database = database
-        self.settings = settings
-        self.tenant_id, _ = tenants.create(database, MASTER_KEYS, "swept")
-
-    def webhook(self) -> UUID:
-        caller = Caller(self.tenant_id, ids.new(), Role.ADMIN, None, "test")
-        with self.database.transaction(self.tenant_id) as session:
-            wanted = {"url": "http://127.0.0.1:9/"}
-            return webhooks.create(session, caller, self.settings, wanted)[0].id
-
-    def emit(self) -> None:
-        with self.database.transaction(self.tenant_id) as session:
-            events.emit(session, self.tenant_id, [NewEvent("finding.created", {}, clock.now())])
-
-    def sweep(self) -> set[UUID]:
-        with self.database.across_tenants() as session:
-            sweeping.wake(session)
-            return {webhook for _, webhook in sweeping.due(session).lanes}
+class Swept(Outbox):
+    """A tenant with webhooks, alone in a database, and the sweep of that database."""
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
             return {webhook for _, webhook in sweeping.wake(session)}
 
-    def number(self, *webhooks: UUID) -> None:
+    def sweep_number(self, *webhooks: UUID) -> None:
+        """Have the sweep number what these webhooks' workers have not reached."""
         sweep.number(self.database, [(self.tenant_id, webhook) for webhook in webhooks])
 
     def numbers(self, webhook: UUID) -> list[int]:
@@ -63,13 +39,6 @@ class Place:
             )
             return list(session.scalars(query, {"webhook": webhook}))
 
-    def run(self, sql: str, **values: Any) -> None:
-        with self.database.transaction(self.tenant_id) as session:
-            session.execute(text(sql), values)
-
-    def forget_rings(self) -> None:
-        self.run("UPDATE lanes SET ring_at = NULL")
-
 
 @pytest.fixture(autouse=True)
 def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,60 +47,60 @@ def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def place(fresh_database: Database, settings: Settings) -> Place:
-    return Place(fresh_database, settings)
+def place(fresh_database: Database, settings: Settings) -> Swept:
+    return Swept.of_new_tenant(fresh_database, settings)
 
 
-def test_rows_that_nobody_was_rung_for_are_found(place: Place) -> None:
+def test_rows_that_nobody_was_rung_for_are_found(place: Swept) -> None:
     with_rows = {place.webhook() for _ in range(3)}
     place.emit()
     place.webhook()
-    assert place.sweep() == with_rows
+    assert place.swept() == with_rows
 
 
-def test_nothing_due_rings_nobody(place: Place) -> None:
+def test_nothing_due_rings_nobody(place: Swept) -> None:
     place.webhook()
-    assert place.sweep() == set()
+    assert place.swept() == set()
 
 
-def test_what_was_just_rung_is_not_rung_again(place: Place) -> None:
+def test_what_was_just_rung_is_not_rung_again(place: Swept) -> None:
     webhook = place.webhook()
     place.emit()
-    assert place.sweep() == {webhook}
-    assert place.sweep() == set()
-    place.forget_rings()
-    assert place.sweep() == {webhook}
+    assert place.swept() == {webhook}
+    assert place.swept() == set()
+    place.run("UPDATE lanes SET ring_at = NULL")
+    assert place.swept() == {webhook}
 
 
-def test_numbered_rows_are_found_by_the_lane_s_own_time(place: Place) -> None:
+def test_numbered_rows_are_found_by_the_lane_s_own_time(place: Swept) -> None:
     webhook = place.webhook()
     place.emit()
+    place.number(webhook)
     with place.database.transaction(place.tenant_id) as session:
-        lanes.number(session, place.tenant_id, webhook)
         assert lanes.reschedule(session, place.tenant_id, webhook)
-    assert place.sweep() == {webhook}
+    assert place.swept() == {webhook}
 
 
-def test_a_lane_waits_for_its_next_retry(place: Place) -> None:
+def test_a_lane_waits_for_its_next_retry(place: Swept) -> None:
     webhook = place.webhook()
     place.emit()
     place.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() + interval '1 hour'")
+    place.number(webhook)
     with place.database.transaction(place.tenant_id) as session:
-        lanes.number(session, place.tenant_id, webhook)
         assert not lanes.reschedule(session, place.tenant_id, webhook)
-    assert place.sweep() == set()
+    assert place.swept() == set()
 
 
-def test_a_paused_lane_is_rung_when_its_pause_ends(place: Place) -> None:
+def test_a_paused_lane_is_rung_when_its_pause_ends(place: Swept) -> None:
     webhook = place.webhook()
     place.run("UPDATE lanes SET paused_until = clock_timestamp() + interval '1 hour'")
     place.emit()
-    assert place.sweep() == set()
+    assert place.swept() == set()
     place.run("UPDATE lanes SET paused_until = clock_timestamp(), due_at = clock_timestamp()")
-    assert place.sweep() == {webhook}
+    assert place.swept() == {webhook}
 
 
-def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Place) -> None:
+def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Swept) -> None:
     with place.database.transaction(place.tenant_id) as session:
         due, leased, later = (
             job_queue.enqueue(session, place.tenant_id, kind="test", args={}).id for _ in range(3)
@@ -146,7 +115,7 @@ def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Place) -> 
         assert sweeping.due(session).jobs == []
 
 
-def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Place) -> None:
+def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -> None:
     first, second = place.webhook(), place.webhook()
     place.emit()
     assert place.wake() == set()
@@ -156,44 +125,44 @@ def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Place) -
         first=first,
     )
     assert place.wake() == {first}
-    place.number(first, second)
+    place.sweep_number(first, second)
     assert place.wake() == set()
 
 
 def test_rows_are_numbered_in_pieces_however_many_wait(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 2)
     webhooks = [place.webhook() for _ in range(2)]
     for _ in range(5):
         place.emit()
-    place.number(*webhooks)
+    place.sweep_number(*webhooks)
     assert [place.numbers(webhook) for webhook in webhooks] == [[1, 2, 3, 4, 5]] * 2
 
 
-def test_a_lane_that_a_worker_holds_is_left_to_it(place: Place) -> None:
+def test_a_lane_that_a_worker_holds_is_left_to_it(place: Swept) -> None:
     held, free = place.webhook(), place.webhook()
     place.emit()
     with place.database.transaction(place.tenant_id) as session:
         lanes.lock(session, place.tenant_id, held)
-        place.number(held, free)
+        place.sweep_number(held, free)
     assert (place.numbers(held), place.numbers(free)) == ([], [1])
 
 
-def test_numbering_ends_when_its_time_is_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbering_ends_when_its_time_is_up(place: Swept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "NUMBERING_SECONDS", 0.0)
     webhook = place.webhook()
     place.emit()
-    place.number(webhook)
+    place.sweep_number(webhook)
     assert place.numbers(webhook) == []
 
 
 def test_the_log_is_rung_only_while_something_waits_for_it(
-    place: Place, own_valkey: OwnValkey
+    place: Swept, own_valkey: OwnValkey
 ) -> None:
     bell = Bell(own_valkey.url)
     redis = connect(own_valkey.url, 5)
-    keeper = Sequencer(place.database, place.settings.master_keys, "log.test", None)
+    sequencer = Sequencer(place.database, place.settings.master_keys, "log.test", None)
 
     def rung() -> int:
         redis.delete(queue_key("jobs"))
@@ -201,7 +170,7 @@ def test_the_log_is_rung_only_while_something_waits_for_it(
         return int(redis.llen(queue_key("jobs")))
 
     assert rung() == 1, "a log that has not begun waits for it"
-    keeper.run()
+    sequencer.run()
     assert rung() == 0
     leaf = Record(bytes(32)).data
     place.run(
@@ -211,7 +180,7 @@ def test_the_log_is_rung_only_while_something_waits_for_it(
         data=leaf,
     )
     assert rung() == 1
-    keeper.run()
+    sequencer.run()
     assert rung() == 0
     redis.close()
     bell.close()

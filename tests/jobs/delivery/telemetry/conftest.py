@@ -1,32 +1,24 @@
 """A worker, observed, with settings of the test's own."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import structlog
 
-from app.settings import Settings
-from jobs.process.runtime import Runtime
 from tests.jobs.delivery.telemetry.observed import Observed
-from tests.support.callers.api import FreshTenant
+from tests.support.workers.worlds import World
 
 
 @pytest.fixture
-def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[..., Observed]]:
-    opened: list[Runtime] = []
+def open_world(open_world: Callable[..., World]) -> Iterator[Callable[..., Observed]]:
     with structlog.testing.capture_logs() as lines:
 
         def make(**changes: Any) -> Observed:
-            schedule = {"retry_schedule": (0.0, 0.0, 60.0)}
-            runtime = Runtime.open(dataclasses.replace(settings, **(schedule | changes)), threads=8)
-            opened.append(runtime)
-            return Observed(runtime, tenant.id, lines)
+            world = open_world(**({"retry_schedule": (0.0, 0.0, 60.0)} | changes))
+            return Observed(world.runtime, world.tenant_id, lines)
 
         yield make
-        for runtime in opened:
-            runtime.close()
 
 
 @pytest.fixture

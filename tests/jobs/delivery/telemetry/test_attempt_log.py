@@ -43,7 +43,7 @@ def test_the_line_of_an_attempt_has_every_decision_and_nothing_secret(world: Obs
     answers = iter([http_answer(503, SECRET.encode(), {"Retry-After": "5", "X-Word": SECRET}), OK])
     with Receiver(lambda _: next(answers)) as receiver:
         webhook = world.webhook(f"{receiver.url()}?token={SECRET}")
-        (event,) = world.emit()
+        (event,) = world.emit(data={"word": SECRET})
         world.turn(webhook, passed_on=3)
         world.run("UPDATE lanes SET paused_until = NULL")
         world.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
