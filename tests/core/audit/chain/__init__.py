@@ -1,1 +1,1 @@
-"""The audit chain alone, in no log; `verifying` appends to one and verifies it."""
+"""The audit chain alone, in no log; `verifying` is one, with its verifier and its attacker."""

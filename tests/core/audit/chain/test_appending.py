@@ -14,35 +14,29 @@ from sqlalchemy.exc import ProgrammingError
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain as audit_chain
-from app.core.callers import SYSTEM, Actor, Caller
-from app.core.verification.verifier import Verifier
+from app.core.callers import SYSTEM, Actor
 from app.database import Database, database_now
 from app.errors import AuditChainBroken
-from app.ledger.hash_chain import Head
 from app.models import AuditEntry, AuditHead
-from tests.core.audit.chain.verifying import append, head, verify
+from tests.core.audit.chain.verifying import Chain
 from tests.support.callers.api import FreshTenant
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
 
-def test_a_new_tenants_chain_is_intact_from_its_first_entry(
-    verifier: Verifier, reader: Caller
-) -> None:
-    report = verify(verifier, reader)
+def test_a_new_tenants_chain_is_intact_from_its_first_entry(new_chain: Chain) -> None:
+    report = new_chain.verify()
     assert report["status"] == "intact"
     assert report["entries"] == report["head"]["seq"] == report["unanchored_entries"] == 2
 
 
-def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
-    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller
-) -> None:
+def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(new_chain: Chain) -> None:
     start = Barrier(8)
     numbers: list[int] = []
 
     def write(writer: int) -> None:
         start.wait()
-        numbers.extend(append(database, tenant, writer).seq for _ in range(15))
+        numbers.extend(new_chain.append(writer).seq for _ in range(15))
 
     threads = [Thread(target=write, args=(writer,)) for writer in range(8)]
     for thread in threads:
@@ -50,9 +44,9 @@ def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(
     for thread in threads:
         thread.join()
     assert sorted(numbers) == list(range(3, 3 + 8 * 15))
-    assert verify(verifier, reader)["entries"] == 2 + 8 * 15
-    with database.transaction(tenant.id) as session:
-        times = select(AuditEntry.at).where(AuditEntry.tenant_id == tenant.id)
+    assert new_chain.verify()["entries"] == 2 + 8 * 15
+    with new_chain.database.transaction(new_chain.tenant_id) as session:
+        times = select(AuditEntry.at).where(AuditEntry.tenant_id == new_chain.tenant_id)
         in_order = session.scalars(times.order_by(AuditEntry.seq)).all()
     assert in_order == sorted(in_order)
 
@@ -104,46 +98,45 @@ def test_an_entry_is_stored_as_the_canonical_bytes_that_were_hashed(
 
 
 def test_only_who_sees_a_tenant_appends_to_its_chain(
-    database: Database,
-    verifier: Verifier,
-    tenant: FreshTenant,
-    other_tenant: FreshTenant,
-    reader: Caller,
-    chain: Head,
+    chain: Chain, other_tenant: FreshTenant
 ) -> None:
-    with database.transaction(other_tenant.id) as session, pytest.raises(AuditChainBroken):
-        audit_chain.append(session, tenant.id, SYSTEM, "test.do", target=("test", "1"))
-    assert head(verifier, reader) == chain
+    before = chain.head()
+    with chain.database.transaction(other_tenant.id) as session, pytest.raises(AuditChainBroken):
+        audit_chain.append(session, chain.tenant_id, SYSTEM, "test.do", target=("test", "1"))
+    assert chain.head() == before
 
 
 def test_what_a_chain_refuses_is_refused_before_its_head_is_locked(
-    database: Database, tenant: FreshTenant
+    new_chain: Chain,
 ) -> None:
-    with database.transaction(tenant.id) as session:
+    tenant_id = new_chain.tenant_id
+    with new_chain.database.transaction(tenant_id) as session:
         with pytest.raises(ValueError, match="surrogate"):
-            audit_chain.append(session, tenant.id, SYSTEM, "test.do", target=("test", "\ud800"))
+            audit_chain.append(session, tenant_id, SYSTEM, "test.do", target=("test", "\ud800"))
         # It would wait for the lock, and be refused after two seconds.
-        append(database, tenant, 3)
+        new_chain.append(3)
 
 
-def test_a_transaction_that_fails_leaves_no_entry(
-    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
-) -> None:
+def test_a_transaction_that_fails_leaves_no_entry(chain: Chain) -> None:
+    before = chain.head()
+
     def append_and_fail() -> None:
-        with database.transaction(tenant.id) as session:
-            audit_chain.append(session, tenant.id, SYSTEM, "test.fail", target=("test", "1"))
+        with chain.database.transaction(chain.tenant_id) as session:
+            audit_chain.append(session, chain.tenant_id, SYSTEM, "test.fail", target=("test", "1"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         append_and_fail()
-    assert head(verifier, reader) == chain
-    assert append(database, tenant, 10).seq == chain.seq + 1
+    assert chain.head() == before
+    assert chain.append(10).seq == before.seq + 1
 
 
-def test_the_services_own_role_cannot_change_or_delete_an_entry(
-    database: Database, verifier: Verifier, tenant: FreshTenant, reader: Caller, chain: Head
-) -> None:
+def test_the_services_own_role_cannot_change_or_delete_an_entry(chain: Chain) -> None:
+    before = chain.head()
     for statement in ("UPDATE audit_entries SET body = ''", "DELETE FROM audit_entries"):
-        with pytest.raises(ProgrammingError), database.transaction(tenant.id) as session:
+        with (
+            pytest.raises(ProgrammingError),
+            chain.database.transaction(chain.tenant_id) as session,
+        ):
             session.execute(text(statement))
-    assert head(verifier, reader) == chain
+    assert chain.head() == before

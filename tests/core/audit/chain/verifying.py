@@ -1,39 +1,54 @@
-"""Appends to a tenant's chain and verifies it."""
+"""A tenant's audit chain, in no log, and the database's owner who attacks it."""
 
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from app import ids
 from app.core.audit import chain as audit_chain
-from app.core.callers import SYSTEM, Caller
+from app.core.callers import SYSTEM, Caller, Role
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
 from app.ledger.hash_chain import Head
-from tests.support.callers.api import FreshTenant
+from tests.support.evidence.chains import Owner
 
 
-def append(database: Database, tenant: FreshTenant, number: int) -> Head:
-    with database.transaction(tenant.id) as session:
-        return audit_chain.append(
-            session,
-            tenant.id,
-            SYSTEM,
-            "test.do",
-            target=("test", str(number)),
-            details={"n": number},
-        )
+@dataclass(frozen=True)
+class Chain:
+    """The chain, its verifier, and the database's owner, whose victim it is."""
 
+    database: Database
+    verifier: Verifier
+    tenant_id: UUID
+    attack: Owner
 
-def verify(verifier: Verifier, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
-    return verifier.verify(reader.tenant_id, Asked(kept))
+    @property
+    def reader(self) -> Caller:
+        """A caller of the tenant who may read."""
+        return Caller(self.tenant_id, ids.new(), Role.READ, None, "a-request")
 
+    def append(self, number: int = 0) -> Head:
+        with self.database.transaction(self.tenant_id) as session:
+            return audit_chain.append(
+                session,
+                self.tenant_id,
+                SYSTEM,
+                "test.do",
+                target=("test", str(number)),
+                details={"n": number},
+            )
 
-def head(verifier: Verifier, reader: Caller) -> Head:
-    return Head(**verify(verifier, reader)["head"])
+    def verify(self, kept: Head | None = None) -> dict[str, Any]:
+        return self.verifier.verify(self.tenant_id, Asked(kept))
 
+    def head(self) -> Head:
+        return Head(**self.verify()["head"])
 
-def broken(verifier: Verifier, reader: Caller, kept: Head | None = None) -> dict[str, Any]:
-    with pytest.raises(AuditChainBroken) as caught:
-        verify(verifier, reader, kept)
-    return caught.value.report
+    def broken(self, kept: Head | None = None) -> dict[str, Any]:
+        """Verify a chain that is broken; return the report of where and how."""
+        with pytest.raises(AuditChainBroken) as caught:
+            self.verify(kept)
+        return caught.value.report
