@@ -66,6 +66,7 @@ class Tenant:
     """A tenant who gets digests."""
 
     def __init__(self, desk: "Desk", name: str = "Acme") -> None:
+        self._desk = desk
         self._database = desk.runtime.database
         self.id, self.root_key = tenants.create(self._database, MASTER_KEYS, name)
         self.caller = Caller(self.id, ids.new(), Role.ADMIN, None, "test")
@@ -86,6 +87,12 @@ class Tenant:
         each = NewFinding(self.session_id, **new)
         with self._database.transaction(self.id) as session:
             return {row["id"] for row in findings.add(session, self.caller, [each] * count)}
+
+    def find_settled(self, count: int = 1) -> set[str]:
+        """Add findings and let an hour pass; return their ids."""
+        found = self.find(count)
+        self._desk.wait(1)
+        return found
 
     def digests(self) -> list[dict[str, Any]]:
         """Return its digests' rows, oldest first."""
@@ -166,6 +173,16 @@ _MOMENTS = {
     "findings": ("created_at",),
     "jobs": ("run_at", "locked_until", "ring_at"),
 }
+
+
+def due_tenants(desk: Desk, count: int) -> list[Tenant]:
+    """Return so many tenants, each with an address and a finding that has settled."""
+    made = [Tenant(desk) for _ in range(count)]
+    for tenant in made:
+        tenant.set_address()
+        tenant.find()
+    desk.wait(1)
+    return made
 
 
 def listed(*mails: Mail) -> set[str]:

@@ -10,15 +10,13 @@ def test_an_address_starts_from_the_moment_it_is_set(desk: Desk) -> None:
     tenant = Tenant(desk)
     tenant.find(3)
     tenant.set_address()
-    after = tenant.find()
-    desk.wait(1)
+    after = tenant.find_settled()
     (mail,) = desk.send()
     assert listed(mail) == after
 
 
 def test_clearing_the_address_clears_what_was_pending(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.taken(Mood.NO_RECIPIENT)
     desk.send()
     tenant.find()
@@ -28,8 +26,7 @@ def test_clearing_the_address_clears_what_was_pending(desk: Desk, tenant: Tenant
     desk.wait(48)
     assert desk.send() == []
     tenant.set_address()
-    after = tenant.find()
-    desk.wait(1)
+    after = tenant.find_settled()
     (mail,) = desk.send()
     assert listed(mail) == after
 
@@ -37,8 +34,7 @@ def test_clearing_the_address_clears_what_was_pending(desk: Desk, tenant: Tenant
 def test_a_changed_address_gets_what_was_claimed_for_the_one_before(
     desk: Desk, tenant: Tenant
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.postbox.taken(Mood.NO_RECIPIENT)
     desk.send()
     desk.postbox.taken(Mood.TAKE)
@@ -51,8 +47,7 @@ def test_a_changed_address_gets_what_was_claimed_for_the_one_before(
 def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
     desk: Desk, tenant: Tenant
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.postbox.at_recipient = lambda: tenant.set_address("new@example.com")
     assert desk.send() == []
     assert tenant.statuses() == ["pending"]
@@ -63,8 +58,7 @@ def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
 
 
 def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.at_recipient = lambda: tenant.set_address(None)
     assert desk.send() == []
     desk.postbox.at_recipient = lambda: None
@@ -76,8 +70,7 @@ def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenan
 def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
     desk: Desk, tenant: Tenant
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     new: set[str] = set()
 
     def begin_anew() -> None:
@@ -103,8 +96,7 @@ def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
 def test_a_refusal_that_comes_after_the_address_was_changed_is_not_waited_for(
     desk: Desk, tenant: Tenant, mood: Mood, address: str | None
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.postbox.taken(mood)
     if mood is Mood.NO_RECIPIENT:
         desk.postbox.at_recipient = lambda: tenant.set_address(address)
@@ -125,8 +117,7 @@ def test_a_refusal_that_comes_after_the_address_was_changed_is_not_waited_for(
 def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_it(
     desk: Desk, tenant: Tenant
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.at_content = lambda: tenant.set_address(None)
     assert len(desk.send()) == 1
     assert tenant.statuses() == ["sent"]
@@ -136,16 +127,14 @@ def test_an_address_that_was_cleared_behind_our_back_counts_as_cleared(
     desk: Desk, tenant: Tenant
 ) -> None:
     """A web process of the release before knows of no digests; the database keeps the series."""
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.tick()
     change = "UPDATE tenants SET notification_email = :address WHERE id = :id"
     desk.run(change, address=None, id=tenant.id)
     assert desk.send() == []
     assert tenant.statuses() == ["cancelled"]
     desk.run(change, address=ADDRESS, id=tenant.id)
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
 
     def clear_and_set() -> None:
         desk.run(change, address=None, id=tenant.id)

@@ -89,8 +89,7 @@ def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
     with desk.runtime.database.transaction(tenant.id) as session:
         webhooks.create(session, tenant.caller, desk.settings, wanted)
     desk.run("UPDATE lanes SET consecutive_failures = 5, failing_since = '2026-01-02 03:04+00'")
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     name = desk.settings.database_url.rpartition("/")[2]
     desk.run(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
     desk.runtime.database.engine.dispose()

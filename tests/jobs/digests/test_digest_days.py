@@ -7,8 +7,7 @@ from tests.support.servers.mail import Mood
 
 
 def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     assert len(desk.send()) == 1
     second = tenant.find()
     for _ in range(3):
@@ -23,8 +22,7 @@ def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
 
 
 def test_the_day_begins_when_the_server_has_taken_the_mail(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.at_content = lambda: desk.wait(59 / 3600)
     assert len(desk.send()) == 1
     assert tenant.statuses() == ["sent"]
@@ -37,8 +35,7 @@ def test_the_day_begins_when_the_server_has_taken_the_mail(desk: Desk, tenant: T
 
 
 def test_clearing_and_setting_it_again_does_not_shorten_the_day(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     assert len(desk.send()) == 1
     tenant.set_address(None)
     tenant.set_address("other@example.com")
@@ -52,8 +49,7 @@ def test_clearing_and_setting_it_again_does_not_shorten_the_day(desk: Desk, tena
 def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
     desk: Desk, tenant: Tenant
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     assert len(desk.send()) == 1
     tenant.find()
     desk.wait(24.2)
@@ -75,12 +71,10 @@ def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
 def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_more_than_a_day(
     desk: Desk, tenant: Tenant
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     assert len(desk.send()) == 1
     desk.wait(-24 * 365)
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     assert desk.send() == []
     desk.wait(23)
     assert desk.send() == []
@@ -93,8 +87,7 @@ def test_a_server_that_took_the_mail_long_after_it_was_given_up_begins_the_day(
     desk: Desk, tenant: Tenant
 ) -> None:
     """RFC 5321 section 4.5.3.2.6 has a server think about a mail for ten minutes."""
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.at_content = lambda: desk.wait(10 / 60)
     desk.postbox.taken(Mood.GONE_AFTER_DOT)
     assert len(desk.send()) == 1
@@ -112,8 +105,7 @@ def test_a_clock_that_was_set_back_keeps_no_open_digest_waiting(
     desk: Desk, tenant: Tenant, dies: str | None
 ) -> None:
     """One that was refused waits for its next try; a worker that died held its lease."""
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.mortal.dies = dies
     desk.postbox.taken(Mood.TAKE if dies else Mood.NO_RECIPIENT)
     assert killed(desk.send) == (dies is not None)

@@ -9,12 +9,11 @@ from structlog.testing import capture_logs
 
 from app.core.digests import schedule
 from app.core.health import gauges
-from tests.jobs.digesting import Desk, Tenant, listed
+from tests.jobs.digesting import Desk, Tenant, due_tenants, listed
 
 
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     start = Barrier(6)
 
     def tick(_: int) -> None:
@@ -32,8 +31,7 @@ def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant)
 
 
 def test_the_digest_of_a_suspended_tenant_waits(desk: Desk, tenant: Tenant) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.tick()
     assert tenant.statuses() == ["pending"]
     desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
@@ -48,8 +46,7 @@ def test_the_digest_of_a_suspended_tenant_is_not_late(desk: Desk, tenant: Tenant
         with desk.runtime.database.across_tenants() as session:
             return gauges.read(session).oldest_digest
 
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.tick()
     assert tenant.statuses() == ["pending"]
     desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
@@ -60,8 +57,7 @@ def test_the_digest_of_a_suspended_tenant_is_not_late(desk: Desk, tenant: Tenant
 
 
 def test_a_suspended_tenant_is_not_due(desk: Desk, tenant: Tenant) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
     desk.tick()
     assert tenant.statuses() == []
@@ -70,8 +66,7 @@ def test_a_suspended_tenant_is_not_due(desk: Desk, tenant: Tenant) -> None:
 
 
 def test_a_digest_whose_job_has_died_gets_another(desk: Desk, tenant: Tenant) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.tick()
     desk.run(
         "UPDATE jobs SET status = 'dead', finished_at = clock_timestamp() WHERE tenant_id = :id",
@@ -84,21 +79,13 @@ def test_a_thousand_at_once_and_the_rest_a_minute_later(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "AT_ONCE", 2)
-    many = [Tenant(desk) for _ in range(3)]
-    for each in many:
-        each.set_address()
-        each.find()
-    desk.wait(1)
+    due_tenants(desk, 3)
     assert len(desk.send()) == 2
     assert len(desk.send()) == 1
 
 
 def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> None:
-    stuck, *others = [Tenant(desk) for _ in range(4)]
-    for each in (stuck, *others):
-        each.set_address()
-        each.find()
-    desk.wait(1)
+    stuck, *others = due_tenants(desk, 4)
     row = text("SELECT FROM tenants WHERE id = :id FOR NO KEY UPDATE")
     key = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")
     with desk.owner.begin() as somebody:
@@ -129,8 +116,7 @@ def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> Non
 def test_only_what_waits_for_the_others_is_begun_before_its_time(
     desk: Desk, tenant: Tenant, written: str, is_taken: bool
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.tick()
     desk.run(
         f"UPDATE jobs SET {written}, cursor = 'busy',"

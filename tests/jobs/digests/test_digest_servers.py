@@ -14,7 +14,7 @@ from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import mailer_of
-from tests.jobs.digesting import Desk, Tenant, listed
+from tests.jobs.digesting import Desk, Tenant, due_tenants, listed
 from tests.support.servers.mail import REFUSED, Mood
 
 
@@ -22,8 +22,7 @@ from tests.support.servers.mail import REFUSED, Mood
 def test_what_was_refused_is_tried_again_as_the_same_digest(
     desk: Desk, tenant: Tenant, mood: Mood
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.postbox.taken(mood)
     for refusals in range(1, 9):
         assert desk.send() == []
@@ -47,8 +46,7 @@ def test_without_a_mail_server_digests_wait_and_readyz_says_so(desk: Desk, tenan
         readiness.compute()
         return readiness.parts()["mail"]
 
-    found = tenant.find(2)
-    desk.wait(1)
+    found = tenant.find_settled(2)
     assert mail() == "up", "there is nothing to send yet"
     server, desk.mortal.mailer = desk.mortal.mailer, mailer_of(settings)
     assert desk.send() == []
@@ -67,8 +65,7 @@ def test_without_a_mail_server_digests_wait_and_readyz_says_so(desk: Desk, tenan
 def test_what_may_have_arrived_is_listed_again_a_day_later_with_a_note(
     desk: Desk, tenant: Tenant, mood: Mood
 ) -> None:
-    lost = tenant.find(2)
-    desk.wait(1)
+    lost = tenant.find_settled(2)
     if mood is Mood.SLOW:
         desk.lose_patience()
     desk.postbox.taken(mood)
@@ -92,8 +89,7 @@ def test_what_may_have_arrived_is_listed_again_a_day_later_with_a_note(
 
 
 def test_a_mail_lost_with_nothing_new_since_is_listed_again_too(desk: Desk, tenant: Tenant) -> None:
-    lost = tenant.find()
-    desk.wait(1)
+    lost = tenant.find_settled()
     desk.postbox.taken(Mood.GONE_BEFORE_DOT)
     for _ in range(3):
         desk.send()
@@ -108,8 +104,7 @@ def test_a_mail_lost_with_nothing_new_since_is_listed_again_too(desk: Desk, tena
 def test_what_was_uncertain_is_not_repeated_once_the_address_was_cleared(
     desk: Desk, tenant: Tenant
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.taken(Mood.GONE_AFTER_DOT)
     desk.send()
     tenant.set_address(None)
@@ -123,11 +118,7 @@ def test_a_server_that_hangs_holds_one_thread_and_all_others_go_on(desk: Desk) -
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
         here = replace(desk.runtime, mailer=Smtp(server, "records.test", opening_seconds=600.0))
-        for _ in range(8):
-            tenant = Tenant(desk)
-            tenant.set_address()
-            tenant.find()
-        desk.wait(1)
+        due_tenants(desk, 8)
         desk.tick()
         due = desk.due_jobs()
         with ThreadPoolExecutor(1) as held, ThreadPoolExecutor(1) as free:
@@ -160,8 +151,7 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
         with desk.runtime.database.across_tenants() as session:
             return gauges.read(session).oldest_digest
 
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.postbox.taken(Mood.NO_RECIPIENT)
     desk.send()
     desk.wait(2)
@@ -181,11 +171,7 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
 
 
 def test_whoever_has_sent_a_mail_goes_on_with_those_that_waited_for_their_turn(desk: Desk) -> None:
-    for _ in range(5):
-        tenant = Tenant(desk)
-        tenant.set_address()
-        tenant.find()
-    desk.wait(1)
+    due_tenants(desk, 5)
     desk.tick()
     first, *others = desk.due_jobs()
 
@@ -205,11 +191,7 @@ def test_a_server_that_is_away_is_not_tried_with_one_after_another(desk: Desk) -
     with socket.create_server(("127.0.0.1", 0)) as closed:
         server = MailServer("127.0.0.1", closed.getsockname()[1], Tls.NEVER)
     here = replace(desk.runtime, mailer=Smtp(server, "records.test"))
-    tenants = [Tenant(desk) for _ in range(3)]
-    for tenant in tenants:
-        tenant.set_address()
-        tenant.find()
-    desk.wait(1)
+    tenants = due_tenants(desk, 3)
     desk.tick()
     desk.run(
         "UPDATE jobs SET cursor = 'busy', run_at = run_at + interval '1 minute'"

@@ -19,8 +19,7 @@ from tests.support.servers.mail import Mood
 def test_a_worker_that_dies_while_it_sends(
     desk: Desk, tenant: Tenant, dies: str, becomes: str
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.mortal.dies = dies
     assert killed(desk.send)
     taken = len(desk.postbox.mails)
@@ -38,8 +37,7 @@ def test_a_worker_that_dies_while_it_sends(
 
 def test_two_workers_that_both_think_it_theirs_send_one_mail(desk: Desk, tenant: Tenant) -> None:
     """The first is frozen at RCPT for longer than its lease; the second takes over."""
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.tick()
     ((_, job_id),) = desk.due_jobs()
 
@@ -57,8 +55,7 @@ def test_two_workers_that_both_think_it_theirs_send_one_mail(desk: Desk, tenant:
 def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
     desk: Desk, tenant: Tenant
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.tick()
     ((_, job_id),) = desk.due_jobs()
 
@@ -79,8 +76,7 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
     desk: Desk, tenant: Tenant
 ) -> None:
     """It was frozen at RCPT; whoever took over was refused, and waits to try again."""
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     desk.tick()
     ((_, job_id),) = desk.due_jobs()
 
@@ -103,8 +99,7 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
 def test_a_digest_is_read_while_its_lease_is_renewed(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tenant.find()
-    desk.wait(1)
+    tenant.find_settled()
     read, during = content.read, list[bool]()
 
     def slow(*arguments: Any) -> content.Content:
@@ -122,8 +117,7 @@ def test_findings_that_are_taken_in_pieces_may_be_taken_by_many(
     """Each piece by a worker that is gone afterwards."""
     monkeypatch.setattr(assigned_findings, "TAKEN_AT_ONCE", 3)
     monkeypatch.setattr(run_job, "TURN_SECONDS", -1.0)
-    found = tenant.find(10)
-    desk.wait(1)
+    found = tenant.find_settled(10)
     desk.tick()
     pieces = 0
     while tenant.digests()[0]["findings"] is None:
@@ -140,8 +134,7 @@ def test_findings_that_are_taken_in_pieces_may_be_taken_by_many(
 def test_nothing_is_begun_while_the_process_is_to_end(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = tenant.find()
-    desk.wait(1)
+    found = tenant.find_settled()
     desk.tick()
     with monkeypatch.context() as ending:
         ending.setattr("jobs.durable.handlers.shutting_down", lambda: True)
