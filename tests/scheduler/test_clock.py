@@ -37,6 +37,13 @@ def rung(client: Any) -> list[str]:
     return [message.actor_name for message in messages]
 
 
+def polled(clock: Clock, valkey: OwnValkey, due: str = "prune_history") -> list[str]:
+    """Poll when an entry is due; return what was rung since the last look."""
+    valkey.client.zadd(SCHEDULED, {due: 0})
+    clock.poll()
+    return rung(valkey.client)
+
+
 def test_a_first_poll_puts_every_entry_and_rings_it(clock: Clock, own_valkey: OwnValkey) -> None:
     clock.poll()
 
@@ -137,11 +144,8 @@ def test_a_job_whose_content_is_rubbish_never_stops_the_clock(
     clock.poll()
     rung(own_valkey.client)
     own_valkey.client.hset("rq:job:prune_history", mapping={"data": "rubbish", "meta": "rubbish"})
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
 
-    clock.poll()
-
-    assert "prune_history" in rung(own_valkey.client)
+    assert "prune_history" in polled(clock, own_valkey)
 
 
 def test_only_the_holder_of_the_lock_rings(clock: Clock, own_valkey: OwnValkey) -> None:
@@ -149,9 +153,7 @@ def test_only_the_holder_of_the_lock_rings(clock: Clock, own_valkey: OwnValkey) 
     clock.poll()
     rung(own_valkey.client)
 
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
-    second.poll()
-    assert rung(own_valkey.client) == []
+    assert polled(second, own_valkey) == []
 
     clock.poll()
     assert "prune_history" in rung(own_valkey.client)
@@ -163,10 +165,7 @@ def test_a_lock_given_back_is_the_next_ones_at_once(clock: Clock, own_valkey: Ow
     clock.remove_lock()
     rung(own_valkey.client)
 
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
-    second.poll()
-
-    assert "prune_history" in rung(own_valkey.client)
+    assert "prune_history" in polled(second, own_valkey)
 
 
 def test_nobody_gives_back_a_lock_that_is_anothers(clock: Clock, own_valkey: OwnValkey) -> None:
@@ -203,9 +202,7 @@ def test_rings_that_age_stop_piling_up_when_no_worker_takes_them(
     assert own_valkey.client.llen("dramatiq:tick") <= 101
 
     rung(own_valkey.client)
-    own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
-    clock.poll()
-    assert "sweep" in rung(own_valkey.client)
+    assert "sweep" in polled(clock, own_valkey, due="sweep")
 
 
 def test_a_ring_that_must_not_be_missed_is_sent_whatever_waits(
@@ -214,10 +211,8 @@ def test_a_ring_that_must_not_be_missed_is_sent_whatever_waits(
     for _ in range(150):
         own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
         clock.poll()
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
-    clock.poll()
 
-    assert "prune_history" in rung(own_valkey.client)[-2:]
+    assert "prune_history" in polled(clock, own_valkey)[-2:]
 
 
 def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: OwnValkey) -> None:
@@ -245,9 +240,7 @@ def test_a_poll_ends_while_redis_is_frozen(clock: Clock, own_valkey: OwnValkey) 
         # redis-py by itself waits for as long as Redis is frozen: here for ever.
         clock.poll()
 
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": 0})
-    clock.poll()
-    assert "prune_history" in rung(own_valkey.client)
+    assert "prune_history" in polled(clock, own_valkey)
 
 
 def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:

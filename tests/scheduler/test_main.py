@@ -14,6 +14,7 @@ from dramatiq import Message
 
 from app.lib.crypto.sealing import MasterKeys
 from app.queue import ACTORS, Bell
+from scheduler.__main__ import main
 from scheduler.timetable import TIMETABLE
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
@@ -154,15 +155,6 @@ def test_when_the_holder_stops_the_other_goes_on_at_once(
     tick_anew(own_valkey)
 
 
-def test_an_emptied_redis_ticks_again(own_valkey: OwnValkey, start: Start) -> None:
-    start()
-    until(lambda: ticks(own_valkey))
-
-    own_valkey.client.flushall()
-
-    until(lambda: ticks(own_valkey))
-
-
 def test_a_clock_lives_through_a_redis_that_goes_and_freezes(
     own_valkey: OwnValkey, start: Start, tmp_path: Path
 ) -> None:
@@ -241,10 +233,7 @@ def test_now_rings_an_entry_at_once_and_says_so(own_valkey: OwnValkey) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["now", "swep"],
-            f"no entry 'swep'; there are: {ENTRIES}\n",
-        ),
+        (["now", "swep"], f"no entry 'swep'; there are: {ENTRIES}\n"),
         (["now", ""], f"no entry ''; there are: {ENTRIES}\n"),
         (["now"], "usage: python -m scheduler [now NAME]\n"),
         (["later", "sweep"], "usage: python -m scheduler [now NAME]\n"),
@@ -252,11 +241,18 @@ def test_now_rings_an_entry_at_once_and_says_so(own_valkey: OwnValkey) -> None:
     ],
 )
 def test_a_wrong_call_is_answered_in_one_line(
-    own_valkey: OwnValkey, arguments: list[str], words: str
+    own_valkey: OwnValkey,
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = now(own_valkey.url, *arguments)
+    for name, value in environment(own_valkey.url).items():
+        monkeypatch.setenv(name, value)
 
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", words)
+    assert main(arguments) == 2
+
+    assert capsys.readouterr() == ("", words)
     assert ticks(own_valkey) == 0
 
 
