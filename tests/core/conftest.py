@@ -1,13 +1,36 @@
-"""A tenant whose chain is in a log, made once and put back before each test."""
+"""Operators' commands, and a tenant whose chain is in a log, put back before each test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from sqlalchemy import Engine, create_engine
 
+from app.manage import commands
 from app.settings import Settings
 from tests.support.database.databases import made_database
 from tests.support.evidence.chains import Place, Saved, new_place
+
+
+@pytest.fixture
+def manage(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Return a function that runs an operator's command, with these settings besides.
+
+    It returns the exit status and all that was printed.
+    """
+
+    def run(*arguments: str, **settings: str) -> tuple[int, str]:
+        for name, value in (environ | settings).items():
+            monkeypatch.setenv(name, value)
+        try:
+            status = commands.main(arguments)
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

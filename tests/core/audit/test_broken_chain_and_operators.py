@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,12 @@ from app import ids
 from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.verification import alerts
-from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.database.databases import made_database
 from tests.support.evidence.chains import BROKEN_HEADS
-from tests.support.evidence.logs import World, add_leaves, new_world
+from tests.support.evidence.logs import World, new_world
 from tests.support.secrets import MASTER_KEYS
 
 Manage = Callable[..., tuple[int, str]]
@@ -75,27 +75,10 @@ def site(request: pytest.FixtureRequest, own: Settings, tmp_path: Path) -> Itera
 
 
 @pytest.fixture
-def run(
-    site: Site,
-    environ: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Manage:
-    """Return what runs an operator's command; it answers its exit status and all that was said."""
-    of_this_test = {
-        "DATABASE_URL": site.settings.database_url,
-        "LOG_HEAD_URL": (tmp_path / "head").as_uri(),
-    }
-    for name, value in (environ | of_this_test).items():
-        monkeypatch.setenv(name, value)
-
-    def command(*arguments: str) -> tuple[int, str]:
-        status = commands.main(arguments)
-        said = capsys.readouterr()
-        return status, said.out + said.err
-
-    return command
+def run(site: Site, manage: Manage, tmp_path: Path) -> Manage:
+    """Return a function that runs an operator's command on that service."""
+    head_url = (tmp_path / "head").as_uri()
+    return partial(manage, DATABASE_URL=site.settings.database_url, LOG_HEAD_URL=head_url)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from app.core.log import publication
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
 from app.lib.metric_registry import Tally
-from app.manage import commands
 from app.settings import Settings
 from jobs.actors.ticks import integrate
 from jobs.process import runtime
@@ -29,30 +28,13 @@ def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator
 
 
 @pytest.fixture
-def log(
-    world: World,
-    log_settings: Settings,
-    environ: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Manage:
-    """Return what runs a command; it answers its exit status and all that was said."""
-    for name, value in (
-        environ
-        | {
-            "DATABASE_URL": log_settings.database_url,
-            "LOG_HEAD_URL": (tmp_path / "head").as_uri(),
-        }
-    ).items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        status = commands.main(["log", *arguments])
-        said = capsys.readouterr()
-        return status, said.out + said.err
-
-    return run
+def log(world: World, log_settings: Settings, manage: Manage, tmp_path: Path) -> Manage:
+    """Return a function that runs `log …` on that log."""
+    settings = {
+        "DATABASE_URL": log_settings.database_url,
+        "LOG_HEAD_URL": (tmp_path / "head").as_uri(),
+    }
+    return lambda *arguments: manage("log", *arguments, **settings)
 
 
 def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: Path) -> None:

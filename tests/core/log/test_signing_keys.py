@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -15,7 +16,6 @@ from app.database import Database
 from app.errors import Conflict, ServiceError
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey
-from app.manage import commands
 from app.settings import Settings
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.making import make_record, make_session
@@ -146,31 +146,10 @@ def test_no_bundle_is_later_than_the_end_of_its_key(
     assert last["created_at"] < keys[key_id]["retired_at"]
 
 
-@pytest.fixture
-def manage_keys(
-    environ: dict[str, str],
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., tuple[int, str]]:
-    """Return what runs `manage signing-key …`; it answers the exit status and all that was said."""
-    for name, value in (environ | {"DATABASE_URL": settings.database_url}).items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        try:
-            status = commands.main(["signing-key", *arguments])
-        except SystemExit as ended:
-            status = int(str(ended.code))
-        said = capsys.readouterr()
-        return status, said.out + said.err
-
-    return run
-
-
 def test_an_operator_revokes_a_key_with_a_reason_and_on_purpose(
-    api: Callable[..., Api], manage_keys: Callable[..., tuple[int, str]]
+    api: Callable[..., Api], manage: Callable[..., tuple[int, str]]
 ) -> None:
+    manage_keys = partial(manage, "signing-key")
     key_id = make_record(api(), make_session(api())["id"])["bundle"]["key_id"]
     for wrong in ([], ["--reason", " "], ["--reason", "a\nb"], ["--reason", "x", "--since", "now"]):
         assert manage_keys("revoke", key_id, "--yes", *wrong)[0] == 2

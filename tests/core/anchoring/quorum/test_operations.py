@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from app.core.log import candidates
 from app.core.log.recovery import checkpoint_rows, rebuild, succession
 from app.errors import Conflict
-from app.manage import commands
 from tests.core.anchoring.quorum.gated import AWAY, Gated
 from tests.support.secrets import MASTER_KEYS
 
@@ -60,31 +58,18 @@ def test_a_log_whose_witnesses_are_lost_can_be_succeeded(gated: Gated) -> None:
     gated.place.world.prove()
 
 
-@pytest.fixture
-def manage_log(
-    gated: Gated, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., int]:
-    lines = [f"witness {n} {w.vkey} {gated.urls[w.name]}" for n, w in gated.named()]
-    policy = tmp_path / "policy"
-    policy.write_text("\n".join([*lines, "group both all one two", "quorum both", ""]))
-    for name, value in (
-        environ
-        | {
-            "DATABASE_URL": gated.place.runtime.settings.database_url,
-            "LOG_HEAD_URL": gated.place.head.as_uri(),
-            "WITNESS_POLICY": str(policy),
-            "LOG_REQUIRE_QUORUM": "1",
-        }
-    ).items():
-        monkeypatch.setenv(name, value)
-    return lambda *arguments: commands.main(["log", *arguments])
-
-
 def test_commands_publish_nothing_uncosigned_and_tell_of_the_candidate(
-    gated: Gated, manage_log: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    gated: Gated, manage: Callable[..., tuple[int, str]]
 ) -> None:
-    assert manage_log("succeed", "--yes", "--force") == 0
-    said = capsys.readouterr().out
+    lines = [f"witness {n} {w.vkey} {gated.urls[w.name]}" for n, w in gated.named()]
+    status, said = manage(
+        *("log", "succeed", "--yes", "--force"),
+        DATABASE_URL=gated.place.runtime.settings.database_url,
+        LOG_HEAD_URL=gated.place.head.as_uri(),
+        WITNESS_POLICY="\n".join([*lines, "group both all one two", "quorum both", ""]),
+        LOG_REQUIRE_QUORUM="1",
+    )
+    assert status == 0
     assert "published: nothing\n" in said
     assert "candidate: 1 leaves, signed at " in said
     assert "published once the quorum has cosigned it\n" in said

@@ -1,5 +1,7 @@
 """Chains in the log that no tenant has are reported until an operator acknowledges them."""
 
+from collections.abc import Callable
+
 import pytest
 import structlog
 
@@ -9,20 +11,16 @@ from app.core.verification import unknown_chains
 from app.core.verification.verifier import Asked
 from app.errors import NotFound
 from app.lib.crypto.sealing import MasterKeys
-from app.manage import commands
 from tests.support.evidence.chains import Place, daily_run, standing
 from tests.support.secrets import MASTER_KEYS
 
 
 def test_an_operator_acknowledges_a_chain_by_its_name_alone(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    manage: Callable[..., tuple[int, str]],
 ) -> None:
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert commands.main(["audit", "acknowledge", "0" * 64]) == 1
-    assert "No chain of this name is open" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        commands.main(["audit", "acknowledge", "0" * 63])
+    status, said = manage("audit", "acknowledge", "0" * 64)
+    assert (status, "No chain of this name is open" in said) == (1, True)
+    assert manage("audit", "acknowledge", "0" * 63)[0] == 2
 
 
 @pytest.mark.parametrize(

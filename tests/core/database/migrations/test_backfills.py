@@ -1,6 +1,8 @@
 """Migrations count, seal and date what was stored before them."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -14,14 +16,13 @@ from app.core.records import bundles
 from app.core.verification import daily_state
 from app.database import Database, database_now
 from app.errors import AuditChainBroken
-from app.manage import commands
 from app.settings import Settings
 from tests.core.database.migrations.revisions import upgrade
 from tests.support.callers.api import serving
 from tests.support.callers.making import make_record, make_session
 from tests.support.database.databases import made_database
 from tests.support.database.storing import counted, kept
-from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support.secrets import MASTER_KEYS
 
 
 def test_deliveries_that_were_open_before_they_were_counted_are_counted(owned: str) -> None:
@@ -96,32 +97,25 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(owned: str)
 
 
 def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
-    settings: Settings, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, admin_engine: Engine, manage: Callable[..., tuple[int, str]]
 ) -> None:
     of_old = ids.new(clock.now() - timedelta(days=400))
     admin, url = unnoted(settings, admin_engine, of_old)
-    environ = {
-        "DATABASE_URL": url,
-        "DATABASE_ADMIN_URL": admin,
-        "MASTER_KEYS": MASTER_KEYS_SETTING,
-        "BASE_URL": settings.base_url,
-    }
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
+    migrate = partial(manage, "migrate", DATABASE_URL=url, DATABASE_ADMIN_URL=admin)
     database, engine = Database(url, application="tests"), create_engine(admin)
 
-    assert commands.main(["migrate"]) == 0
+    assert migrate()[0] == 0
     with database.across_tenants() as session:
         since = daily_state.unverified_since(session, MASTER_KEYS)
         assert since is not None
         assert database_now(session) - since < daily_state.MISSED
         assert daily_state.standing(session, MASTER_KEYS) is None
-    assert commands.main(["migrate"]) == 0
+    assert migrate()[0] == 0
     with database.across_tenants() as session:
         assert daily_state.unverified_since(session, MASTER_KEYS) == since
     with engine.begin() as connection:
         assert connection.execute(text("DELETE FROM sealed_notes")).rowcount == 1
-    assert commands.main(["migrate"]) == 0
+    assert migrate()[0] == 0
     with database.across_tenants() as session:
         assert daily_state.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
         assert daily_state.standing(session, MASTER_KEYS) is not None
