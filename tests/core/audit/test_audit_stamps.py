@@ -19,7 +19,6 @@ from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
 from tests.support.evidence.chains import Place, anchor, daily_run, standing
-from tests.support.evidence.logs import add_leaves
 from tests.support.secrets import MASTER_KEYS
 
 SECONDS = 1_800_000_000
@@ -157,8 +156,7 @@ def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
     place: Place, authority: TimestampAuthority, witness: Witness
 ) -> None:
     """Although it is of a size beyond the head's place there."""
-    add_leaves(place.world.database, 50)
-    place.world.keeper().run()
+    place.world.grow(50)
     stamped = stamp_newest(place, authority, witness)
     assert stamped.verify()["anchors"]["anchored_by"] == ["log", "timestamps", "witnesses"]
     succession.succeed(stamped.world.keeper(), MASTER_KEYS, force=True)

@@ -66,8 +66,7 @@ def site(request: pytest.FixtureRequest, own: Settings, tmp_path: Path) -> Itera
             FreshTenant(*tenants.create(world.database, MASTER_KEYS, name))
             for name in ("first", "victim", "last")
         )
-        add_leaves(world.database, 3)
-        world.keeper().run()
+        world.grow(3)
         with owner.begin() as connection:
             assert connection.execute(text(request.param), {"tenant": victim.id}).rowcount == 1
         yield Site(own, world, owner, (first, victim, last))

@@ -8,15 +8,14 @@ from sqlalchemy import Engine, text
 
 from app.settings import Settings
 from tests.support.evidence.backups import dump, restore
-from tests.support.evidence.logs import Owner, World, add_leaves, new_world
+from tests.support.evidence.logs import Owner, World, new_world
 
 
 @pytest.fixture
 def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
     """Return a published log of 300 leaves."""
     with new_world(log_settings, log_owner, tmp_path) as made:
-        add_leaves(made.database, 300)
-        made.keeper().run()
+        made.grow(300)
         made.look()
         yield made
 
@@ -37,8 +36,7 @@ def owner(log_owner: Engine) -> Owner:
 def rolled_back(world: World, owner: Owner) -> World:
     """Return the log after a restore: 300 leaves, where 400 were published."""
     dump(owner)
-    add_leaves(world.database, 100)
-    world.keeper().run()
+    world.grow(100)
     world.look()
     restore(owner)
     return world

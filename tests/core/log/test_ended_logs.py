@@ -17,8 +17,7 @@ Fetched = tuple[Published, dict[tuple[int, int], bytes]]
 @pytest.fixture
 def ended(world: World) -> Callable[[], Fetched]:
     """End a log of 300 and then 600 leaves; return what others can still fetch of it."""
-    add_leaves(world.database, 300)
-    world.keeper().run()
+    world.grow(300)
     succession.succeed(world.keeper(), world.master_keys, force=True)
     world.look()
 

@@ -39,8 +39,7 @@ def log(world: World, log_settings: Settings, manage: Manage, tmp_path: Path) ->
 
 def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: Path) -> None:
     assert log("status") == (0, "the log has not begun: the first integration begins it\n")
-    add_leaves(world.database, 3)
-    world.keeper().run()
+    world.grow(3)
     add_leaves(world.database, 2)
     status, said = log("status")
     assert status == 0
@@ -53,8 +52,7 @@ def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: 
 def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
     log: Manage, world: World, log_owner: Engine
 ) -> None:
-    add_leaves(world.database, 300)
-    world.keeper().run()
+    world.grow(300)
     assert log("rebuild", "--check") == (0, "300 leaves, 5 tiles\nevery stored tile is identical\n")
     with log_owner.begin() as connection:
         connection.execute(text(f"{FLIP} WHERE level = 0 AND number = 1"))
@@ -67,8 +65,7 @@ def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
 
 
 def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, world: World, tmp_path: Path) -> None:
-    add_leaves(world.database, 3)
-    world.keeper().run()
+    world.grow(3)
     for command in ("adopt", "succeed"):
         status, said = log(command)
         assert status == 1

@@ -51,8 +51,7 @@ def test_a_log_begins_with_an_empty_checkpoint_that_is_kept_outside(world: World
 
 
 def test_leaves_are_published_in_the_order_they_wait_in(world: World) -> None:
-    hashes = add_leaves(world.database, 5)
-    world.keeper().run()
+    hashes = world.grow(5)
     assert world.hashes() == hashes
     world.prove()
 
@@ -82,12 +81,10 @@ def test_sizes_around_two_levels_of_tiles_come_out_right(world: World) -> None:
 def test_a_batch_is_taken_at_once_whatever_the_statistics_say(
     world: World, log_owner: Engine
 ) -> None:
-    add_leaves(world.database, 1)
-    world.keeper().run()
+    world.grow(1)
     with log_owner.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE log_leaves"))
-    add_leaves(world.database, 16_384)
-    world.keeper().run()
+    world.grow(16_384)
     assert world.published().checkpoint.size == 16_385
 
 
@@ -110,8 +107,7 @@ def test_a_leaf_that_commits_late_is_taken_when_it_is_seen(world: World) -> None
             "INSERT INTO log_leaves (id, leaf_hash, data) VALUES"
             " ('00000000-0000-7000-8000-000000000000', sha256('\\x0061'::bytea), 'a')"
         )
-        add_leaves(world.database, 3)
-        world.keeper().run()
+        world.grow(3)
         assert world.published().checkpoint.size == 3
     world.keeper().run()
     assert world.published().checkpoint.size == 4
@@ -120,8 +116,7 @@ def test_a_leaf_that_commits_late_is_taken_when_it_is_seen(world: World) -> None
 
 def test_without_a_head_store_the_log_goes_on(world: World) -> None:
     world.store = None
-    add_leaves(world.database, 3)
-    world.keeper().run()
+    world.grow(3)
     world.prove()
 
 
@@ -164,8 +159,7 @@ def test_whatever_fails_the_next_run_completes_it(
     world: World, fault: dict[str, Any], begun: bool
 ) -> None:
     if begun:
-        add_leaves(world.database, 300)
-        world.keeper().run()
+        world.grow(300)
         world.look()
     add_leaves(world.database, 300)
     assert world.store is not None
@@ -226,8 +220,7 @@ def test_one_that_slept_through_others_work_neither_moves_the_head_back_nor_crie
     world: World,
 ) -> None:
     """Between preparing and swapping another finishes, and goes on twice."""
-    add_leaves(world.database, 3)
-    world.keeper().run()
+    world.grow(3)
     add_leaves(world.database, 3)
     sleeper = world.keeper()
     work = sleeper._prepare(100)

@@ -34,8 +34,7 @@ def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
     assert world.rebuild().first == path
     assert world.rebuild(repair=True).first == path
     assert world.rebuild().first is None
-    add_leaves(world.database, 300)
-    world.keeper().run()
+    world.grow(300)
     world.prove()
 
 

@@ -32,8 +32,7 @@ def test_a_restored_database_that_grew_anew_signs_nothing(rolled_back: World, mo
 
 
 def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) -> None:
-    add_leaves(world.database, 100)
-    world.keeper().run()
+    world.grow(100)
     world.look()
     owner("DELETE FROM checkpoints WHERE size = 400")
     add_leaves(world.database, 1)
@@ -52,8 +51,7 @@ def test_a_database_made_anew_beside_an_old_head_signs_nothing(world: World, own
 def test_a_copy_and_its_original_never_both_sign(world: World, owner: Owner) -> None:
     """Both go on from 300; the head is one, and knows the first of them."""
     dump(owner)
-    add_leaves(world.database, 1)
-    world.keeper().run()
+    world.grow(1)
     world.look()
     restore(owner)
     add_leaves(world.database, 1)
@@ -110,11 +108,9 @@ def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
 
 def test_an_older_head_of_the_same_log_is_moved_on(world: World, tmp_path: Path) -> None:
     old = (tmp_path / "head").read_bytes()
-    add_leaves(world.database, 5)
-    world.keeper().run()
+    world.grow(5)
     (tmp_path / "head").write_bytes(old)
-    add_leaves(world.database, 5)
-    world.keeper().run()
+    world.grow(5)
     world.prove()
     assert world.published().checkpoint.size == 310
 

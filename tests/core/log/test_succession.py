@@ -50,8 +50,7 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
         for leaf in (hashes[0], more[-1]):
             assert proofs.of_leaf(session, leaf)["tree_size"] == 306
         assert proofs.published(session, 1).note == old.note
-    add_leaves(rolled_back.database, 300)
-    rolled_back.keeper().run()
+    rolled_back.grow(300)
     rolled_back.prove()
     assert rolled_back.rebuild().first is None
 
@@ -203,8 +202,7 @@ def test_the_head_of_another_log_ends_no_log_and_is_not_replaced(world: World) -
 def test_a_head_that_is_older_than_what_was_published_ends_no_log(world: World) -> None:
     assert world.store is not None
     old = world.store.read()
-    add_leaves(world.database, 100)
-    world.keeper().run()
+    world.grow(100)
     assert world.store.swap(world.store.read(), old or b"")
     with pytest.raises(Conflict, match="try again"):
         succession.succeed(world.keeper(), world.master_keys, force=True)

@@ -119,10 +119,16 @@ class World:
     seen: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     def keeper(self, **changed: Any) -> Sequencer:
-        """Return a keeper as a fresh process has it."""
+        """Return a sequencer as a fresh process has it."""
         database = changed.get("database", self.database)
         head = changed.get("head", self.store)
         return Sequencer(database, self.master_keys, ORIGIN, head, changed.get("gate"))
+
+    def grow(self, count: int) -> list[bytes]:
+        """Publish so many leaves more; return their hashes."""
+        hashes = add_leaves(self.database, count)
+        self.keeper().run()
+        return hashes
 
     def published(self) -> publication.Published:
         """Return the last checkpoint, with its signature verified."""
