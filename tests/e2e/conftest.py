@@ -1,20 +1,11 @@
-"""A whole service to do harm to, and web processes with long and short deadlines."""
+"""Web processes with long and short deadlines."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.harness.misfortune import House, house
-from tests.e2e.harness.ordeal import SETTINGS
 from tests.e2e.harness.web import Web, serving
 from tests.e2e.held_callers import FOR_EVER, THREADS, TOKEN
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run one service for all faults of a module; each test has a tenant of its own."""
-    with house(tmp_path_factory.mktemp("house"), SETTINGS) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +26,7 @@ def patient(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def strict(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """Run a web process that waits for nobody."""
+    """Run a web process that gives slow senders and readers a second."""
     folder = tmp_path_factory.mktemp("strict")
     with serving(
         environ,

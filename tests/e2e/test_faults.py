@@ -1,4 +1,4 @@
-"""Faults in what the service stands on and sends to: nothing accepted is lost.
+"""Faults in the service's processes, in its stores and in its receivers: nothing accepted is lost.
 
 Each lasts some seconds, while findings are posted. After each the accounting balances and agrees
 with the rows, every receiver has every accepted finding, nothing is left claimed or running, and
@@ -6,14 +6,49 @@ the audit chain is whole. `pytest -s` shows how many duplicates were sent.
 """
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.harness.misfortune import House, Misfortune, suffer
-from tests.e2e.harness.ordeal import Neighbourhood, neighbourhood, undergo
+from tests.e2e.harness.misfortune import House, Misfortune, house, suffer
+from tests.e2e.harness.ordeal import SETTINGS, Neighbourhood, neighbourhood, undergo
 from tests.support.faults import until
 
 pytestmark = pytest.mark.stacks
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Run one service for all faults; each test has a tenant of its own."""
+    with house(tmp_path_factory.mktemp("house"), SETTINGS) as running:
+        yield running
+
+
+def test_workers_web_and_scheduler_killed_again_and_again(service: House) -> None:
+    """The web is killed in the middle of requests."""
+    lines = {"worker": 1.0, "web": 1.3, "scheduler": 2.0}
+    undergo(service, 15, *(service.killed(line, every) for line, every in lines.items()))
+
+
+def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> None:
+    with neighbourhood(service) as place:
+        neighbour = place.neighbours[0]
+        with neighbour.stalling():
+            (finding,) = place.caller.findings(place.session_id, 1)
+            until(lambda: neighbour.arrived)
+            service.kill_all("worker")
+        print(f"\nthe only delivery: {place.close_books([finding['id']])}")
+
+
+def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:
+    """As a host that is cut off: its connections stand, and what they have locked stays locked."""
+    with neighbourhood(service) as place, place.traffic() as traffic:
+        until(lambda: len(traffic.accepted) > 100)
+        with service.worker_frozen().lasting():
+            until(lambda: len(traffic.accepted) > 300)
+            traffic.end()
+            closed = place.close_books(traffic.accepted)
+    print(f"\na worker frozen: {closed}")
 
 
 def test_redis_emptied_and_connections_to_the_database_terminated(service: House) -> None:
