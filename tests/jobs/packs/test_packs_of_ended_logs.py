@@ -1,67 +1,24 @@
 """Evidence packs after `log succeed`: what others said of the log that ended is not thrown away."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from app.core import signing_keys, tenants
+from app.core import signing_keys
 from app.core.log.recovery import succession
 from app.core.packs import pack_evidence
 from app.core.signing_keys import Purpose
-from app.dev.tsa import KeyType, TimestampAuthority
-from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
+from app.dev.tsa import TimestampAuthority
 from app.settings import Settings
-from tests.support.callers.api import FreshTenant, serving
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.logs import new_world
-from tests.support.evidence.packing import (
-    Packer,
-    execute,
-    files_in,
-    opened_runtime,
-    set_up_as,
-    stored,
-)
+from tests.support.evidence.packing import Packer, execute, files_in, set_up_as, stored
 from tests.support.evidence.verifying import Answer
 from tests.support.evidence.verifying import answer as verified
 from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
-    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
-
-
-@pytest.fixture(scope="module")
-def witness() -> Witness:
-    return Witness("one.test")
-
-
-@pytest.fixture(scope="module")
-def trusting(log_settings: Settings, authority: TimestampAuthority, witness: Witness) -> Settings:
-    """Return settings that trust both."""
-    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
-    roots = read_certificates(authority.ca_file.read_bytes())
-    return replace(log_settings, tsa_ca_file=roots, witness_policy=policy)
-
-
-@pytest.fixture
-def own(trusting: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[Packer]:
-    """Return a packer with a log that nobody else writes to."""
-    with (
-        new_world(trusting, log_owner, tmp_path) as world,
-        serving(trusting) as api,
-        opened_runtime(trusting) as runtime,
-    ):
-        tenant = FreshTenant(*tenants.create(world.database, MASTER_KEYS, "the test's tenant"))
-        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.keeper())
 
 
 def succeed(own: Packer) -> None:
@@ -158,7 +115,7 @@ def test_it_stays_after_a_rotation_and_a_release_since_it_cannot_be_made_again(
 @pytest.mark.parametrize("lost", ["trust", "stamp"])
 def test_what_does_not_vouch_for_it_any_more_keeps_no_pack(
     own: Packer,
-    trusting: Settings,
+    own_settings: Settings,
     log_owner: Engine,
     authority: TimestampAuthority,
     lost: str,
@@ -170,7 +127,7 @@ def test_what_does_not_vouch_for_it_any_more_keeps_no_pack(
     if lost == "stamp":
         execute(log_owner, "UPDATE checkpoint_timestamps SET response = '\\x00'")
     with set_up_as(
-        own, trusting, tsa_ca_file=() if lost == "trust" else trusting.tsa_ca_file
+        own, own_settings, tsa_ca_file=() if lost == "trust" else own_settings.tsa_ca_file
     ) as other:
         assert other.ask(record).headers["x-service-evidence"] == "outdated"
         other.work()

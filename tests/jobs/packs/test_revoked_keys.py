@@ -2,61 +2,22 @@
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, text
 
-from app.core import signing_keys, tenants
+from app.core import signing_keys
 from app.core.log.recovery import succession
-from app.dev.tsa import KeyType, TimestampAuthority
-from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
-from app.settings import Settings
-from tests.support.callers.api import FreshTenant, serving
+from app.dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.logs import new_world
-from tests.support.evidence.packing import Packer, execute, files_in, opened_runtime
+from tests.support.evidence.packing import Packer, execute, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.secrets import MASTER_KEYS
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
-    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
-
-
-@pytest.fixture(scope="module")
-def witness() -> Witness:
-    return Witness("one.test")
-
-
-@pytest.fixture
-def own(
-    log_settings: Settings,
-    log_owner: Engine,
-    tmp_path: Path,
-    authority: TimestampAuthority,
-    witness: Witness,
-) -> Iterator[Packer]:
-    """Return a packer with a log and keys of its own."""
-    policy = Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
-    roots = read_certificates(authority.ca_file.read_bytes())
-    trusting = replace(log_settings, tsa_ca_file=roots, witness_policy=policy)
-    with (
-        new_world(trusting, log_owner, tmp_path) as world,
-        serving(trusting) as api,
-        opened_runtime(trusting) as runtime,
-    ):
-        tenant = FreshTenant(*tenants.create(world.database, MASTER_KEYS, "the test's tenant"))
-        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.keeper())
 
 
 def an_hour_older(owner: Engine) -> datetime:
