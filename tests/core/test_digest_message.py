@@ -1,4 +1,4 @@
-"""The mail itself: right numbers, escaped words, headers that nobody can add to."""
+"""The mail itself: right numbers, escaped words, headers that no text of others can add to."""
 
 import email
 import re

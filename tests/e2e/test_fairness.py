@@ -1,4 +1,4 @@
-"""Nobody waits for a dead neighbour: endpoints that hang delay nobody else."""
+"""Fairness: endpoints that hang delay no other delivery, job or tick."""
 
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 @pytest.fixture
 def caller(stack: RunningStack) -> Iterator[Caller]:
-    """Return somebody beside whom sixty new endpoints have just begun to hang."""
+    """Return a tenant beside which sixty new endpoints of another have just begun to hang."""
     other = stack.fresh_tenant()
     with ExitStack() as dead:
         for number in range(HANGING):

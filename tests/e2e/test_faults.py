@@ -40,7 +40,7 @@ def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> 
         print(f"\nthe only delivery: {place.close_books([finding['id']])}")
 
 
-def test_a_worker_frozen_in_the_middle_of_its_work_holds_nobody_up(service: House) -> None:
+def test_a_worker_frozen_in_the_middle_of_its_work_delays_no_other(service: House) -> None:
     """As a host that is cut off: its connections stand, and what they have locked stays locked."""
     with neighbourhood(service) as place, place.traffic() as traffic:
         until(lambda: len(traffic.accepted) > 100)

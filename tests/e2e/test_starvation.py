@@ -29,7 +29,7 @@ def held_open(
 
 
 def others_are_answered(web: Web, other: Caller) -> None:
-    """Hold the service to it that somebody else feels nothing of the many."""
+    """Require that another caller is answered beside the many."""
     assert web.get("/healthz").status_code == 200
     assert web.get("/readyz").json()["status"] == "ready"
     for _ in range(3 * THREADS):
@@ -58,7 +58,7 @@ def refusals(web: Web, reason: str) -> float:
         pytest.param("Transfer-Encoding: chunked", id="chunked"),
     ],
 )
-def test_senders_that_never_end_hold_up_nobody(
+def test_senders_that_never_end_delay_no_other_caller(
     patient: Web, tenant: FreshTenant, other_tenant: FreshTenant, head: str
 ) -> None:
     begun = request("POST", "/v1/agents", JSON, head, key=tenant.root_key)
@@ -66,7 +66,7 @@ def test_senders_that_never_end_hold_up_nobody(
         others_are_answered(patient, patient.caller(other_tenant.root_key))
 
 
-def test_readers_that_read_nothing_hold_up_nobody(
+def test_readers_that_read_nothing_delay_no_other_caller(
     patient: Web, tenant: FreshTenant, other_tenant: FreshTenant
 ) -> None:
     loud = patient.caller(tenant.root_key)

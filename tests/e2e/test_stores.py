@@ -76,7 +76,7 @@ def test_two_roles_and_the_services_own_is_bound_by_every_wall(folder: Path) -> 
             assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
 
 
-def test_nobody_gets_in_without_the_password(folder: Path) -> None:
+def test_a_connection_without_the_password_is_refused(folder: Path) -> None:
     with (
         EmbeddedPostgres(folder / "postgres", durable=False) as postgres,
         EmbeddedValkey(folder / "valkey") as valkey,
@@ -149,7 +149,7 @@ def test_a_second_start_finds_the_same_address(
 
 
 @pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
-def test_a_port_that_somebody_else_has_taken_is_given_up(
+def test_a_port_that_another_process_has_taken_is_given_up(
     folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
 ) -> None:
     with socket.socket() as other:

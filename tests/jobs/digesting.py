@@ -33,7 +33,7 @@ _FINDING = re.compile(r"/v1/findings/(fnd_[0-9a-f]{32})\b")
 
 
 class Killed(BaseException):
-    """Stands for the end of a process: nobody catches it, and nothing is cleaned up."""
+    """Stands for the end of a process: it is not caught, and nothing is cleaned up."""
 
 
 class Mortal:
@@ -63,7 +63,7 @@ class Mortal:
 
 
 class Tenant:
-    """A tenant who gets digests."""
+    """A tenant that gets digests."""
 
     def __init__(self, desk: "Desk", name: str = "Acme") -> None:
         self._desk = desk
@@ -131,7 +131,7 @@ class Desk:
         self.owner.dispose()
 
     def tick(self) -> None:
-        """Free what is stuck and look who is due, as the clock's entries do."""
+        """Free stuck jobs and enqueue digests that are due, as the clock's entries do."""
         ticks.free_stuck_jobs(self.runtime)
         send_digests.run(self.runtime)
 

@@ -47,7 +47,7 @@ def group(session: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Say whether nobody listens on a port; connections that were closed may linger."""
+    """Say whether a port can be bound; connections that were closed may linger."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -103,7 +103,7 @@ def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
 
 
 def take_over(owner: Engine, tenant: FreshTenant) -> None:
-    """Take a tenant's jobs from whoever has claimed them."""
+    """Take a tenant's jobs from the workers that have claimed them."""
     taken = "UPDATE jobs SET claim_no = claim_no + 1 WHERE tenant_id = :tenant"
     with owner.begin() as connection:
         connection.execute(text(taken), {"tenant": tenant.id})
@@ -128,7 +128,7 @@ def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
     assert found != "twice"
 
 
-def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
+def test_a_worker_goes_on_with_the_job_that_waited_for_the_one_it_leaves(
     runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.transaction(tenant.id) as session:
@@ -154,7 +154,7 @@ def test_whoever_leaves_what_another_job_waits_for_goes_on_with_that(
     assert seen == ["waits"], "asked once, after the commit"
 
 
-def test_what_was_taken_over_makes_way_for_nobody(
+def test_a_job_that_was_taken_over_starts_no_next_job(
     run: Callable[[handlers.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     asked: list[None] = []
@@ -240,7 +240,7 @@ def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
 
 @pytest.mark.parametrize("error", [RuntimeError, Unavailable, JobFailed])
 @pytest.mark.parametrize("cursor", ["on", None])
-def test_who_finds_no_next_job_leaves_what_the_step_did(
+def test_a_step_is_kept_when_its_next_job_cannot_be_found(
     run: Callable[[handlers.Work], Job], error: type[Exception], cursor: str | None
 ) -> None:
     def then() -> None:

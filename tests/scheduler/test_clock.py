@@ -168,7 +168,7 @@ def test_a_lock_given_back_is_the_next_ones_at_once(clock: Clock, own_valkey: Ow
     assert "prune_history" in polled(second, own_valkey)
 
 
-def test_nobody_gives_back_a_lock_that_is_anothers(clock: Clock, own_valkey: OwnValkey) -> None:
+def test_a_lock_of_another_holder_is_not_removed(clock: Clock, own_valkey: OwnValkey) -> None:
     clock.poll()
     own_valkey.client.set(LOCK, "another", ex=11)
 

@@ -1,4 +1,4 @@
-"""The master key of this test process: whoever makes a tenant seals the name of its chain."""
+"""The master key of this test process, under which each tenant's chain name is sealed."""
 
 from app.lib.crypto.sealing import MasterKeys
 

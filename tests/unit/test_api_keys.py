@@ -1,4 +1,4 @@
-"""The text of an API key: recognisable, checkable, and never a surprise to whoever reads one."""
+"""The text of an API key: recognisable, checkable, and any other text is refused."""
 
 import re
 from collections.abc import Callable

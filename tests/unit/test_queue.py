@@ -93,7 +93,7 @@ def test_ids_are_rung_as_text_the_tenants_first(own_valkey: OwnValkey) -> None:
     assert (message.actor_name, message.args) == ("deliver", (str(TENANT), str(WEBHOOK)))
 
 
-def test_every_ring_wakes_whoever_listens(own_valkey: OwnValkey) -> None:
+def test_every_ring_wakes_its_subscribers(own_valkey: OwnValkey) -> None:
     with own_valkey.client.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(WAKE_CHANNEL)
         subscription.get_message(timeout=60)
@@ -164,7 +164,7 @@ def test_ringing_nothing_asks_redis_nothing() -> None:
     assert counted(bell, BELL_ERRORS) == [0]
 
 
-def test_a_queue_that_nobody_drains_stops_growing(own_valkey: OwnValkey) -> None:
+def test_a_queue_that_is_not_drained_stops_growing(own_valkey: OwnValkey) -> None:
     own_valkey.client.rpush("dramatiq:deliver", *range(10_000))
     bell = Bell(own_valkey.url)
 
@@ -174,7 +174,7 @@ def test_a_queue_that_nobody_drains_stops_growing(own_valkey: OwnValkey) -> None
     assert counted(bell, BELL_SKIPPED) == [1]
 
 
-def test_nobody_listening_costs_the_caller_next_to_nothing() -> None:
+def test_a_refused_connection_costs_the_caller_next_to_nothing() -> None:
     bell = Bell(NOBODY_LISTENS, clock=Hands())
 
     # Milliseconds; redis-py by itself tries for four seconds.

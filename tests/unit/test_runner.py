@@ -111,7 +111,9 @@ def test_a_line_that_is_no_process_is_refused_by_its_number(tmp_path: Path, line
         procfile.read(file)
 
 
-def test_whoever_dies_is_started_again_after_a_doubling_pause(start: Callable[[str], Run]) -> None:
+def test_a_process_that_ends_is_started_again_after_a_doubling_pause(
+    start: Callable[[str], Run],
+) -> None:
     run = start("frail: echo here; exit 3\n")
     until(lambda: sum("starting again" in line for line in run.said) >= 3)
     assert run.said[:6] == [
@@ -156,7 +158,7 @@ def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[[str], Run])
     assert not alive(near)
 
 
-def test_a_runner_that_is_killed_leaves_nobody(start: Callable[[str], Run]) -> None:
+def test_a_runner_that_is_killed_leaves_no_process(start: Callable[[str], Run]) -> None:
     run = start(
         "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
         "sleep 61 & echo $! > $HERE/near; echo $$ > $HERE/leader; exec sleep 62\n"
@@ -183,7 +185,7 @@ def test_the_lock_is_held_while_anything_of_a_killed_run_lives(tmp_path: Path) -
     os.close(lock)
 
 
-def test_a_killed_keeper_takes_its_command_along_and_is_replaced(
+def test_a_killed_subreaper_takes_its_command_along_and_is_replaced(
     start: Callable[[str], Run],
 ) -> None:
     run = start(

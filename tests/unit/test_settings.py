@@ -156,7 +156,7 @@ def test_the_urls_that_platforms_give_are_understood() -> None:
     assert settings.database_admin_url == settings.database_url
 
 
-def test_who_sends_mail_says_from_whom_and_nobody_reads_the_password() -> None:
+def test_a_mail_server_needs_a_sender_and_its_password_is_not_shown() -> None:
     url = "smtp://me:hunter2@mail.example.com"
     with pytest.raises(SettingError, match=r"^MAIL_FROM is not set"):
         read(SMTP_URL=url)

@@ -150,7 +150,7 @@ def test_any_certificate_is_believed_when_none_is_verified(
         assert ping(url, REDIS_TLS_VERIFY="none") == (True, None)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_reason(
+def test_a_self_signed_certificate_is_refused_with_the_reason(
     own_valkey: OwnValkey, tmp_path: Path
 ) -> None:
     server = ServerAuthority(tmp_path).server("127.0.0.1", trusted=False)

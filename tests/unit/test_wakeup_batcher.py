@@ -1,4 +1,4 @@
-"""Ringing from a thread of its own: nothing is lost, nothing rung twice, nobody waits."""
+"""Ringing from a thread of its own: nothing is lost, nothing rung twice, no caller waits."""
 
 import json
 from uuid import UUID, uuid4
@@ -34,7 +34,7 @@ def test_what_is_left_is_rung_before_the_end(own_valkey: OwnValkey) -> None:
     assert rung(own_valkey) == [lane[1]]
 
 
-def test_nobody_waits_for_a_frozen_redis(
+def test_no_caller_waits_for_a_frozen_redis(
     own_valkey: OwnValkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # For ever, as far as this test is concerned.

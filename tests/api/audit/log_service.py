@@ -16,7 +16,7 @@ class Service:
 
     def publish(self) -> None:
         """Integrate what waits."""
-        self.world.keeper().run()
+        self.world.sequencer().run()
 
 
 class Stranger:

@@ -79,7 +79,7 @@ def test_nothing_beyond_the_published_size_is_served(service: Service) -> None:
     service.publish()
     before = service.anyone.get("/v1/log/checkpoint").data
     record = make_record(service.api, session["id"])
-    assert service.world.keeper()._prepare(100) is not None
+    assert service.world.sequencer()._prepare(100) is not None
     assert service.anyone.get("/v1/log/checkpoint").data == before
     refused(service.anyone.get("/v1/log/tile/0/000.p/4"), 404, "not-found")
     assert pointers(service.anyone.get("/v1/log/proof/inclusion?index=3")) == ["/index"]
@@ -129,7 +129,7 @@ def test_a_successor_is_served_beside_its_predecessor(service: Service) -> None:
     hashes = add_leaves(service.world.database, 300)
     service.publish()
     before = {path: service.anyone.get(f"/v1/log/{path}").data for path in ("checkpoint", "key")}
-    succession.succeed(service.world.keeper(), service.world.master_keys, force=True)
+    succession.succeed(service.world.sequencer(), service.world.master_keys, force=True)
     for path, data in before.items():
         assert service.anyone.get(f"/v1/log/{path}").data != data
         assert service.anyone.get(f"/v1/log/1/{path}").data == data

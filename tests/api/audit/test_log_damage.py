@@ -103,7 +103,7 @@ class Site:
     def tick(self) -> None:
         """Have the log looked after, as a worker that has just started does."""
         with suppress(LogHalted):
-            self.world.keeper().tick(float("inf"))
+            self.world.sequencer().tick(float("inf"))
 
     def files(self) -> dict[str, bytes]:
         """Return what the log serves for ever."""
@@ -194,10 +194,10 @@ def site(
         api, anyone = Api(log_app.test_client(), key), Api(log_app.test_client(), None)
         session = make_session(api)["id"]
         add_leaves(world.database, BEFORE)
-        world.keeper().run()
+        world.sequencer().run()
         record = make_record(api, session)["id"]
-        world.keeper().run()
-        world.look()
+        world.sequencer().run()
+        world.check_consistency()
         assert world.published().checkpoint.size == SIZE
         yield Site(world, log_owner, head, api, anyone, record, tenant_id, capsys)
 
@@ -246,7 +246,7 @@ def test_each_damage_is_answered_as_the_table_says(site: Site, name: str) -> Non
     assert (site.part("log"), site.part("audit")) == ("up", "up")
     assert site.status() == "in order"
     add_leaves(site.world.database, 300)
-    site.world.keeper().run()
+    site.world.sequencer().run()
     site.world.prove()
 
 

@@ -117,7 +117,7 @@ def test_anchors_are_found_again_in_the_log_that_follows_another(place: Place) -
     place.anchor()
     place.publish()
     before = place.anchors(tenant)[0]
-    succession.succeed(place.world.keeper(), place.world.master_keys, force=True)
+    succession.succeed(place.world.sequencer(), place.world.master_keys, force=True)
     place.publish()
     after = place.anchors(tenant)[0]
     assert after["vkey"] != before["vkey"]

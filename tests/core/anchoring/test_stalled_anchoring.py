@@ -44,7 +44,7 @@ def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Pla
     assert [each.part for each in place.troubles()] == ["heads"]
 
 
-def test_heads_that_nobody_anchors_are_told_by_the_oldest_entry(place: Place) -> None:
+def test_heads_without_an_anchoring_job_are_told_by_the_oldest_entry(place: Place) -> None:
     place.tenant()
     place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
     stamp_checkpoint.run(place.runtime)

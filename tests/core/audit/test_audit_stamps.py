@@ -110,7 +110,7 @@ def test_what_a_witness_said_of_a_candidate_is_no_damage(
     """It is about to be published, and nothing of it is yet."""
     stamped.append()
     anchor(stamped.world)
-    stamped.world.keeper(gate=QuorumGate(witness.policy, timedelta(hours=1))).run()
+    stamped.world.sequencer(gate=QuorumGate(witness.policy, timedelta(hours=1))).run()
     with stamped.world.database.across_tenants() as session:
         candidate = candidates.current(session)
     assert candidate is not None
@@ -135,7 +135,7 @@ def test_without_trusted_roots_a_timestamp_is_held_to_what_was_stored_with_it(
     assert (anchors["newest_timestamp"], anchors["cosignatures"]) == (None, 0)
 
 
-def test_without_trusted_roots_nobody_s_word_counts(stamped: Place) -> None:
+def test_without_trusted_roots_neither_timestamps_nor_witnesses_count(stamped: Place) -> None:
     verifier = replace(stamped.verifier, trust=Trust())
     anchors = replace(stamped, verifier=verifier).verify()["anchors"]
     assert anchors["anchored_by"] == ["log"]
@@ -159,7 +159,7 @@ def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
     place.world.grow(50)
     stamped = stamp_newest(place, authority, witness)
     assert stamped.verify()["anchors"]["anchored_by"] == ["log", "timestamps", "witnesses"]
-    succession.succeed(stamped.world.keeper(), MASTER_KEYS, force=True)
+    succession.succeed(stamped.world.sequencer(), MASTER_KEYS, force=True)
     report = stamped.verify()
     stated = stamped.owner.scalar("SELECT max(size) FROM checkpoint_timestamps")
     assert (report["anchored_through"], report["anchors"]["timestamps"]) == (9, 1)
@@ -167,7 +167,7 @@ def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
     assert report["anchors"]["anchored_by"] == ["log"]
 
 
-def test_from_the_newest_anchor_on_nobody_looks_at_stamps_and_says_so(stamped: Place) -> None:
+def test_from_the_newest_anchor_on_stamps_are_reported_as_not_read(stamped: Place) -> None:
     anchors = stamped.verify(since_anchor=True)["anchors"]
     assert {name for name, value in anchors.items() if value is None} == {
         "disabled_since",

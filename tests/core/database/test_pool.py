@@ -1,4 +1,4 @@
-"""The pool of connections: how many were in use at once, and who waited for one."""
+"""The pool of connections: how many were in use at once, and the waits for one."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Dropping history beside people who send it again: nothing is left without its event."""
+"""Dropping history beside replays of it: no delivery is left without its event."""
 
 import threading
 from datetime import timedelta
@@ -32,7 +32,7 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
         )
         pruning.start()
         # It gives up after two seconds, which a slow machine may let pass unseen.
-        until(lambda: went or _somebody_waits_for_a_lock(fresh_database))
+        until(lambda: went or _a_statement_waits_for_a_lock(fresh_database))
     pruning.join()
     assert went == [False]
     assert len(outbox.rows("SELECT id FROM events")) == 1
@@ -74,7 +74,7 @@ def _drop(database: Database, partition: Partition) -> bool:
     return True
 
 
-def _somebody_waits_for_a_lock(database: Database) -> bool:
+def _a_statement_waits_for_a_lock(database: Database) -> bool:
     with database.across_tenants() as session:
         return bool(
             session.scalar(

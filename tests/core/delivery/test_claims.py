@@ -1,4 +1,4 @@
-"""A claim numbers what it takes: in one write, in order, without a gap, whoever else numbers."""
+"""A claim numbers what it takes: in one write, in order, without a gap beside other numbering."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
     assert claimed(outbox, webhook, 3) == [4, 5]
 
 
-def test_who_holds_no_slot_claims_nothing(outbox: Outbox, webhook: UUID) -> None:
+def test_a_worker_without_a_slot_claims_nothing(outbox: Outbox, webhook: UUID) -> None:
     holder = ids.new()
     outbox.emit()
     with outbox.database.raw_transaction(outbox.tenant_id) as tx:
@@ -96,7 +96,7 @@ POSTED = 120
 
 @dataclass(frozen=True)
 class Crowd:
-    """Those who post to one webhook, claim from it, read its feed and sweep, all at once."""
+    """Callers and workers of one webhook, who post, claim, read its feed and sweep at once."""
 
     outbox: Outbox
     webhook: UUID
@@ -130,7 +130,7 @@ class Crowd:
         return bool(row["numbered"] == POSTED)
 
 
-def test_who_claims_reads_and_sweeps_at_once_leaves_no_gap(outbox: Outbox, webhook: UUID) -> None:
+def test_claims_reads_and_sweeps_at_once_leave_no_gap(outbox: Outbox, webhook: UUID) -> None:
     crowd = Crowd(outbox, webhook)
     with ThreadPoolExecutor(10) as pool:
         ending = [pool.submit(crowd.post) for _ in range(4)] + [pool.submit(crowd.sweep)]

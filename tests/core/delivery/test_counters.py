@@ -1,4 +1,4 @@
-"""The stack's counters: each thing once, whoever counted it, and none back when somebody dies."""
+"""The stack's counters: each thing counts once, and none goes back when a process dies."""
 
 import multiprocessing
 import threading

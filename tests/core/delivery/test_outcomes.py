@@ -1,4 +1,4 @@
-"""Recording outcomes: each delivery is counted once, whoever claimed it and however late."""
+"""Recording outcomes: each delivery is counted once, for any claim and however late."""
 
 from datetime import timedelta
 from uuid import UUID

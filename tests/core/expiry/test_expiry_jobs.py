@@ -51,7 +51,7 @@ def test_many_steps_expire_each_once(
 def test_one_run_at_a_time(api: ApiOf, session: dict[str, Any], expirer: Expirer) -> None:
     expirer.age(make_record(api(), session["id"]), days=3)
     keep_for(api(), 2)
-    assert expirer.look() == expirer.look()
+    assert expirer.enqueue_due() == expirer.enqueue_due()
 
 
 class Killed(Exception):
@@ -77,7 +77,7 @@ def test_a_job_that_was_killed_goes_on_where_it_was(
     for _ in range(5):
         expirer.age(make_record(api(), session["id"]), days=3)
     keep_for(api(), 2)
-    job_id = expirer.look()
+    job_id = expirer.enqueue_due()
     assert job_id is not None
     with database.transaction(tenant.id) as opened:
         claimed = leases.claim(opened, tenant.id, job_id)

@@ -1,4 +1,4 @@
-"""The gauges: what is due is seen, whether or not anybody has looked at it yet."""
+"""The gauges: what is due is counted, also before any worker has seen it."""
 
 from sqlalchemy import text
 
@@ -18,7 +18,7 @@ def test_an_empty_service_has_nothing_due(outbox: Outbox) -> None:
     assert read(outbox) == Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0, 0, 0, 0)
 
 
-def test_events_that_nobody_has_looked_at_are_due(outbox: Outbox) -> None:
+def test_events_that_no_worker_has_seen_are_due(outbox: Outbox) -> None:
     """Without Redis and without the clock nothing else would tell of them."""
     outbox.webhook()
     outbox.webhook()
@@ -31,7 +31,7 @@ def test_events_that_nobody_has_looked_at_are_due(outbox: Outbox) -> None:
     assert 90 <= seen.oldest_due < 120
 
 
-def test_a_lane_counts_once_whoever_knows_of_it(outbox: Outbox) -> None:
+def test_a_lane_counts_once_with_numbered_and_unnumbered_rows(outbox: Outbox) -> None:
     webhook = outbox.webhook()
     outbox.emit()
     outbox.number(webhook)

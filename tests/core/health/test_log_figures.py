@@ -62,7 +62,7 @@ def test_what_halted_the_log_is_named_until_it_is_put_right(place: Place) -> Non
     place.head.unlink()
     add_leaves(place.database, 1)
     with pytest.raises(LogHeadLost):
-        place.world.keeper().run()
+        place.world.sequencer().run()
     assert read(place).trouble == LogHeadLost.slug
     place.head.write_bytes(kept)
     place.publish()
@@ -94,7 +94,7 @@ def test_a_copy_that_was_just_restored_says_how_old_it_is(place: Place, tmp_path
     assert read(place).unanchored[Voucher.LOG] == 0
 
 
-def test_an_authority_that_nobody_asks_is_not_missed(place: Place) -> None:
+def test_an_authority_that_is_not_configured_is_not_missed(place: Place) -> None:
     place.grow()
     with place.database.across_tenants() as session:
         assert set(log_figures.read(session, frozenset()).unanchored) == {Voucher.LOG}

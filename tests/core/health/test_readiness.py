@@ -1,4 +1,4 @@
-"""The state that `/readyz` answers from: who computes it, how often, and what if nobody can."""
+"""The state that `/readyz` answers from: how often it is computed, and what if it cannot be."""
 
 import threading
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_the_tick_renews_it_while_it_is_asked(fresh_database: Database, settings
     place.readiness.close()
 
 
-def test_the_tick_rests_while_nobody_asks(place: Place, clock: Hands) -> None:
+def test_the_tick_rests_while_readiness_is_not_asked_for(place: Place, clock: Hands) -> None:
     assert place.said() == "up"
     clock.forward(61)
     with place.locked():
@@ -106,7 +106,7 @@ def test_a_state_that_cannot_be_renewed_is_unknown_and_says_its_age(
     assert place.said() == "up"
 
 
-def test_nobody_waits_for_a_computation_that_hangs(place: Place, clock: Hands) -> None:
+def test_no_request_waits_for_a_computation_that_hangs(place: Place, clock: Hands) -> None:
     with place.locked():
         first = threading.Thread(target=place.said)
         first.start()

@@ -178,7 +178,7 @@ def test_what_is_let_go_may_still_end_well(place: Place) -> None:
     assert place.read(mine).status == "succeeded"
 
 
-def test_a_lease_that_was_taken_over_is_not_let_go_by_whoever_had_it_before(place: Place) -> None:
+def test_a_lease_that_was_taken_over_is_not_released_by_its_former_holder(place: Place) -> None:
     job = place.job()
     first = place.claim(job)
     assert first is not None

@@ -15,7 +15,7 @@ LATER = "'2099-01-01T00:00:00Z'"
 
 
 class Place:
-    """A tenant's job that nobody asks for a second time, half-way, in a database of its own."""
+    """A tenant's job that is asked for once, half-way, in a database of its own."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

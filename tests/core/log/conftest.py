@@ -16,13 +16,13 @@ def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator
     """Return a published log of 300 leaves."""
     with new_world(log_settings, log_owner, tmp_path) as made:
         made.grow(300)
-        made.look()
+        made.check_consistency()
         yield made
 
 
 @pytest.fixture
 def owner(log_owner: Engine) -> Owner:
-    """Return what the tables' owner does to a database, who is bound by no rule of ours."""
+    """Return what runs SQL as the tables' owner, whom row-level security does not bind."""
 
     def execute(*statements: str) -> None:
         with log_owner.begin() as connection:
@@ -37,6 +37,6 @@ def rolled_back(world: World, owner: Owner) -> World:
     """Return the log after a restore: 300 leaves, where 400 were published."""
     dump(owner)
     world.grow(100)
-    world.look()
+    world.check_consistency()
     restore(owner)
     return world

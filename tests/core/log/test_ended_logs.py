@@ -18,8 +18,8 @@ Fetched = tuple[Published, dict[tuple[int, int], bytes]]
 def ended(world: World) -> Callable[[], Fetched]:
     """End a log of 300 and then 600 leaves; return what others can still fetch of it."""
     world.grow(300)
-    succession.succeed(world.keeper(), world.master_keys, force=True)
-    world.look()
+    succession.succeed(world.sequencer(), world.master_keys, force=True)
+    world.check_consistency()
 
     def fetch() -> tuple[Published, dict[tuple[int, int], bytes]]:
         with world.database.across_tenants() as session:
@@ -104,8 +104,8 @@ def test_of_an_ended_log_nothing_is_cut_off_whose_end_cannot_be_had(
 def test_a_log_that_ended_in_a_restored_database_is_whole(rolled_back: World) -> None:
     add_leaves(rolled_back.database, 20)
     with pytest.raises(LogRolledBack):
-        rolled_back.keeper().run()
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+        rolled_back.sequencer().run()
+    succession.succeed(rolled_back.sequencer(), rolled_back.master_keys, force=False)
     for repair in (False, True, False):
         found = rolled_back.rebuild(ended=1, repair=repair)
         assert found.is_identical
@@ -116,7 +116,7 @@ def test_a_log_that_ended_in_a_restored_database_is_whole(rolled_back: World) ->
 def test_a_bad_note_of_a_restored_ended_log_is_not_signed_again(
     rolled_back: World, owner: Owner
 ) -> None:
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    succession.succeed(rolled_back.sequencer(), rolled_back.master_keys, force=False)
     owner("UPDATE checkpoints SET note = 'x' WHERE generation = 1 AND size = 300")
     assert rolled_back.rebuild(ended=1).checkpoint == 300
     with pytest.raises(LogDamaged, match="Restore that row"):

@@ -103,7 +103,7 @@ def test_the_tick_publishes_and_cries_out_when_it_must_not(
 def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
     world: World, log_settings: Settings, tmp_path: Path
 ) -> None:
-    world.keeper().run()
+    world.sequencer().run()
     with world.database.across_tenants() as session:
         last = publication.current(session)
     assert last is not None
@@ -111,7 +111,7 @@ def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
     assert world.store is not None
     assert world.store.swap(last.checkpoint.text.encode(), newer.text.encode())
     store = head_store.opened((tmp_path / "head").as_uri())
-    keeper = Sequencer(world.database, log_settings.master_keys, "other.test", store)
+    sequencer = Sequencer(world.database, log_settings.master_keys, "other.test", store)
     with pytest.raises(Exception, match="Size 9"):
-        keeper.tick(0.0)
-    assert not keeper.tick(0.0)
+        sequencer.tick(0.0)
+    assert not sequencer.tick(0.0)

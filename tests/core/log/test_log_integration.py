@@ -42,7 +42,7 @@ def check_tiles(world: World) -> None:
 
 
 def test_a_log_begins_with_an_empty_checkpoint_that_is_kept_outside(world: World) -> None:
-    assert not world.keeper().run()
+    assert not world.sequencer().run()
     last = world.published()
     assert (last.checkpoint.origin, last.checkpoint.size) == (ORIGIN, 0)
     assert last.checkpoint.root == EMPTY_ROOT
@@ -60,7 +60,7 @@ def test_leaves_are_published_in_the_order_they_wait_in(world: World) -> None:
 def test_sizes_around_a_tile_s_width_come_out_right(world: World, sizes: tuple[int, ...]) -> None:
     for size in sizes:
         add_leaves(world.database, size)
-        world.keeper().run()
+        world.sequencer().run()
         check_tiles(world)
     world.prove()
     assert world.published().checkpoint.size == sum(sizes)
@@ -69,8 +69,8 @@ def test_sizes_around_a_tile_s_width_come_out_right(world: World, sizes: tuple[i
 def test_sizes_around_two_levels_of_tiles_come_out_right(world: World) -> None:
     for size in (65_535, 1, 1, 255):
         add_leaves(world.database, size)
-        world.keeper().run()
-        world.look()
+        world.sequencer().run()
+        world.check_consistency()
     assert world.published().checkpoint.size == 65_792
     check_tiles(world)
     world.prove()
@@ -90,12 +90,12 @@ def test_a_batch_is_taken_at_once_whatever_the_statistics_say(
 
 def test_a_run_out_of_time_says_that_more_waits(world: World) -> None:
     add_leaves(world.database, 10)
-    keeper = world.keeper()
-    keeper.run()
+    sequencer = world.sequencer()
+    sequencer.run()
     add_leaves(world.database, 10)
-    assert keeper.run(until=0.0, most=4)
+    assert sequencer.run(until=0.0, most=4)
     assert world.published().checkpoint.size == 14
-    assert not keeper.run(most=4)
+    assert not sequencer.run(most=4)
     assert world.published().checkpoint.size == 20
     world.prove()
 
@@ -109,7 +109,7 @@ def test_a_leaf_that_commits_late_is_taken_when_it_is_seen(world: World) -> None
         )
         world.grow(3)
         assert world.published().checkpoint.size == 3
-    world.keeper().run()
+    world.sequencer().run()
     assert world.published().checkpoint.size == 4
     world.prove()
 
@@ -122,21 +122,21 @@ def test_without_a_head_store_the_log_goes_on(world: World) -> None:
 
 def test_a_head_store_that_is_set_later_is_filled(world: World) -> None:
     add_leaves(world.database, 3)
-    world.keeper(head=None).run()
-    world.keeper().tick(0.0)
+    world.sequencer(head=None).run()
+    world.sequencer().tick(0.0)
     assert world.store is not None
     assert world.store.read() == world.published().checkpoint.text.encode()
 
 
 def test_when_nothing_waits_nothing_is_written(world: World) -> None:
     add_leaves(world.database, 3)
-    keeper = world.keeper()
-    keeper.tick(float("inf"))
+    sequencer = world.sequencer()
+    sequencer.tick(float("inf"))
     head = FailingHead(world.store)  # type: ignore[arg-type]  # the fixture sets it
-    keeper.head = head
+    sequencer.head = head
     head.before_read = 1
     assert not generations.load_state(world.database).waits
-    assert not keeper.tick(float("inf"))
+    assert not sequencer.tick(float("inf"))
     assert head.before_read == 1
 
 
@@ -160,16 +160,16 @@ def test_whatever_fails_the_next_run_completes_it(
 ) -> None:
     if begun:
         world.grow(300)
-        world.look()
+        world.check_consistency()
     add_leaves(world.database, 300)
     assert world.store is not None
     head, database = FailingHead(world.store), FailingDatabase(world.database)
     for name, value in fault.items():
         setattr(head if hasattr(head, name) else database, name, value)
 
-    assert killed(world.keeper(head=head, database=database).run)
-    world.look(*head.seen)
-    world.keeper().run()
+    assert killed(world.sequencer(head=head, database=database).run)
+    world.check_consistency(*head.seen)
+    world.sequencer().run()
 
     world.prove()
     assert world.published().checkpoint.size == (600 if begun else 300)
@@ -190,9 +190,9 @@ def test_killed_anywhere_again_and_again_it_comes_out_right(world: World) -> Non
         database.at = rng.choice([None, 0, 1, 2, 3])
         database.committed = rng.random() < 0.5
         with contextlib.suppress(Killed, LookupError):
-            world.keeper(head=head, database=database).run(most=rng.choice([50, 256, 1000]))
-        world.look(*head.seen)
-    world.keeper().run()
+            world.sequencer(head=head, database=database).run(most=rng.choice([50, 256, 1000]))
+        world.check_consistency(*head.seen)
+    world.sequencer().run()
     world.prove()
     check_tiles(world)
     assert world.waiting() == 0
@@ -205,13 +205,13 @@ def test_several_at_once_cannot_fork(world: World) -> None:
 
     def work(head: FailingHead) -> None:
         for _ in itertools.takewhile(lambda _: world.waiting(), range(1_000)):
-            world.keeper(head=head).run(most=97)
+            world.sequencer(head=head).run(most=97)
 
     with ThreadPoolExecutor(len(heads)) as pool:
         for done in [pool.submit(work, head) for head in heads]:
             done.result()
-    world.keeper().run()
-    world.look(*(text for head in heads for text in head.seen))
+    world.sequencer().run()
+    world.check_consistency(*(text for head in heads for text in head.seen))
     world.prove()
     assert world.published().checkpoint.size == total
 
@@ -222,13 +222,13 @@ def test_one_that_slept_through_others_work_neither_moves_the_head_back_nor_crie
     """Between preparing and swapping another finishes, and goes on twice."""
     world.grow(3)
     add_leaves(world.database, 3)
-    sleeper = world.keeper()
+    sleeper = world.sequencer()
     work = sleeper._prepare(100)
     assert work is not None
     for _ in range(2):
-        world.keeper().run()
+        world.sequencer().run()
         add_leaves(world.database, 2)
-    world.keeper().run()
+    world.sequencer().run()
     sleeper._finish(work)
     world.prove()
     assert world.published().checkpoint.size == 10

@@ -84,7 +84,7 @@ def test_a_leaf_at_another_s_place_waits_for_its_own(world: World, owner: Owner)
     )
     assert world.rebuild(repair=True).rows == 1
     assert world.hashes() == hashes
-    world.keeper().run()
+    world.sequencer().run()
     assert world.hashes() == [*hashes, waits]
     world.prove()
 
@@ -110,7 +110,7 @@ def test_a_row_behind_the_end_is_no_leaf(world: World, owner: Owner) -> None:
     assert world.rebuild().rows == 2
     assert world.rebuild(repair=True).rows == 2
     assert world.rebuild().is_identical
-    world.keeper().run()
+    world.sequencer().run()
     assert world.hashes() == [*hashes, waits]
     world.prove()
 
@@ -136,7 +136,7 @@ def test_a_checkpoint_is_signed_again_as_it_was(
         return
     assert here.rebuild().checkpoint == 300
     here.rebuild(repair=True)
-    here.keeper().tick(float("inf"))
+    here.sequencer().tick(float("inf"))
     assert here.rebuild().is_identical
     assert world.published().note == before
     world.prove()
@@ -159,11 +159,11 @@ def test_behind_a_candidate_the_published_checkpoint_is_put_right(
         owner("UPDATE log_generations SET head_kept = false")
     before = world.published().note
     add_leaves(world.database, 5)
-    here.keeper(gate=Closed()).run()
+    here.sequencer(gate=Closed()).run()
     owner(damage)
     for force in (False, True):
         with pytest.raises(Conflict, match="log rebuild"):
-            succession.succeed(here.keeper(gate=Closed()), world.master_keys, force=force)
+            succession.succeed(here.sequencer(gate=Closed()), world.master_keys, force=force)
     assert here.rebuild().checkpoint == 300
     here.rebuild(repair=True)
     assert here.rebuild().is_identical
@@ -172,6 +172,6 @@ def test_behind_a_candidate_the_published_checkpoint_is_put_right(
         waits = candidates.current(session)
     assert waits is not None
     assert waits.checkpoint.size == 305
-    here.keeper().tick(float("inf"))
+    here.sequencer().tick(float("inf"))
     world.prove()
     assert world.published().note == waits.note

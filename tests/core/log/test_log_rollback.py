@@ -33,7 +33,7 @@ def test_a_restored_database_that_grew_anew_signs_nothing(rolled_back: World, mo
 
 def test_rows_that_their_owner_deleted_are_missed(world: World, owner: Owner) -> None:
     world.grow(100)
-    world.look()
+    world.check_consistency()
     owner("DELETE FROM checkpoints WHERE size = 400")
     add_leaves(world.database, 1)
     world.halted(LogDamaged)
@@ -43,7 +43,7 @@ def test_a_database_made_anew_beside_an_old_head_signs_nothing(world: World, own
     owner(*(f"DELETE FROM {table}" for table in ("log_leaves", *TABLES[2:], "log_generations")))
     add_leaves(world.database, 3)
     with pytest.raises(LogRolledBack):
-        world.keeper().run()
+        world.sequencer().run()
     with world.database.across_tenants() as session:
         assert publication.current(session) is None
 
@@ -52,7 +52,7 @@ def test_a_copy_and_its_original_never_both_sign(world: World, owner: Owner) -> 
     """Both go on from 300; the head is one, and knows the first of them."""
     dump(owner)
     world.grow(1)
-    world.look()
+    world.check_consistency()
     restore(owner)
     add_leaves(world.database, 1)
     world.halted(LogRolledBack)
@@ -69,26 +69,26 @@ def test_a_newer_backup_put_back_goes_on_by_itself(rolled_back: World, owner: Ow
     # As if the head had been of the database that is there.
     assert newest is not None
     assert rolled_back.store.swap(newest, kept.checkpoint.text.encode())
-    rolled_back.keeper().tick(float("inf"))
+    rolled_back.sequencer().tick(float("inf"))
     assert generations.load_state(rolled_back.database).trouble is None
 
 
 def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: Path) -> None:
     (tmp_path / "head").write_text("nothing of the kind\n")
     with pytest.raises(LogHeadLost, match="no checkpoint"):
-        world.keeper().tick(float("inf"))
+        world.sequencer().tick(float("inf"))
     (tmp_path / "head").unlink()
     add_leaves(world.database, 3)
     world.halted(LogHeadLost)
-    assert adoption.adopt(world.keeper()).size == 300
+    assert adoption.adopt(world.sequencer()).size == 300
     assert generations.load_state(world.database).trouble is None
-    world.keeper().run()
+    world.sequencer().run()
     world.prove()
 
 
 def test_adopting_never_writes_over_a_head(rolled_back: World) -> None:
     with pytest.raises(Conflict, match="another"):
-        adoption.adopt(rolled_back.keeper())
+        adoption.adopt(rolled_back.sequencer())
 
 
 def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
@@ -97,12 +97,12 @@ def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
     (tmp_path / "head").unlink()
     owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 300")
     with pytest.raises(LogDamaged):
-        adoption.adopt(world.keeper())
+        adoption.adopt(world.sequencer())
     assert world.store is not None
     assert world.store.read() is None
     world.rebuild(repair=True)
-    assert adoption.adopt(world.keeper()).size == 300
-    world.keeper().tick(float("inf"))
+    assert adoption.adopt(world.sequencer()).size == 300
+    world.sequencer().tick(float("inf"))
     world.prove()
 
 
@@ -121,9 +121,9 @@ def test_a_store_that_does_not_answer_is_noted_and_tried_again(world: World) -> 
     failing = FailingHead(world.store)
     failing.before_read = 1
     with pytest.raises(LogHeadUnavailable):
-        world.keeper(head=failing).run()
+        world.sequencer(head=failing).run()
     assert generations.load_state(world.database).trouble == "log-head-unavailable"
-    world.keeper().run()
+    world.sequencer().run()
     assert generations.load_state(world.database).trouble is None
 
 
@@ -142,12 +142,12 @@ def test_of_a_damaged_log_nothing_is_signed(world: World, owner: Owner, damage: 
     add_leaves(world.database, 1)
     owner(damage)
     with pytest.raises(LogHalted):
-        world.keeper().run()
+        world.sequencer().run()
     assert generations.load_state(world.database).trouble is not None
 
 
 def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner) -> None:
     add_leaves(world.database, 1)
-    world.keeper()._prepare(100)
+    world.sequencer()._prepare(100)
     owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 301")
     world.halted(LogDamaged)

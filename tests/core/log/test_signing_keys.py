@@ -76,7 +76,7 @@ def test_a_rotation_that_is_undone_leaves_the_key_and_no_entry(
     assert api().get("/v1/audit?action=signing_key.rotate").json["data"] == []
 
 
-def test_a_key_that_is_revoked_signs_no_more_and_everybody_is_told(
+def test_a_revoked_key_signs_no_more_and_every_chain_has_an_entry(
     api: Callable[..., Api],
     database: Database,
     settings: Settings,

@@ -35,7 +35,9 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
     hashes = rolled_back.hashes()
     more = add_leaves(rolled_back.database, 5)
     rolled_back.halted(LogRolledBack)
-    new = succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False).generation
+    new = succession.succeed(
+        rolled_back.sequencer(), rolled_back.master_keys, force=False
+    ).generation
     assert (new.number, new.origin) == (2, f"{ORIGIN}/2")
     assert new.key_id != old.generation.key_id
     assert new.predecessor is not None
@@ -64,13 +66,13 @@ def test_a_successor_whose_making_was_killed_is_the_same_one(
     database.at, database.committed = at, committed
     keys = rolled_back.master_keys
     assert killed(
-        lambda: succession.succeed(rolled_back.keeper(database=database), keys, force=False)
+        lambda: succession.succeed(rolled_back.sequencer(database=database), keys, force=False)
     )
-    rolled_back.look()
+    rolled_back.check_consistency()
     if at == 0:
-        succession.succeed(rolled_back.keeper(), keys, force=False)
+        succession.succeed(rolled_back.sequencer(), keys, force=False)
     else:
-        rolled_back.keeper().run()
+        rolled_back.sequencer().run()
     rolled_back.prove()
     assert rolled_back.published().generation.origin == f"{ORIGIN}/2"
     assert rolled_back.published().checkpoint.size == 301
@@ -84,16 +86,16 @@ def test_a_successor_whose_head_failed_is_finished_by_the_next_integration(
     head = FailingHead(rolled_back.store, Killed)
     setattr(head, moment, 1)
     with pytest.raises(Killed):
-        succession.succeed(rolled_back.keeper(head=head), rolled_back.master_keys, force=False)
-    rolled_back.keeper().tick(float("inf"))
+        succession.succeed(rolled_back.sequencer(head=head), rolled_back.master_keys, force=False)
+    rolled_back.sequencer().tick(float("inf"))
     rolled_back.prove()
     assert rolled_back.published().checkpoint.origin == f"{ORIGIN}/2"
 
 
 def test_a_second_restore_leads_to_a_third_log(rolled_back: World, owner: Owner) -> None:
     keys = rolled_back.master_keys
-    succession.succeed(rolled_back.keeper(), keys, force=False)
-    rolled_back.look()
+    succession.succeed(rolled_back.sequencer(), keys, force=False)
+    rolled_back.check_consistency()
     restore(owner)
     owner(
         "UPDATE signing_keys SET retired_at = clock_timestamp() WHERE purpose = 'log'",
@@ -101,20 +103,20 @@ def test_a_second_restore_leads_to_a_third_log(rolled_back: World, owner: Owner)
         " WHERE key_id = (SELECT key_id FROM log_generations)",
     )
     rolled_back.halted(LogRolledBack)
-    third = succession.succeed(rolled_back.keeper(), keys, force=False).generation
+    third = succession.succeed(rolled_back.sequencer(), keys, force=False).generation
     assert third.origin == f"{ORIGIN}/3"
     rolled_back.prove()
 
 
 def test_a_log_in_order_is_not_ended_unless_forced(world: World) -> None:
     with pytest.raises(Conflict, match="can go on"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
-    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
+        succession.succeed(world.sequencer(), world.master_keys, force=False)
+    new = succession.succeed(world.sequencer(), world.master_keys, force=True).generation
     assert new.predecessor is not None
     assert new.predecessor.size == 300
     world.prove()
     with pytest.raises(Conflict, match="can go on"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
+        succession.succeed(world.sequencer(), world.master_keys, force=False)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["a head outside", "no head"])
@@ -132,19 +134,17 @@ def test_a_log_that_can_be_mended_is_never_ended(
     owner(damage)
     if not kept:
         owner("UPDATE log_generations SET head_kept = false")
-    keeper = world.keeper(head=world.store if kept else None)
+    sequencer = world.sequencer(head=world.store if kept else None)
     for force in (False, True):
         with pytest.raises(Conflict, match="log rebuild"):
-            succession.succeed(keeper, world.master_keys, force=force)
+            succession.succeed(sequencer, world.master_keys, force=force)
     replace(world, store=world.store if kept else None).rebuild(repair=True)
-    keeper.tick(float("inf"))
+    sequencer.tick(float("inf"))
     assert generations.load_state(world.database).trouble is None
     world.prove()
 
 
-def test_a_successor_never_names_a_checkpoint_that_nobody_signed(
-    world: World, owner: Owner
-) -> None:
+def test_a_successor_never_names_an_unsigned_checkpoint(world: World, owner: Owner) -> None:
     owner(
         "UPDATE log_generations SET head_kept = false",
         "UPDATE checkpoints SET root = sha256('other'), note = 'x' WHERE size = 300",
@@ -152,20 +152,20 @@ def test_a_successor_never_names_a_checkpoint_that_nobody_signed(
         "DELETE FROM log_tiles WHERE level = -1",
     )
     with pytest.raises(LogDamaged):
-        succession.succeed(world.keeper(head=None), world.master_keys, force=True)
+        succession.succeed(world.sequencer(head=None), world.master_keys, force=True)
 
 
 def test_an_appointment_under_a_master_key_that_is_away_names_the_key(world: World) -> None:
-    succession.succeed(world.keeper(), world.master_keys, force=True)
+    succession.succeed(world.sequencer(), world.master_keys, force=True)
     away = replace(world, master_keys=MasterKeys.parse(MasterKeys.generate()))
     with pytest.raises(LogDamaged, match=f"{world.master_keys.ids[0]}, not in MASTER_KEYS"):
-        away.keeper().run()
-    world.keeper().run()
+        away.sequencer().run()
+    world.sequencer().run()
 
 
 def test_the_chain_of_every_tenant_tells_of_the_successor(rolled_back: World) -> None:
     tenant_id, _ = tenants.create(rolled_back.database, MASTER_KEYS, "somebody")
-    succession.succeed(rolled_back.keeper(), rolled_back.master_keys, force=False)
+    succession.succeed(rolled_back.sequencer(), rolled_back.master_keys, force=False)
     with rolled_back.database.transaction(tenant_id) as session:
         actions = session.scalars(text("SELECT action FROM audit_entries ORDER BY seq")).all()
     assert actions[-1] == "log.succeed"
@@ -185,16 +185,16 @@ def test_the_head_of_another_log_ends_no_log_and_is_not_replaced(world: World) -
     foreign = head_guard.text(Checkpoint("another.example/log", 7, bytes(32)))
     assert world.store.swap(before, foreign)
     with pytest.raises(LogRolledBack) as refusal:
-        world.keeper().tick(float("inf"))
+        world.sequencer().tick(float("inf"))
     assert "head of another log, another.example/log" in refusal.value.detail
     assert "log succeed" not in refusal.value.detail
     with pytest.raises(Conflict, match="head of another log"):
-        succession.succeed(world.keeper(), world.master_keys, force=False)
+        succession.succeed(world.sequencer(), world.master_keys, force=False)
     assert world.store.read() == foreign
     # With the head put back, the log goes on.
     assert world.store.swap(foreign, before or b"")
     add_leaves(world.database, 1)
-    world.keeper().tick(float("inf"))
+    world.sequencer().tick(float("inf"))
     assert generations.load_state(world.database).trouble is None
     world.prove()
 
@@ -205,9 +205,9 @@ def test_a_head_that_is_older_than_what_was_published_ends_no_log(world: World) 
     world.grow(100)
     assert world.store.swap(world.store.read(), old or b"")
     with pytest.raises(Conflict, match="try again"):
-        succession.succeed(world.keeper(), world.master_keys, force=True)
-    world.keeper().tick(float("inf"))
-    new = succession.succeed(world.keeper(), world.master_keys, force=True).generation
+        succession.succeed(world.sequencer(), world.master_keys, force=True)
+    world.sequencer().tick(float("inf"))
+    new = succession.succeed(world.sequencer(), world.master_keys, force=True).generation
     assert new.predecessor is not None
     assert new.predecessor.size == 400
     world.prove()

@@ -117,9 +117,9 @@ class House:
         children = children_by_parent()
         found = [
             child
-            for keeper in children.get(self._up, [])
-            if _name(keeper) == line
-            for child in children.get(keeper, [])
+            for subreaper in children.get(self._up, [])
+            if _name(subreaper) == line
+            for child in children.get(subreaper, [])
         ]
         for pid in found:
             found += children.get(pid, [])
@@ -203,7 +203,7 @@ def children_by_parent() -> dict[int, list[int]]:
 
 
 def _name(pid: int) -> str:
-    """Return the last argument of a process: with a keeper, the name of the line it keeps."""
+    """Return the last argument of a process: of a subreaper, the name of its line."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")[-1].decode()
     return ""

@@ -134,7 +134,7 @@ def _break_the_audit_chain(admin_url: str) -> None:
         )
 
 
-def test_killed_whole_or_in_part_it_leaves_nobody_and_comes_back_with_everything(
+def test_killed_whole_or_in_part_it_leaves_no_process_and_comes_back_with_everything(
     stack: Stack,
 ) -> None:
     stack.up()
@@ -157,7 +157,7 @@ def test_killed_whole_or_in_part_it_leaves_nobody_and_comes_back_with_everything
     with redis.Redis.from_url(env["REDIS_URL"]) as client:
         assert client.get("left") == b"behind"
 
-    # All but the runner, from the youngest on: leaders, their children, keepers, stores.
+    # All but the runner, from the youngest on: leaders, their children, subreapers, stores.
     for pid in sorted(stack.all_of_it(), reverse=True):
         if pid != stack.process.pid:
             with suppress(ProcessLookupError):

@@ -12,7 +12,7 @@ from tests.jobs.broker.working import TENANT, Seen, message, working
 from tests.support.faults import OwnValkey, until
 
 
-def test_what_nobody_can_read_is_dropped_and_the_rest_is_done(
+def test_unreadable_messages_are_dropped_and_the_rest_is_done(
     own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -96,7 +96,7 @@ def test_a_database_that_is_away_is_said_and_is_no_failure_of_the_service(
     assert "hunter2" not in repr(lines)
 
 
-def test_a_tick_nobody_took_in_time_is_dropped(own_valkey: OwnValkey) -> None:
+def test_a_tick_that_was_not_taken_in_time_is_dropped(own_valkey: OwnValkey) -> None:
     seen = Seen()
     bell = Bell(own_valkey.url)
     bell.ring_many("sweep", [()] * 50, max_age_ms=1)

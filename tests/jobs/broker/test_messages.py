@@ -92,7 +92,7 @@ def test_each_queue_that_is_rung_has_a_priority() -> None:
     assert set(ACTORS.values()) == set(PRIORITIES)
 
 
-def test_an_actor_that_nobody_rings_is_refused(own_valkey: OwnValkey) -> None:
+def test_an_actor_that_the_queue_does_not_name_is_refused(own_valkey: OwnValkey) -> None:
     broker = BellBroker(own_valkey.url)
 
     with pytest.raises(ValueError, match="make the two agree"):

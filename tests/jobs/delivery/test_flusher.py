@@ -1,4 +1,4 @@
-"""The one writer of outcomes gathers many, and lets nobody wait who wants theirs written."""
+"""The flusher writes many outcomes at once, and at once where a caller waits for one."""
 
 from collections.abc import Callable, Iterator
 
@@ -52,7 +52,7 @@ def test_who_waits_for_an_outcome_ends_the_window(flusher: Flusher, batches: lis
     assert batches == [1, 1]
 
 
-def test_what_nobody_waits_for_gathers(flusher: Flusher, batches: list[int]) -> None:
+def test_outcomes_without_a_waiter_gather(flusher: Flusher, batches: list[int]) -> None:
     tickets = [flusher.put(an_outcome()) for _ in range(5)]
     assert flusher.wait(tickets[0], GUARD)
     assert flusher.wait(tickets[-1], GUARD)
@@ -75,7 +75,7 @@ def test_what_is_left_is_written_at_the_stop(flusher: Flusher, batches: list[int
 
 
 def an_outcome() -> Outcome:
-    """An attempt at a delivery that nobody knows: it is fenced."""
+    """An attempt at an unknown delivery: it is fenced."""
     return Outcome(
         tenant_id=ids.new(),
         webhook_id=ids.new(),

@@ -51,14 +51,14 @@ def place(fresh_database: Database, settings: Settings) -> Swept:
     return Swept.of_new_tenant(fresh_database, settings)
 
 
-def test_rows_that_nobody_was_rung_for_are_found(place: Swept) -> None:
+def test_rows_whose_lane_was_not_rung_are_found(place: Swept) -> None:
     with_rows = {place.webhook() for _ in range(3)}
     place.emit()
     place.webhook()
     assert place.swept() == with_rows
 
 
-def test_nothing_due_rings_nobody(place: Swept) -> None:
+def test_nothing_due_rings_no_lane(place: Swept) -> None:
     place.webhook()
     assert place.swept() == set()
 

@@ -23,7 +23,7 @@ def test_what_is_new_is_listed_once_it_has_settled(desk: Desk, tenant: Tenant) -
     assert digest["claimed_at"] <= digest["data_at"] <= digest["sent_at"]
 
 
-def test_nobody_gets_a_mail_about_nothing(desk: Desk, tenant: Tenant) -> None:
+def test_no_mail_is_sent_without_findings_or_without_an_address(desk: Desk, tenant: Tenant) -> None:
     silent = Tenant(desk)
     silent.find()
     desk.wait(50)

@@ -68,7 +68,7 @@ def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
     assert tenant.statuses() == ["sent", "sent"]
 
 
-def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_more_than_a_day(
+def test_a_clock_that_was_set_back_delays_no_mail_for_more_than_a_day(
     desk: Desk, tenant: Tenant
 ) -> None:
     tenant.find_settled()

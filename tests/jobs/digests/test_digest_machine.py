@@ -80,7 +80,7 @@ class Digests(RuleBasedStateMachine):
         """Work with a server in this mood, also on what the clock has not looked at."""
         self.desk.postbox.taken(mood)
         self.desk.work()
-        self.look()
+        self.note_mails()
 
     def send(self, mood: Mood) -> None:
         self.desk.tick()
@@ -98,13 +98,13 @@ class Digests(RuleBasedStateMachine):
         self.desk.mortal.dies = moment
         killed(self.desk.send)
         self.desk.mortal.dies = None
-        self.look()
+        self.note_mails()
 
     def wait(self, hours: float) -> None:
         self.desk.wait(hours)
 
-    def look(self) -> None:
-        """Take note of the mails since the last look: none passed since the server took them."""
+    def note_mails(self) -> None:
+        """Note the mails since the last call: no time passed since the server took them."""
         for mail in self.desk.postbox.mails[self.seen :]:
             assert mail.recipient == self.address
             found = listed(mail)
@@ -125,7 +125,7 @@ class Digests(RuleBasedStateMachine):
         for _ in range(4):
             self.desk.wait(24.2)
             self.desk.send()
-            self.look()
+            self.note_mails()
             self.never_two_in_a_day()
         assert self.expected <= self.heard, "a finding that no mail lists"
         self.tenant.set_address(None)

@@ -1,4 +1,4 @@
-"""Who is due, and that one of many claims it."""
+"""Which tenants are due, and that one worker of many claims each."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -84,7 +84,7 @@ def test_a_thousand_at_once_and_the_rest_a_minute_later(
     assert len(desk.send()) == 1
 
 
-def test_a_tenant_that_cannot_be_claimed_keeps_nobody_waiting(desk: Desk) -> None:
+def test_a_tenant_that_cannot_be_claimed_delays_no_other(desk: Desk) -> None:
     stuck, *others = due_tenants(desk, 4)
     row = text("SELECT FROM tenants WHERE id = :id FOR NO KEY UPDATE")
     key = text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))")

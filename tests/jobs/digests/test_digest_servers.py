@@ -170,7 +170,7 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
     assert counted() == {"sent": 1, "refused": 1, "uncertain": 1, "cancelled": 1}
 
 
-def test_whoever_has_sent_a_mail_goes_on_with_those_that_waited_for_their_turn(desk: Desk) -> None:
+def test_a_worker_that_has_sent_a_mail_goes_on_with_those_that_waited_for_it(desk: Desk) -> None:
     due_tenants(desk, 5)
     desk.tick()
     first, *others = desk.due_jobs()

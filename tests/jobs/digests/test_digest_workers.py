@@ -75,7 +75,7 @@ def test_a_worker_that_was_given_up_in_the_middle_of_its_mail_sends_no_second(
 def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
     desk: Desk, tenant: Tenant
 ) -> None:
-    """It was frozen at RCPT; whoever took over was refused, and waits to try again."""
+    """It was frozen at RCPT; the worker that took over was refused, and waits to try again."""
     tenant.find_settled()
     desk.tick()
     ((_, job_id),) = desk.due_jobs()

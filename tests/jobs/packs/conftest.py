@@ -58,4 +58,4 @@ def own(own_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[P
         opened_runtime(own_settings) as runtime,
     ):
         tenant = FreshTenant(*tenants.create(world.database, MASTER_KEYS, "the test's tenant"))
-        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.keeper())
+        yield Packer(lambda key=tenant.root_key: api(key), tenant, runtime, world.sequencer())

@@ -85,7 +85,7 @@ def test_a_pack_stays_while_the_log_that_ended_is_vouched_for_better(
     assert anchor_of(after.data)["timestamp"] is not None
 
 
-def test_a_pack_that_nobody_else_vouched_for_is_made_anew_in_the_successor(own: Packer) -> None:
+def test_a_pack_without_other_evidence_is_made_anew_in_the_successor(own: Packer) -> None:
     record = own.record()
     before = own.built(record)
     succeed(own)

@@ -38,7 +38,7 @@ def revoke(own: Packer, record: dict[str, Any], since: datetime | None = None) -
 
 
 def checked(own: Packer, pack: bytes, folder: Path, authority: TimestampAuthority) -> Answer:
-    """Check a pack as an auditor does who trusts the authority alone."""
+    """Check a pack as an auditor that trusts the authority alone."""
     (folder / "pack.zip").write_bytes(pack)
     (folder / "keys.json").write_bytes(own.api().get("/.well-known/jwks.json").data)
     key = own.api().get("/v1/log/key").text
@@ -66,7 +66,7 @@ def test_a_pack_by_a_revoked_key_is_not_given_out_and_made_anew(
     assert (kept.code, kept.verdicts["pack-key.pem"]) == (0, "NOT CHECKED"), kept.text
 
 
-def test_a_record_that_nobody_had_seen_before_its_key_was_revoked_verifies_no_more(
+def test_a_record_without_a_stamp_from_before_its_key_was_revoked_verifies_no_more(
     own: Packer, log_owner: Engine, authority: TimestampAuthority, tmp_path: Path
 ) -> None:
     record = own.record()

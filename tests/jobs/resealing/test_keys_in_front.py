@@ -51,7 +51,9 @@ def test_a_key_that_only_ever_stood_behind_is_not_missed(site: Site) -> None:
         assert api.get("/readyz").json["parts"]["master_keys"] == key_registry.say_missing([B_ID])
 
 
-def test_a_key_that_something_is_under_is_missed_though_nobody_had_it_in_front(site: Site) -> None:
+def test_a_key_that_something_is_under_is_missed_though_no_process_had_it_in_front(
+    site: Site,
+) -> None:
     fill(site)
     site.execute("DELETE FROM master_keys")
     assert A_ID in site.status(B, A).seals
@@ -60,7 +62,7 @@ def test_a_key_that_something_is_under_is_missed_though_nobody_had_it_in_front(s
 
 
 @pytest.mark.parametrize("kind", ["web", "worker"])
-def test_a_process_that_nobody_asks_says_what_it_has_in_front(
+def test_a_process_announces_the_key_it_has_in_front_without_a_request(
     site: Site, kind: str, command: Callable[..., tuple[int, str]]
 ) -> None:
     site.run(B, A)

@@ -71,7 +71,7 @@ class Place:
 
     def publish(self) -> int:
         """Publish what waits; return the size."""
-        self.world.keeper().run()
+        self.world.sequencer().run()
         return self.world.published().checkpoint.size
 
     def forget_head(self) -> None:

@@ -120,7 +120,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Place:
-    """A database with a log, a tenant in it, and who verifies."""
+    """A database with a log, a tenant in it, and its verifier."""
 
     world: World
     verifier: Verifier
@@ -134,7 +134,7 @@ class Place:
     def anchor(self) -> None:
         """Anchor every chain's head, and have the log publish it."""
         anchor(self.world)
-        self.world.keeper().run()
+        self.world.sequencer().run()
 
     def verify(self, **asked: Any) -> dict[str, Any]:
         """Verify the tenant's chain."""

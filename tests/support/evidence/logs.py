@@ -32,7 +32,7 @@ ORIGIN = "records.test/log"
 # One bit of a stored tile, by the statement that its owner may make.
 FLIP = "UPDATE log_tiles SET data = set_byte(data, 40, get_byte(data, 40) # 1)"
 Owner = Callable[..., None]
-"""Executes statements as the owner of the tables, who is bound by no rule of ours."""
+"""Executes statements as the owner of the tables, whom row-level security does not bind."""
 
 _INSERT = """
 INSERT INTO log_leaves (id, leaf_hash, data)
@@ -111,14 +111,14 @@ class FailingDatabase:
 
 @dataclass
 class World:
-    """A log with all its parts, and every checkpoint that anybody saw of it."""
+    """A log with all its parts, and every checkpoint that was seen of it."""
 
     database: Database
     master_keys: MasterKeys
     store: HeadStore | None
     seen: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
-    def keeper(self, **changed: Any) -> Sequencer:
+    def sequencer(self, **changed: Any) -> Sequencer:
         """Return a sequencer as a fresh process has it."""
         database = changed.get("database", self.database)
         head = changed.get("head", self.store)
@@ -127,7 +127,7 @@ class World:
     def grow(self, count: int) -> list[bytes]:
         """Publish so many leaves more; return their hashes."""
         hashes = add_leaves(self.database, count)
-        self.keeper().run()
+        self.sequencer().run()
         return hashes
 
     def published(self) -> publication.Published:
@@ -140,7 +140,7 @@ class World:
         assert note.text == last.checkpoint.text
         return last
 
-    def look(self, *heads: bytes) -> None:
+    def check_consistency(self, *heads: bytes) -> None:
         """Hold every note and head against all that was seen before: one tree a size, for ever."""
         head = None if self.store is None else self.store.read()
         for each in (*heads, *self._notes(), *([] if head is None else [head])):
@@ -149,7 +149,7 @@ class World:
 
     def prove(self) -> None:
         """Hold every tree ever seen of the current log against its leaves."""
-        self.look()
+        self.check_consistency()
         last = self.published()
         hashes = self.hashes()
         assert len(hashes) == last.checkpoint.size
@@ -191,10 +191,10 @@ class World:
         """Hold the log to sign nothing, for this reason; return what is said."""
         before = self.published().note
         with pytest.raises(kind) as refusal:
-            self.keeper().tick(float("inf"))
+            self.sequencer().tick(float("inf"))
         assert self.published().note == before
         assert generations.load_state(self.database).trouble == kind.slug
-        self.look()
+        self.check_consistency()
         return refusal.value.detail
 
     def _notes(self) -> list[bytes]:

@@ -31,8 +31,8 @@ class Expirer:
                 {"s": days * 86400, "id": ids.parse("rec", record["id"])},
             )
 
-    def look(self) -> UUID | None:
-        """Look what is due, as the clock's entry does; return the job's id."""
+    def enqueue_due(self) -> UUID | None:
+        """Enqueue a job for what is due, as the clock's entry does; return its id."""
         with self._database.transaction(self._tenant.id) as session:
             job = expiry.enqueue_due(session, self._tenant.id)
             return None if job is None else job.id
@@ -49,8 +49,8 @@ class Expirer:
                 return dict(step.progress)
 
     def run(self) -> dict[str, Any] | None:
-        """Look and finish; None when nothing was due."""
-        job_id = self.look()
+        """Expire what is due; None when nothing was."""
+        job_id = self.enqueue_due()
         return None if job_id is None else self.finish(job_id)
 
     def bundles(self) -> set[str]:

@@ -179,7 +179,7 @@ def test_an_error_that_the_step_names_is_not_renamed() -> None:
     assert attributes(span)["error.type"] == {"stringValue": "timeout"}
 
 
-def test_the_record_is_an_agent_at_work_for_somebody() -> None:
+def test_the_record_names_the_agent_and_its_principal() -> None:
     (root,) = spans(made_of())
     assert (root["name"], root["kind"]) == ("invoke_agent", 1)
     told = attributes(root)

@@ -25,25 +25,25 @@ class Gated(Witnessed):
         super().__init__(place, servers)
         place.set(log_require_quorum=True)
 
-    def keeper(self, **changed: Any) -> Sequencer:
-        """Return a keeper as a fresh process has it."""
+    def sequencer(self, **changed: Any) -> Sequencer:
+        """Return a sequencer as a fresh process has it."""
         settings = self.place.runtime.settings
         assert settings.witness_policy is not None
         grace = timedelta(seconds=settings.log_quorum_grace_seconds)
         gate = QuorumGate(settings.witness_policy, grace)
-        return self.place.world.keeper(**({"gate": gate} | changed))
+        return self.place.world.sequencer(**({"gate": gate} | changed))
 
     def sign(self, leaves: int = 1) -> None:
         """Have leaves wait, and the next checkpoint signed."""
         add_leaves(self.place.database, leaves)
-        self.keeper().run()
+        self.sequencer().run()
 
     def settle(self) -> int:
         """Do what workers do within seconds; return the published size."""
         for _ in range(3):
-            self.keeper().run()
+            self.sequencer().run()
             self.place.retry()
-        self.keeper().run()
+        self.sequencer().run()
         return self.published()
 
     def later(self, seconds: int = 16) -> None:

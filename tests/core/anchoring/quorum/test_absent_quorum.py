@@ -15,13 +15,13 @@ def test_a_witness_that_fails_is_left_in_peace_and_asked_when_it_is_back(gated: 
     gated.sign()
     for _ in range(5):
         gated.place.work()
-        gated.keeper().run()
+        gated.sequencer().run()
     assert gated.one.asked == 1
     gated.later()
-    gated.keeper().run()
+    gated.sequencer().run()
     gated.place.work()
     assert gated.one.asked == 2
-    gated.keeper().run()
+    gated.sequencer().run()
     assert gated.published() == 4
 
 
@@ -31,7 +31,7 @@ def test_a_witness_that_was_just_asked_is_asked_for_the_next_checkpoint_at_once(
     for size in (4, 5, 6):
         gated.sign()
         gated.place.work()
-        gated.keeper().run()
+        gated.sequencer().run()
         assert gated.published() == size
 
 
@@ -41,13 +41,13 @@ def test_a_quorum_that_stays_away_is_a_trouble_after_its_grace(gated: Gated) -> 
     gated.sign()
     place.work()
     gated.later(100)
-    gated.keeper().run()
+    gated.sequencer().run()
     assert place.troubles() == []
     place.work()
     gated.later(100)
     with structlog.testing.capture_logs() as lines:
-        gated.keeper().run()
-        gated.keeper().run()
+        gated.sequencer().run()
+        gated.sequencer().run()
     (trouble,) = place.troubles()
     assert (trouble.part, trouble.alarm) == ("quorum", False)
     assert f"cosigned size 4. Not cosigned by {gated.part(gated.one)}: " in trouble.detail
@@ -59,7 +59,7 @@ def test_a_quorum_that_stays_away_is_a_trouble_after_its_grace(gated: Gated) -> 
     place.stamp()
     assert [each.part for each in place.troubles()] == ["quorum"], "a tick does not end it"
     assert gated.published() == 3
-    gated.keeper().run()
+    gated.sequencer().run()
     assert gated.published() == 4
     assert place.troubles() == []
     with place.database.across_tenants() as session:
@@ -72,7 +72,7 @@ def test_a_witness_that_cosigned_another_log_is_an_alarm_and_nothing_is_publishe
     """A copy of this database had another tree of the next size cosigned."""
     gated.sign()
     gated.place.work()
-    gated.keeper().run()
+    gated.sequencer().run()
     assert gated.one.seen is not None
     gated.one.seen = replace(gated.one.seen, size=5, root=b"\1" * 32)
     gated.sign()

@@ -24,7 +24,7 @@ def test_a_checkpoint_is_published_once_its_quorum_has_cosigned_it(gated: Gated)
     gated.place.work()
     assert gated.stored() == [(4, "one"), (4, "two")], "asked by the one that signed it"
     assert gated.published() == 3
-    gated.keeper().run()
+    gated.sequencer().run()
     assert (gated.published(), gated.candidate()) == (4, None)
     gated.place.world.prove()
     assert (gated.one.asked, gated.two.asked) == (1, 1)
@@ -57,10 +57,10 @@ def test_the_quorum_is_that_of_the_policy(gated: Gated, threshold: str, publishe
     assert gated.settle() == published
 
 
-def test_the_empty_tree_needs_nobody(gated: Gated) -> None:
+def test_the_empty_tree_needs_no_witness(gated: Gated) -> None:
     gated.place.run("TRUNCATE signing_keys, log_leaves, log_tiles CASCADE")
     gated.place.head.unlink()
-    gated.keeper().run()
+    gated.sequencer().run()
     assert gated.place.world.published().checkpoint.size == 0
 
 
@@ -89,7 +89,7 @@ def test_a_tick_shows_witnesses_the_candidate_and_stamps_what_is_published(
 
 def test_with_the_setting_off_a_candidate_is_published_at_once(gated: Gated) -> None:
     gated.sign()
-    gated.keeper(gate=None).run()
+    gated.sequencer(gate=None).run()
     assert gated.place.world.published().checkpoint.size == 4
     assert gated.candidate() is None
 
@@ -109,7 +109,7 @@ def test_lines_that_others_put_into_the_database_admit_nothing(gated: Gated) -> 
             hash=each.vkey.key_hash,
             line=str(replace(line, key_hash=each.vkey.key_hash)),
         )
-    gated.keeper().run()
+    gated.sequencer().run()
     assert gated.published() == 3
 
 

@@ -27,7 +27,7 @@ def _failing(gated: Gated, fault: dict[str, Any]) -> Sequencer:
     head, database = FailingHead(gated.place.world.store), FailingDatabase(gated.place.database)
     for name, value in fault.items():
         setattr(head if hasattr(head, name) else database, name, value)
-    return gated.keeper(head=head, database=database)
+    return gated.sequencer(head=head, database=database)
 
 
 @pytest.mark.parametrize("fault", STEPS.values(), ids=STEPS)
@@ -37,7 +37,7 @@ def test_killed_on_the_way_to_a_candidate_the_next_run_goes_on(
     add_leaves(gated.place.database, 2)
     assert killed(_failing(gated, fault).run)
     assert gated.published() == 3
-    gated.place.world.look()
+    gated.place.world.check_consistency()
     assert gated.settle() == 5
     gated.place.world.prove()
 
@@ -49,8 +49,8 @@ def test_killed_between_the_lines_and_publication_the_next_run_publishes(
     gated.sign()
     gated.place.work()
     assert killed(_failing(gated, fault).run)
-    gated.place.world.look()
-    gated.keeper().run()
+    gated.place.world.check_consistency()
+    gated.sequencer().run()
     assert gated.published() == 4
     gated.place.world.prove()
 
@@ -82,7 +82,7 @@ def test_killed_anywhere_again_and_again_nothing_uncosigned_is_published(gated: 
         }
         killed(_failing(gated, fault).run)
         gated.published()
-        gated.place.world.look()
+        gated.place.world.check_consistency()
         if rng.random() < 0.6:
             gated.place.retry()
     gated.settle()
@@ -97,7 +97,7 @@ def test_several_workers_at_once_publish_nothing_uncosigned(gated: Gated) -> Non
 
     def work(_: int) -> None:
         for _ in range(40):
-            gated.keeper().run(most=2)
+            gated.sequencer().run(most=2)
             gated.place.work()
 
     with ThreadPoolExecutor(3) as pool:

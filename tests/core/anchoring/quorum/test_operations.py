@@ -16,7 +16,7 @@ def test_a_log_with_a_candidate_is_whole(gated: Gated) -> None:
     gated.one.faults = [lambda _: AWAY]
     gated.sign()
     gated.place.work()
-    gated.keeper().tick(float("inf"))
+    gated.sequencer().tick(float("inf"))
     for repair in (False, True):
         with gated.place.database.across_tenants(snapshot=not repair) as session:
             assert rebuild.rebuild(
@@ -26,7 +26,7 @@ def test_a_log_with_a_candidate_is_whole(gated: Gated) -> None:
 
 
 def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated) -> None:
-    """Another keeper went on from it, and this database lost the row of what came of that."""
+    """Another sequencer went on from it, and this database lost the row of what came of that."""
     gated.two.faults = [lambda _: AWAY]
     gated.sign()
     gated.place.work()
@@ -45,8 +45,8 @@ def test_a_log_whose_witnesses_are_lost_can_be_succeeded(gated: Gated) -> None:
     gated.sign()
     assert gated.settle() == 3
     with pytest.raises(Conflict, match="can go on"):
-        succession.succeed(gated.keeper(), MASTER_KEYS, force=False)
-    new = succession.succeed(gated.keeper(), MASTER_KEYS, force=True)
+        succession.succeed(gated.sequencer(), MASTER_KEYS, force=False)
+    new = succession.succeed(gated.sequencer(), MASTER_KEYS, force=True)
     assert new.generation.predecessor is not None
     assert new.generation.predecessor.size == 4
     gated.one.faults = []

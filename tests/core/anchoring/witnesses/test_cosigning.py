@@ -49,7 +49,7 @@ def test_what_is_stored_is_the_line_that_others_can_check(witnessed: Witnessed) 
 def test_a_witness_that_knows_the_log_already_is_asked_from_where_it_is(
     witnessed: Witnessed,
 ) -> None:
-    """Its answers were lost, or somebody else submits our checkpoints too."""
+    """Its answers were lost, or another service submits our checkpoints too."""
     place = witnessed.place
     place.stamp()
     place.grow(5)

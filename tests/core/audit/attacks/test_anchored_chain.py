@@ -132,7 +132,7 @@ def test_a_hostile_leaf_that_names_the_chain_anchors_nothing(place: Place, data:
         hash=merkle.leaf_hash(said),
         data=said,
     )
-    place.world.keeper().run()
+    place.world.sequencer().run()
     assert place.verify()["status"] == "intact"
 
 
@@ -146,7 +146,7 @@ def test_a_false_head_that_the_owner_had_anchored_breaks_the_chain(place: Place)
         hash=merkle.leaf_hash(head.data),
         data=head.data,
     )
-    place.world.keeper().run()
+    place.world.sequencer().run()
     assert place.broken() == (13, "missing")
 
 
@@ -155,7 +155,7 @@ def test_what_is_anchored_and_not_yet_published_is_pending_and_breaks_nothing(pl
     report = place.verify()
     assert report["anchors"]["checked"] == 2
     assert (report["anchors"]["pending"], report["anchored_through"]) == (1, 9)
-    place.world.keeper().run()
+    place.world.sequencer().run()
     report = place.verify()
     assert (report["anchors"]["pending"], report["anchored_through"]) == (0, 12)
 

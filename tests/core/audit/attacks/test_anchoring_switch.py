@@ -22,7 +22,7 @@ def change_setting(place: Place, *, on: bool) -> int:
 
 
 @pytest.mark.parametrize("asked", [{}, {"full": True}, {"since_anchor": True}])
-def test_whoever_stops_the_anchoring_in_the_database_is_found(
+def test_anchoring_that_was_switched_off_in_the_database_is_found(
     place: Place, asked: dict[str, bool]
 ) -> None:
     place.owner(SWITCH.format("false"))

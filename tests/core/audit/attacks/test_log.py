@@ -133,6 +133,6 @@ def test_a_head_that_is_kept_while_it_is_looked_for_is_no_alarm(place: Place) ->
     late = replace(place, verifier=replace(place.verifier, head=Late(store)))
     assert daily_run(late)["log"] == "intact"
     anchor(place.world)
-    place.world.keeper(head=Late(store)).run()
+    place.world.sequencer(head=Late(store)).run()
     assert place.verify()["unanchored_entries"] == 0
     assert standing(place) is None

@@ -11,8 +11,8 @@ from tests.support.evidence.logs import Closed
 
 
 def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
-    keeper = place.world.keeper()
-    succession.succeed(keeper, place.world.master_keys, force=True)
+    sequencer = place.world.sequencer()
+    succession.succeed(sequencer, place.world.master_keys, force=True)
     report = place.verify()
     assert report["anchored_through"] == 9
     size = report["log"]["size"]
@@ -25,8 +25,8 @@ def test_a_successor_holds_what_the_database_still_had(place: Place) -> None:
 
 
 def test_until_a_successor_publishes_the_log_before_holds_the_chains(place: Place) -> None:
-    keeper = place.world.keeper(gate=Closed())
-    succession.succeed(keeper, place.world.master_keys, force=True)
+    sequencer = place.world.sequencer(gate=Closed())
+    succession.succeed(sequencer, place.world.master_keys, force=True)
     report = place.verify()
     assert (report["log"]["origin"], report["log"]["size"]) == ("records.test/log", 302)
     assert report["anchored_through"] == 9
@@ -48,14 +48,14 @@ def test_a_successor_that_the_database_s_owner_begins_is_never_signed(place: Pla
     place.owner.forge_tail(4, 12)
     place.owner("DELETE FROM audit_anchors WHERE tenant_id = :tenant")
     with pytest.raises(LogDamaged, match="no successor"):
-        place.world.keeper().run()
+        place.world.sequencer().run()
     assert place.owner.scalar("SELECT note FROM checkpoints WHERE generation = 2") is None
     with pytest.raises(LogDamaged, match="no successor"):
         place.verify()
 
 
 def test_a_successor_cannot_be_given_another_past(place: Place) -> None:
-    succession.succeed(place.world.keeper(), place.world.master_keys, force=True)
+    succession.succeed(place.world.sequencer(), place.world.master_keys, force=True)
     place.owner("UPDATE log_generations SET predecessor = replace(predecessor, '302', '7')")
     with pytest.raises(LogDamaged, match="no successor"):
         place.verify()

@@ -1,4 +1,4 @@
-"""Entries that somebody with SQL changed, added or took away are found at their number."""
+"""Entries that were changed, added or deleted by SQL are found at their number."""
 
 import pytest
 import structlog

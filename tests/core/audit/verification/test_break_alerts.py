@@ -65,7 +65,7 @@ def test_a_break_is_answered_even_if_it_cannot_be_kept(place: Place) -> None:
     assert [line["event"] for line in lines] == ["audit_chain_broken", "audit_break_not_stored"]
 
 
-def test_a_head_that_a_caller_invented_is_refused_and_told_to_nobody(place: Place) -> None:
+def test_a_head_that_a_caller_invented_is_refused_and_raises_no_alert(place: Place) -> None:
     with structlog.testing.capture_logs() as lines:
         assert place.broken(kept=Head(4, "0" * 64)) == (4, "other_head")
     assert [(line["event"], line["log_level"]) for line in lines] == [
@@ -87,7 +87,7 @@ def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place
     assert daily_run(place)["log"] == "log-damaged"
 
 
-def test_what_was_said_of_the_log_is_healed_by_whoever_finds_it_good(place: Place) -> None:
+def test_an_alert_about_the_log_ends_with_any_verification_that_finds_it_good(place: Place) -> None:
     other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     with place.world.database.across_tenants() as session:
         alerts.report_unknown(session, bytes(32), 1, 0)

@@ -31,7 +31,9 @@ def test_a_daily_run_finds_what_was_done_to_one_tenant_and_not_the_others(place:
     assert standing(place) == "1 broken"
 
 
-def test_a_tenant_that_cannot_be_verified_stops_nobody_else_s_verification(place: Place) -> None:
+def test_a_tenant_that_cannot_be_verified_does_not_stop_the_others_verification(
+    place: Place,
+) -> None:
     last, _ = tenants.create(place.world.database, MASTER_KEYS, "behind it")
     place.owner(
         "UPDATE audit_entries SET action = 'other' WHERE tenant_id = :last AND seq = 1", last=last

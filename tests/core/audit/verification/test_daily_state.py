@@ -150,7 +150,7 @@ def test_no_row_of_a_job_says_that_a_run_ended(place: Place, attack: str) -> Non
         assert daily_state.standing(session, MASTER_KEYS) is None
 
 
-def test_a_note_that_nobody_sealed_here_says_nothing(place: Place) -> None:
+def test_a_note_that_this_service_did_not_seal_is_ignored(place: Place) -> None:
     place_of_none = since(place)
     note(place, "2099-01-01T00:00:00.000000Z")
     assert since(place) == place_of_none, "of a clock that was wrong"

@@ -121,7 +121,7 @@ def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) 
     assert standing(place) is None
 
 
-def test_nobody_says_how_many_chains_are_unknown_before_a_run_has_looked(place: Place) -> None:
+def test_the_count_of_unknown_chains_is_null_before_the_first_daily_run(place: Place) -> None:
     assert place.verify()["unknown_chains"] is None
     began = daily_run(place)["began"]
     answer = place.verify()

@@ -23,7 +23,7 @@ def answered(place: Place, asked: Asked) -> dict[str, Any] | None:
         return verification.answered(session, MASTER_KEYS, place.tenant_id, asked)
 
 
-def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) -> None:
+def test_a_verification_longer_than_its_caller_waits_is_left_to_a_job(place: Place) -> None:
     with pytest.raises(time_budget.TakesLonger):
         place.verifier.verify(place.tenant_id, Asked(), seconds=0)
     with place.world.database.transaction(place.tenant_id) as session:
@@ -39,7 +39,7 @@ def test_what_takes_longer_than_somebody_waits_is_left_to_a_job(place: Place) ->
     assert answered(place, Asked(full=True)) is None
 
 
-def test_whoever_invents_questions_gets_no_more_than_some_at_once(place: Place) -> None:
+def test_a_tenant_has_no_more_than_two_verification_jobs_at_once(place: Place) -> None:
     def ask(number: int) -> Job:
         with place.world.database.transaction(place.tenant_id) as session:
             asked = Asked(kept=Head(1, f"{number:064x}"))

@@ -82,7 +82,7 @@ def test_the_indexes_of_jobs_are_built_by_the_next_run_of_a_release_that_was_kil
 
 
 def _waits(engine: Engine) -> bool:
-    """Say whether a statement about an index waits for somebody."""
+    """Say whether a statement about an index waits for a lock."""
     query = text("""
         SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INDEX'

@@ -51,7 +51,7 @@ def test_two_releases_at_once_migrate_once(settings: Settings, admin_engine: Eng
 
 
 def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
-    """Everybody else who wants the table queues behind it, and a backup holds each for hours."""
+    """Every other statement on the table queues behind it; a backup holds each for hours."""
     for script in SCRIPTS.walk_revisions():
         said = Path(script.path).read_text("utf-8")
         if script.revision > "0017" and "ALTER TABLE" in said:

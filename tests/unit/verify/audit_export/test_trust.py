@@ -72,7 +72,7 @@ def test_a_tail_that_nothing_covers_is_told(tmp_path: Path, policy: list[object]
     assert (found.code, found.last) == (0, "VALID"), found.text
 
 
-def test_a_head_and_a_log_that_nobody_knows_cover_no_more_than_the_head(tmp_path: Path) -> None:
+def test_a_head_and_an_unknown_log_cover_no_more_than_the_head(tmp_path: Path) -> None:
     first = ["--head", f"1:{MADE[0]['hash']}"]
     found = checked(tmp_path, lines(MADE, [anchor(MADE[6])]), *first)
     assert found.of("NOT CHECKED") == ["the log's key", "entries 2 to 7"]

@@ -137,7 +137,7 @@ def test_another_records_manifest_is_refused(tmp_path: Path) -> None:
         assert found.of("INVALID") == ["manifest.json"]
 
 
-def test_a_forger_with_a_log_and_pack_key_of_his_own_is_told_as_nobody_that_is_known(
+def test_a_forger_s_log_and_pack_key_are_reported_as_unknown(
     tmp_path: Path, roots: list[object]
 ) -> None:
     """A true bundle, said to be in a log that is nobody's, under a key "rotated since"."""
