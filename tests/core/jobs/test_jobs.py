@@ -27,6 +27,13 @@ def claim(database: Database, job: Job) -> Job | None:
         return leases.claim(session, job.tenant_id, job.id)
 
 
+def claimed(database: Database, job: Job) -> Job:
+    """Claim a job that is due."""
+    mine = claim(database, job)
+    assert mine is not None
+    return mine
+
+
 def read(database: Database, job: Job) -> Job:
     with database.transaction(job.tenant_id) as session:
         return job_rows.get(session, job.tenant_id, job.id)
@@ -42,11 +49,9 @@ def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
     database: Database, tenant: FreshTenant
 ) -> None:
     job = enqueue(database, tenant)
-    first = claim(database, job)
-    assert first is not None
+    first = claimed(database, job)
     _end_lease(database, job)
-    second = claim(database, job)
-    assert second is not None
+    second = claimed(database, job)
     with database.transaction(tenant.id) as session:
         assert not steps.advance(session, first, Step(None, {}))
         assert steps.advance(session, second, Step(None, {"done": 1}))
@@ -55,19 +60,16 @@ def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
 
 def test_a_step_leaves_a_cursor_and_frees_the_job(database: Database, tenant: FreshTenant) -> None:
     job = enqueue(database, tenant)
-    mine = claim(database, job)
-    assert mine is not None
+    mine = claimed(database, job)
     with database.transaction(tenant.id) as session:
         steps.advance(session, mine, Step("row 7", {"done": 7}))
-    again = claim(database, job)
-    assert again is not None
+    again = claimed(database, job)
     assert (again.cursor, again.progress) == ("row 7", '{"done":7}')
 
 
 def test_a_job_that_waits_is_not_due(database: Database, tenant: FreshTenant) -> None:
     job = enqueue(database, tenant)
-    mine = claim(database, job)
-    assert mine is not None
+    mine = claimed(database, job)
     with database.transaction(tenant.id) as session:
         steps.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
     assert claim(database, job) is None
@@ -79,8 +81,7 @@ def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
     job = enqueue(database, tenant)
     for _ in range(len(steps.RETRY_WAITS) + 1):
         _make_due(database, job)
-        mine = claim(database, job)
-        assert mine is not None
+        mine = claimed(database, job)
         with database.transaction(tenant.id) as session:
             steps.fail(session, mine, "the disk is full")
     dead = read(database, job)
@@ -93,8 +94,7 @@ def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
 
 def test_what_cannot_succeed_is_dead_at_once(database: Database, tenant: FreshTenant) -> None:
     job = enqueue(database, tenant)
-    mine = claim(database, job)
-    assert mine is not None
+    mine = claimed(database, job)
     with database.transaction(tenant.id) as session:
         steps.fail(session, mine, "no such webhook", for_good=True)
     assert read(database, job).status == "dead"
@@ -104,8 +104,7 @@ def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
     database: Database, tenant: FreshTenant
 ) -> None:
     job = enqueue(database, tenant)
-    mine = claim(database, job)
-    assert mine is not None
+    mine = claimed(database, job)
     with database.transaction(tenant.id) as session:
         job_control.cancel(session, tenant.id, job.id)
     with database.transaction(tenant.id) as session:

@@ -47,6 +47,12 @@ class Place:
         with self.database.across_tenants() as session:
             return leases.claim(session, job.tenant_id, job.id)
 
+    def claimed(self, job: Job) -> Job:
+        """Claim a job that is due."""
+        mine = self.claim(job)
+        assert mine is not None
+        return mine
+
     def read(self, job: Job) -> Job:
         with self.database.across_tenants() as session:
             return job_rows.get(session, job.tenant_id, job.id)
@@ -121,8 +127,7 @@ def test_it_is_retried_as_if_nothing_had_happened(place: Place) -> None:
 def test_only_deaths_in_a_row_are_counted(place: Place, failed: bool) -> None:
     job = place.job()
     place.die(job)
-    mine = place.claim(job)
-    assert mine is not None
+    mine = place.claimed(job)
     if failed:
         with place.database.across_tenants() as session:
             steps.fail(session, mine, "the disk is full")
@@ -134,8 +139,7 @@ def test_only_deaths_in_a_row_are_counted(place: Place, failed: bool) -> None:
 def test_a_worker_that_stood_still_may_still_write_what_came_of_it(place: Place) -> None:
     job = place.job()
     place.die(job)
-    mine = place.claim(job)
-    assert mine is not None
+    mine = place.claimed(job)
     place.end_lease(job)
     assert place.claim(job) is None
     assert place.read(job).status == "retrying"
@@ -147,8 +151,7 @@ def test_jobs_that_may_kill_their_workers_are_tried_one_at_a_time(place: Place) 
     one, other, healthy = (place.job() for _ in range(3))
     for suspect in (one, other):
         place.set(suspect, f"claims_lost = {leases.SUSPECT}, status = 'retrying'")
-    mine = place.claim(one)
-    assert mine is not None
+    mine = place.claimed(one)
     assert place.claim(other) is None
     assert place.read(other).claims_lost == leases.SUSPECT, "to wait is not to die"
     assert place.claim(healthy) is not None
@@ -160,8 +163,7 @@ def test_jobs_that_may_kill_their_workers_are_tried_one_at_a_time(place: Place) 
 def test_what_is_let_go_is_not_counted(place: Place) -> None:
     job = place.job()
     for _ in range(len(leases.LOST_WAITS) + 2):
-        mine = place.claim(job)
-        assert mine is not None
+        mine = place.claimed(job)
         with place.database.across_tenants() as session:
             leases.release(session, [mine])
         assert place.claim(job) is None, "it is leased for as long as it would have been"
@@ -170,8 +172,7 @@ def test_what_is_let_go_is_not_counted(place: Place) -> None:
 
 
 def test_what_is_let_go_may_still_end_well(place: Place) -> None:
-    mine = place.claim(place.job())
-    assert mine is not None
+    mine = place.claimed(place.job())
     with place.database.across_tenants() as session:
         leases.release(session, [mine])
     place.advance(mine, Step(None, {}))
@@ -180,8 +181,7 @@ def test_what_is_let_go_may_still_end_well(place: Place) -> None:
 
 def test_a_lease_that_was_taken_over_is_not_released_by_its_former_holder(place: Place) -> None:
     job = place.job()
-    first = place.claim(job)
-    assert first is not None
+    first = place.claimed(job)
     place.end_lease(job)
     assert place.claim(job) is not None
     with place.database.across_tenants() as session:
@@ -200,8 +200,7 @@ def test_the_clock_s_own_job_does_not_stay_dead(place: Place) -> None:
         assert place.claim(job) is None
         assert place.read(job).status == "dead", "once"
     place.ring()
-    mine = place.claim(job)
-    assert mine is not None
+    mine = place.claimed(job)
     place.advance(mine, Step(None, {}))
     assert (place.read(job).status, place.read(job).claims_lost) == ("succeeded", 0)
     assert job.tenant_id == NO_TENANT
@@ -229,16 +228,14 @@ def test_once_it_got_somewhere_it_counts_from_nothing(place: Place, retried: boo
         place.kill(job)
         with place.database.transaction(place.tenant_id) as session:
             job_control.retry(session, place.tenant_id, job.id)
-    mine = place.claim(job)
-    assert mine is not None
+    mine = place.claimed(job)
     place.advance(mine, Step(None, {}))
     place.die(place.ask("mended"))
     assert place.claim(place.ask("mended")) is not None
 
 
 def test_one_that_failed_leaves_no_deaths_to_the_next(place: Place) -> None:
-    mine = place.claim(place.ask("refused"))
-    assert mine is not None
+    mine = place.claimed(place.ask("refused"))
     with place.database.across_tenants() as session:
         assert steps.fail(session, mine, "it cannot be done", for_good=True)
     assert place.ask("refused").claims_lost == 0
