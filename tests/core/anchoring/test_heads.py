@@ -118,9 +118,7 @@ def test_heads_that_are_not_anchored_are_said_since_when_and_why(
     (trouble,) = place.troubles()
     assert (trouble.part, trouble.alarm) == ("heads", False)
     assert "inside the service" in trouble.detail
-    with place.owner.connect() as connection:
-        oldest = connection.exec_driver_sql("SELECT min(at) FROM audit_entries").scalar_one()
-    assert trouble.since == oldest
+    assert trouble.since == place.scalar("SELECT min(at) FROM audit_entries")
     place.retry()
     place.stamp()
     assert place.troubles() == []

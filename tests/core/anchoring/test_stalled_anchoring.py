@@ -123,9 +123,8 @@ def test_that_no_stamp_came_is_told_by_the_checkpoints(
         stamp_checkpoint.run(place.runtime)
         (trouble,) = place.troubles()
         assert (trouble.part, "No worker" in trouble.detail) == ("timestamps", True)
-        with place.owner.connect() as connection:
-            query = "SELECT min(published_at) FROM checkpoints WHERE size > 0"
-            assert trouble.since == connection.exec_driver_sql(query).scalar_one()
+        query = "SELECT min(published_at) FROM checkpoints WHERE size > 0"
+        assert trouble.since == place.scalar(query)
         place.work()
     assert place.troubles() == []
 

@@ -127,9 +127,17 @@ class Place:
         with self.owner.begin() as connection:
             connection.execute(text(sql), values)
 
-    def count(self, table: str) -> int:
+    def scalar(self, query: str, **values: Any) -> Any:
+        """Look something up in the database as its owner."""
         with self.owner.connect() as connection:
-            return int(connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+            return connection.scalar(text(query), values)
+
+    def count(self, table: str) -> int:
+        return int(self.scalar(f"SELECT count(*) FROM {table}"))
+
+    def published_at(self, size: int) -> Any:
+        """Return when the checkpoint of this size was published."""
+        return self.scalar("SELECT published_at FROM checkpoints WHERE size = :size", size=size)
 
 
 def anchor_heads(database: Database) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from app.core.anchoring import evidence
 from app.core.log import candidates, proofs, publication, reading
@@ -83,8 +82,7 @@ def test_a_tick_shows_witnesses_the_candidate_and_stamps_what_is_published(
         gated.place.stamped_by(authority.url, authority.ca_file)
         gated.place.stamp()
     assert gated.stored() == [(4, "one"), (4, "two")]
-    with gated.place.owner.connect() as connection:
-        assert connection.scalar(text("SELECT size FROM checkpoint_timestamps")) == 3
+    assert gated.place.scalar("SELECT size FROM checkpoint_timestamps") == 3
 
 
 def test_with_the_setting_off_a_candidate_is_published_at_once(gated: Gated) -> None:

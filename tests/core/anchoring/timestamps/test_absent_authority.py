@@ -1,7 +1,6 @@
 """An authority that is away is asked again by one job, and reported after some tries."""
 
 import structlog
-from sqlalchemy import text
 
 from app.dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import Place
@@ -44,9 +43,7 @@ def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
         with authority:
             place.stamped_by(authority.url, authority.ca_file)
             place.retry()
-    with place.owner.connect() as connection:
-        query = "SELECT published_at FROM checkpoints WHERE size = 3"
-        assert trouble.since == connection.scalar(text(query)), "the first that is not stamped"
+    assert trouble.since == place.published_at(3), "the first that is not stamped"
     assert place.troubles() == []
     told = [each["event"] for each in lines if "part" in each]
     assert told == ["unanchored", "anchoring_recovered"]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import structlog
 from cryptography import x509
-from sqlalchemy import text
 
 from app.core.anchoring import checkpoint_round, evidence, evidence_search
 from app.core.anchoring.evidence import Rank
@@ -122,9 +121,7 @@ def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
     (trouble,) = place.troubles()
     assert "status 503" in trouble.detail
     first = 4 if junk == 1 else 23 - checkpoint_round.MOST_VERIFIED + 1
-    with place.owner.connect() as connection:
-        query = "SELECT published_at FROM checkpoints WHERE size = :size"
-        assert trouble.since == connection.scalar(text(query), {"size": first})
+    assert trouble.since == place.published_at(first)
 
 
 def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(

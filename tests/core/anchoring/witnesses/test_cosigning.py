@@ -98,9 +98,7 @@ def test_a_witness_that_comes_back_goes_on_with_the_newest_checkpoint(
     place.grow(4)
     place.retry()
     assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
-    with place.owner.connect() as connection:
-        query = "SELECT published_at FROM checkpoints WHERE size = 3"
-        assert place.troubles()[0].since == connection.scalar(text(query))
+    assert place.troubles()[0].since == place.published_at(3)
     place.stamp()
     assert (7, "one") in witnessed.stored()
     assert place.troubles() == []

@@ -1,7 +1,5 @@
 """Answers of a witness that are no cosignature: not stored, and no alarm."""
 
-from sqlalchemy import text
-
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature, VerifierKey, key_hash
 from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
@@ -122,8 +120,7 @@ def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) 
     one.faults = [lambda _: http_answer(200, "".join(f"{line}\n" for line in lines).encode())]
     place.stamp()
     assert witnessed.stored() == [(3, "one"), (3, "one"), (3, "two")]
-    with place.owner.connect() as connection:
-        query = "SELECT cosigned_at FROM checkpoint_cosignatures WHERE key_hash = :hash"
-        assert connection.scalar(text(query), {"hash": other.key_hash}) is None
+    query = "SELECT cosigned_at FROM checkpoint_cosignatures WHERE key_hash = :hash"
+    assert place.scalar(query, hash=other.key_hash) is None
     alone = Policy.parse(f"witness quantum {other}\nquorum quantum\n".encode())
     assert chosen(place, 0, alone).rank is Rank.LOG

@@ -1,7 +1,6 @@
 """Cosignature lines that the database's owner wrote prove nothing and hide nothing."""
 
 import structlog
-from sqlalchemy import text
 
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature
@@ -78,9 +77,7 @@ def test_lines_put_into_the_database_do_not_hide_that_a_witness_signs_nothing(
     place.stamp()
     (trouble,) = place.troubles()
     assert trouble.part == witnessed.part(witnessed.one)
-    with place.owner.connect() as connection:
-        query = "SELECT published_at FROM checkpoints WHERE size = 4"
-        assert trouble.since == connection.scalar(text(query)), "the first it did not cosign"
+    assert trouble.since == place.published_at(4), "the first it did not cosign"
     place.retry()
     assert place.troubles() == []
     assert witnessed.one.asked == asked + 2, "from where it really is: there is no conflict"

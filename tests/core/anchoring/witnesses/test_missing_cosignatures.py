@@ -1,7 +1,5 @@
 """A witness or a quorum that does not cosign is reported, with the time since when."""
 
-from sqlalchemy import text
-
 from app.ledger.policy import Policy
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import Witness
@@ -21,9 +19,7 @@ def test_cosignatures_that_never_make_the_quorum_are_a_trouble(witnessed: Witnes
     place.stamp()
     (trouble,) = place.troubles()
     assert (trouble.part, trouble.alarm) == ("quorum", False)
-    with place.owner.connect() as connection:
-        query = "SELECT published_at FROM checkpoints WHERE size = 3"
-        assert trouble.since == connection.scalar(text(query))
+    assert trouble.since == place.published_at(3)
     place.set(witness_policy=whole)
     place.stamp()
     assert place.troubles() == []
