@@ -1,4 +1,4 @@
-"""Faults in the service's processes, in its stores and in its receivers: nothing accepted is lost.
+"""Faults in processes, stores and receivers: nothing accepted is lost.
 
 Each lasts some seconds, while findings are posted. After each the accounting balances and agrees
 with the rows, every receiver has every accepted finding, nothing is left claimed or running, and
