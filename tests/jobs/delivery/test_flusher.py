@@ -1,4 +1,4 @@
-"""The flusher writes many outcomes at once, and at once where a caller waits for one."""
+"""The flusher writes outcomes in batches, and without delay where a caller waits for one."""
 
 from collections.abc import Callable, Iterator
 

@@ -12,7 +12,6 @@ from jobs.delivery import lane_run
 from jobs.delivery.lane_run import TURN_SECONDS
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.servers.receivers import OK, Receiver, Request
-from tests.support.workers.lanes import fill
 from tests.support.workers.worlds import World
 
 
@@ -86,7 +85,7 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
     with Receiver() as receiver:
         webhook = _two_events(ringing, receiver)
         _set_slow(ringing, slow=was_slow)
-        permits = fill(ringing.runtime.bulkhead)
+        permits = ringing.fill_bulkhead()
         # The ring of their commit comes from another thread.
         until(lambda: own_valkey.client.llen("dramatiq:deliver"))
         own_valkey.client.flushall()
@@ -106,12 +105,11 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
 def test_a_slow_lane_whose_turn_ends_goes_behind_those_that_wait(
     ringing: World, others_wait: bool
 ) -> None:
-    bulkhead = ringing.runtime.bulkhead
     with Receiver() as receiver:
         webhook = _two_events(ringing, receiver)
         _set_slow(ringing, slow=True)
         if others_wait:
-            bulkhead.release(fill(bulkhead)[0])
+            ringing.runtime.bulkhead.release(ringing.fill_bulkhead()[0])
         ringing.turn(webhook)
         assert len(receiver.requests) == 2
         assert (ringing.lane(webhook)["ring_at"] is not None) is others_wait

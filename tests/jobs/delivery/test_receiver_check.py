@@ -19,7 +19,6 @@ from jobs.durable.run_job import work_on
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import NOBODY, refused
 from tests.support.servers.receivers import Receiver, Request, http_answer
-from tests.support.workers import lanes
 from tests.support.workers.worlds import World
 
 Answer = Callable[["Judge", Request], int | None]
@@ -176,7 +175,7 @@ def test_a_worker_that_dies_repeats_one_request_and_no_more(world: World, api: A
 def test_a_check_waits_for_room_beside_hanging_receivers(world: World, api: ApiOf) -> None:
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
-        permits = lanes.fill(world.runtime.bulkhead)
+        permits = world.fill_bulkhead()
         job = check(world, api, webhook)
         assert (job["status"], job["progress"]["sent"]) == ("running", 0)
         assert receiver.requests == []

@@ -1,11 +1,10 @@
 """An outbox with the worker's runtime that sends from it."""
 
-from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from jobs.delivery.lane_run import LaneRun
+from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
-from tests.support.workers.lanes import has_answered
 from tests.support.workers.outbox import Outbox
 
 
@@ -20,7 +19,20 @@ class World(Outbox):
         """Let a worker send what is due of a webhook."""
         LaneRun(self.runtime, self.tenant_id, webhook, passed_on=passed_on).run()
 
-    def has_answered(self, webhook: UUID, **known: Any) -> None:
-        """Have the webhook's lane know its receiver."""
-        with self.database.transaction(self.tenant_id) as session:
-            has_answered(session, webhook, **known)
+    def has_answered(
+        self, webhook: UUID, *, latency_ms: float = 5.0, concurrency: int = 64
+    ) -> None:
+        """Have a lane know how soon its receiver answers, and how many POSTs it takes at once."""
+        self.run(
+            "UPDATE lanes SET latency_ms = :latency, concurrency = :most WHERE webhook_id = :id",
+            latency=latency_ms,
+            most=concurrency,
+            id=webhook,
+        )
+
+    def fill_bulkhead(self) -> list[Permit]:
+        """Have turns of other tenants take all permits of lanes that are not quick."""
+        permits = []
+        while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), quick=False):
+            permits.append(permit)
+        return permits

@@ -8,7 +8,6 @@ from app.core.delivery.retries import Blame, Verdict
 from tests.jobs.delivery.telemetry.observed import Observed
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
-from tests.support.workers.lanes import fill
 
 PHASES = ("dns", "connect", "tls", "first_byte")
 
@@ -111,7 +110,7 @@ def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: Observed) -> Non
         first.start()
         inside.wait(LONG_ENOUGH)
         world.turn(webhook)
-        permits = fill(world.runtime.bulkhead)
+        permits = world.fill_bulkhead()
         world.turn(webhook)
         world.turn(webhook, passed_on=6)
         release.set()
