@@ -82,16 +82,20 @@ _SHORTEST_PAUSE = 0.005
 
 
 def until(
-    condition: Callable[[], object], seconds: float = LONG_ENOUGH, *, pause: float = 0.1
+    condition: Callable[[], object],
+    seconds: float = LONG_ENOUGH,
+    *,
+    pause: float = 0.1,
+    why: object = "",
 ) -> float:
     """Wait until `condition()` is true and return the seconds it took; fail after `seconds`.
 
     It is asked again at once, then ever more seldom (backoff), at least each `pause` seconds: what
-    asks a service takes processor time from it.
+    asks a service takes processor time from it. A failure says `why`, as it is then.
     """
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
-        assert waited < seconds, f"not within {seconds} s"
+        assert waited < seconds, f"not within {seconds} s {why}"
         time.sleep(min(pause, max(_SHORTEST_PAUSE, waited / 20)))
     return time.monotonic() - began

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness.stack import remove_data
-from tests.e2e.make_up.dev_stack import Stack, gone, until
+from tests.e2e.harness.stack import START_SECONDS, remove_data
+from tests.e2e.make_up.dev_stack import Stack, gone
+from tests.support.faults import until
 from tests.support.servers.ports import own_port
 
 
@@ -27,7 +28,7 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
             whole = stack.all_of_it()
             stack.process.kill()
             stack.process.wait()
-            until(partial(gone, whole))
+            until(partial(gone, whole), START_SECONDS)
         remove_data(stack.data_dir)
 
 

@@ -3,28 +3,17 @@
 import json
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from app.dev import env_file
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
-from tests.support.faults import LONG_ENOUGH
+from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[3]
 UP = (sys.executable, "-m", "app.dev.up")
-
-
-def until(
-    condition: Callable[[], object], seconds: float = START_SECONDS, why: object = ""
-) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, why or "it did not happen in time"
-        time.sleep(0.02)
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -66,7 +55,11 @@ class Stack:
     def up(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
         """Start it, and wait until it says that all is up."""
         self.start(*command, env=env, **options)
-        until(lambda: self.env_file.exists() or self.process.poll() is not None, why=self)
+        until(
+            lambda: self.env_file.exists() or self.process.poll() is not None,
+            START_SECONDS,
+            why=self,
+        )
         assert self.process.poll() is None, self
 
     @property

@@ -16,8 +16,8 @@ import pytest
 import redis
 
 from tests.e2e.harness.stack import PLAIN, START_SECONDS
-from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there, until
-from tests.support.faults import LONG_ENOUGH
+from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
+from tests.support.faults import LONG_ENOUGH, until
 
 pytestmark = pytest.mark.stacks
 MAKE_UP = ("make", "--old-file=.venv/installed", "up")
@@ -69,7 +69,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
     stack.up(*MAKE_UP, env=env)
     assert stack.env == env
     assert stack.get("/v1/keys/self")["role"] == "admin"
-    until(lambda: "warning: degraded: audit (" in stack.said, why=stack)
+    until(lambda: "warning: degraded: audit (" in stack.said, START_SECONDS, why=stack)
     assert stack.get("/readyz")["degraded"] == ["audit"]
     _creates_a_tenant("third", here)
     listed = run(sys.executable, "-m", "app.manage", "tenant", "list", **here)
@@ -113,7 +113,7 @@ def _dies_with_make(stack: Stack) -> None:
     """When make itself is killed, nothing goes on without it."""
     whole = stack.all_of_it()
     stack.process.kill()
-    until(lambda: still_there(whole) == [])
+    until(lambda: still_there(whole) == [], START_SECONDS)
 
 
 def _refuses_a_second_one(stack: Stack, second: Stack) -> None:
@@ -168,7 +168,7 @@ def test_killed_whole_or_in_part_it_leaves_no_process_and_comes_back_with_everyt
             return stack.get("/readyz")["degraded"] == [] and bool(stack.get("/v1/keys/self"))
         return False
 
-    until(whole_again, why=stack)
+    until(whole_again, START_SECONDS, pause=0.02, why=stack)
     _refuses_a_database_of_a_newer_release(stack)
 
 
@@ -203,7 +203,7 @@ def test_stopped_at_any_moment_of_its_start_it_comes_up_then_beside_another(
     one.start()
     two.start()
     for stack in (one, two):
-        until(stack.env_file.exists, why=stack)
+        until(stack.env_file.exists, START_SECONDS, why=stack)
     assert one.env["SERVICE_API_KEY"] != two.env["SERVICE_API_KEY"]
     assert one.get("/v1/keys/self")["role"] == "admin"
     assert one.stop() == 0
