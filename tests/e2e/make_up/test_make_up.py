@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from tests.e2e.harness.stack import PLAIN, START_SECONDS
+from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
 from tests.support.faults import LONG_ENOUGH, until
 
@@ -278,7 +278,8 @@ def test_an_ordinary_user_needs_no_more(
     stack = make_stack()
     stack.data_dir = folder / "data"
     path = f"{folder / 'bin'}:{PLAIN['PATH']}"
-    stack.up(*python, "-m", "app.dev.up", env={"PATH": path, "HOME": str(folder)}, **options)
+    env = {"PATH": path, "HOME": str(folder), **ONE_OF_EACH}
+    stack.up(*python, "-m", "app.dev.up", env=env, **options)
     ready = stack.get("/readyz")
     assert ready["degraded"] == [], ready
     assert stack.get("/v1/keys/self")["role"] == "admin"
