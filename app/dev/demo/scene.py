@@ -49,9 +49,11 @@ class Scene:
         began = time.monotonic()
         while not condition():
             self.heed()
-            if time.monotonic() - began > _PATIENCE_SECONDS:
+            waited = time.monotonic() - began
+            if waited > _PATIENCE_SECONDS:
                 raise Unmet(f"{what} within {_PATIENCE_SECONDS:g} s")
-            time.sleep(_POLL_SECONDS)
+            # Backoff: who asks without rest slows the service down.
+            time.sleep(max(_POLL_SECONDS, waited / 20))
         return time.monotonic() - began
 
 
