@@ -31,7 +31,7 @@ SELECT tenant_id, id FROM jobs WHERE kind = 'digest' AND finished_at IS NULL
 
 
 def live(environ: Mapping[str, str], smtp_port: int, role: str, data_seconds: float) -> None:
-    """Tick as a clock, or work as a worker, for as long as somebody is there."""
+    """Tick as a clock, or work as a worker, for as long as the parent process lives."""
     server = MailServer("127.0.0.1", smtp_port, Tls.NEVER)
     opened = Runtime.open(Settings.from_environ(environ), threads=4)
     mailer = Smtp(server, "x.test", data_seconds=data_seconds, break_seconds=0)

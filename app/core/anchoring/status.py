@@ -48,7 +48,7 @@ def of_chain(standing: AnchoringState, covered: Covered, others: frozenset[Vouch
 def of_log(reach: Reach | None, others: frozenset[Voucher]) -> str:
     """Say who vouches for the log, and for how many of its leaves."""
     if reach is None:
-        return "Nobody yet: the log has published nothing."
+        return "Not anchored yet: the log has published nothing."
     sizes = {Voucher.TIMESTAMPS: reach.stamped, Voucher.WITNESSES: reach.witnessed}
     by = {
         each: f"{words} (the first {sizes[each]} leaves)"
@@ -75,7 +75,7 @@ def trouble(found: AnchoringTrouble) -> str:
 
 def _log_with(others: Mapping[Voucher, str]) -> str:
     if not others:
-        return "the service's own log alone: nobody outside vouches for it"
+        return "the service's own log alone: no external evidence anchors it"
     return f"the service's own log, {' and '.join(others.values())}"
 
 

@@ -30,12 +30,12 @@ pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 
 # More for a longer search: DIGEST_TENANTS=1000.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "100"))
-# In a storm somebody is killed each time so many mails more have arrived.
+# In a storm a process is killed each time so many mails more have arrived.
 KILLS = 10 + TENANTS // 40
 MAILS_A_KILL = TENANTS / 4 / KILLS
 STORMS = 2
-# What a mail may have listed is listed again a day later: after the storms, and then for whoever
-# died while it sent in the last of them.
+# Findings of a mail in doubt are listed again a day later: after the storms, and once more for
+# processes that died while sending in the last of them.
 MOST_CALM_DAYS = 5
 # How long a worker waits for an answer: a server that is slow has it give up, on calm days none is.
 STORM_SECONDS, CALM_SECONDS = 3.0, DATA_SECONDS
@@ -69,7 +69,7 @@ class Crowd:
         self.killed += 1
 
     def check(self) -> None:
-        """Nobody ends of what happens to it."""
+        """Assert that no process has ended by itself."""
         assert [process.exitcode for process in self._processes] == [None] * len(CAST)
 
     def end(self) -> None:
@@ -113,7 +113,7 @@ def desk(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator
 
 
 @pytest.mark.timeout((STORMS + MOST_CALM_DAYS) * SECONDS_A_DAY + 60)
-def test_never_two_mails_a_day_and_no_finding_in_none_whoever_dies(
+def test_killed_processes_cause_no_second_mail_a_day_and_lose_no_finding(
     desk: Desk, environ: dict[str, str]
 ) -> None:
     tenants = made(desk)
@@ -121,7 +121,7 @@ def test_never_two_mails_a_day_and_no_finding_in_none_whoever_dies(
     days: list[list[Mail]] = []
 
     def begin(whose: list[Tenant]) -> int:
-        """Let those find something, and a day go by: whoever was killed is gone with its lease."""
+        """Add findings to these tenants, and let a day go by: leases of killed processes end."""
         for tenant in whose:
             found[address(tenant)] |= tenant.find(random.randint(1, 3))
         desk.wait(24.5)
@@ -131,7 +131,7 @@ def test_never_two_mails_a_day_and_no_finding_in_none_whoever_dies(
         before = begin(tenants if storm == 0 else random.sample(tenants, TENANTS // 2))
         desk.postbox.mood = any_mood
         with crowd(environ, desk, STORM_SECONDS) as gathered:
-            # Without backoff: a kill must meet somebody at work.
+            # Without backoff: a kill must meet a process at work.
             until(partial(storm_is_over, desk, gathered, before), SECONDS_A_DAY, pause=0.005)
         days.append(desk.postbox.mails[before:])
     desk.postbox.taken(Mood.TAKE)
@@ -149,7 +149,7 @@ def test_never_two_mails_a_day_and_no_finding_in_none_whoever_dies(
     told: dict[str, set[str]] = {who: set() for who in found}
     for mail in desk.postbox.mails:
         told[mail.recipient] |= listed(mail)
-    assert told == found, "each finding in a mail, and in nobody else's"
+    assert told == found, "each finding in a mail of its own tenant"
 
 
 def address(tenant: Tenant) -> str:
@@ -167,7 +167,7 @@ def made(desk: Desk) -> list[Tenant]:
 
 
 def any_mood() -> Mood:
-    """Half of the mails are taken as they should be, and few so slowly that nobody waits for it."""
+    """Half of the mails are taken as they should be, and few too slowly for any worker."""
     if random.random() < 0.02:
         return Mood.SLOW
     return random.choice(
@@ -176,7 +176,7 @@ def any_mood() -> Mood:
 
 
 def storm_is_over(desk: Desk, gathered: Crowd, before: int) -> bool:
-    """Kill somebody, as soon as some mails more have arrived, until that has been often enough.
+    """Kill a process as soon as some mails more have arrived, until that has been often enough.
 
     Then leases and waits end: of those who were killed, and of those who are at it.
     """
@@ -194,6 +194,6 @@ def nothing_open(desk: Desk) -> bool:
 
 
 def nothing_due(desk: Desk) -> bool:
-    """Say whether nobody is due a digest, nor ever will be of what there is."""
+    """Say whether no tenant is due a digest, nor will be by what there is."""
     with desk.runtime.database.across_tenants() as session:
         return not schedule.due_tenants(session, desk.settings.digest_settle)
