@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from app.core import tenants
 from app.core.jobs import job_rows
@@ -14,6 +15,7 @@ from app.ledger.hash_chain import Head
 from app.models import Job
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
+from tests.support.database.databases import empty
 from tests.support.evidence.chains import Place, done
 from tests.support.secrets import MASTER_KEYS
 
@@ -70,7 +72,11 @@ def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) ->
     assert len(place.events()) == 1
 
 
-def test_a_worker_runs_the_job_that_the_clock_asks_for(log_runtime: Runtime) -> None:
+def test_a_worker_runs_the_job_that_the_clock_asks_for(
+    log_runtime: Runtime, log_owner: Engine
+) -> None:
+    # The tests before in that database may have left it damaged.
+    empty(log_owner)
     tenant_id, _ = tenants.create(log_runtime.database, MASTER_KEYS, "verified by a worker")
     with log_runtime.database.across_tenants() as session:
         everyone = verification.enqueue_daily(session)
