@@ -7,7 +7,6 @@ content.
 from collections.abc import Sequence
 from uuid import UUID
 
-from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.records import retention
@@ -55,8 +54,8 @@ def read(
 
     Raises `app.lib.crypto.sealing.CannotOpen` when the stored bytes were changed.
     """
-    sealed = cursor(session, scalar_row).execute(_READ, (tenant_id, record_id)).fetchone()
-    return sealed and master_keys.open(sealed, identity(tenant_id, record_id))
+    row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
+    return None if row is None else master_keys.open(row[0], identity(tenant_id, record_id))
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from sqlalchemy import Engine, text
 
 from app.api.http.requests.client_address import network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle
+from app.ids import parse
 from tests.support.callers.api import Answer, ApiOf
 from tests.support.callers.making import make_record, make_session, refused
 
@@ -44,6 +46,17 @@ def ask(api: ApiOf, record: dict[str, Any]) -> Callable[..., Answer]:
         return api().request(method, f"/v1/records/{record['id']}/bundle", headers=sent)
 
     return read
+
+
+@pytest.mark.parametrize("changed", ["set_byte(bytes, 40, get_byte(bytes, 40) # 1)", "''"])
+def test_stored_bytes_that_were_changed_are_never_answered(
+    ask: Callable[..., Answer], record: dict[str, Any], admin_engine: Engine, changed: str
+) -> None:
+    with admin_engine.begin() as connection:
+        attack = text(f"UPDATE bundles SET bytes = {changed} WHERE record_id = :id")
+        assert connection.execute(attack, {"id": parse("rec", record["id"])}).rowcount == 1
+    got = ask()
+    assert (got.status_code, got.content_type) == (500, "application/problem+json")
 
 
 def test_the_bytes_are_those_that_were_signed(
