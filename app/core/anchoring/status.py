@@ -75,7 +75,7 @@ def trouble(found: AnchoringTrouble) -> str:
 
 def _log_with(others: Mapping[Voucher, str]) -> str:
     if not others:
-        return "the service's own log alone: no external evidence anchors it"
+        return "the service's own log alone: no external evidence covers it"
     return f"the service's own log, {' and '.join(others.values())}"
 
 
