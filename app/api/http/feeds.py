@@ -1,4 +1,4 @@
-"""The query parameters that the feeds of sessions, records and findings share."""
+"""The query parameters that feeds share, and the filters among those of any list."""
 
 from collections.abc import Mapping
 from typing import Any
