@@ -14,6 +14,7 @@ from app.dev.demo.telling import Telling, Unmet
 # Nothing here should take a tenth of it; a busy machine may.
 _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.01
+_LONGEST_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Scene:
             waited = time.monotonic() - began
             if waited > _PATIENCE_SECONDS:
                 raise Unmet(f"{what} within {_PATIENCE_SECONDS:g} s")
-            # Backoff: who asks without rest slows the service down.
-            time.sleep(max(_POLL_SECONDS, waited / 20))
+            # Backoff: polling without rest slows the service down.
+            time.sleep(min(_LONGEST_POLL_SECONDS, max(_POLL_SECONDS, waited / 20)))
         return time.monotonic() - began
 
 
