@@ -18,6 +18,10 @@ from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.matrix import ROWS, Row, World, send
 
 NAMED = {"name": "the agent"}
+LISTS = (
+    *("/v1/agents", "/v1/sessions", "/v1/records", "/v1/findings"),
+    *("/v1/webhooks", "/v1/deliveries", "/v1/jobs", "/v1/keys"),
+)
 MAKING = [
     row
     for row in ROWS
@@ -32,6 +36,13 @@ def repeating(key: str) -> dict[str, Any]:
 
 def agents(api: ApiOf) -> int:
     return len(api().get("/v1/agents").json["data"])
+
+
+def listed(api: Api, world: World) -> dict[str, list[str]]:
+    """Return the ids of everything that a POST can make, and the actions of the audit chain."""
+    paths = (*LISTS, world.share_links)
+    ids = {path: [each["id"] for each in api.get(path).json["data"]] for path in paths}
+    return ids | {"audit": [each["action"] for each in api.get("/v1/audit").json["data"]]}
 
 
 @pytest.fixture
@@ -65,10 +76,13 @@ def test_every_route_that_makes_something_answers_a_repeat_as_the_first(
 ) -> None:
     world = World(api())
 
-    first, again = (send(api(), row, world, {"Idempotency-Key": "k"}) for _ in range(2))
+    first = send(api(), row, world, {"Idempotency-Key": "k"})
+    made = listed(api(), world)
+    again = send(api(), row, world, {"Idempotency-Key": "k"})
 
     assert (again.status_code, again.data) == (first.status_code, first.data)
     assert again.headers["Idempotent-Replayed"] == "true"
+    assert listed(api(), world) == made
 
 
 def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: FreshTenant) -> None:

@@ -67,9 +67,11 @@ def world(app: Flask, database: Database, settings: Settings) -> Iterator[World]
 def strangers(app: Flask, database: Database, settings: Settings) -> Iterator[World]:
     """Yield the world of another tenant, in which no request may change anything."""
     made = new_world(app, database, settings)
-    before = made.shown("/v1/deliveries", "/v1/jobs", "/v1/audit")
+    lists = ("/v1/deliveries", "/v1/jobs", "/v1/audit", made.share_links)
+    before = made.shown(*lists)
     yield made
-    assert made.shown("/v1/deliveries", "/v1/jobs", "/v1/audit") == before
+    assert made.shown(*lists) == before
+    assert Api(app.test_client(), made.key["key"]).get("/v1/keys/self").status_code == 200
 
 
 def new_world(app: Flask, database: Database, settings: Settings) -> World:

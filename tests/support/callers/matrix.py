@@ -191,6 +191,11 @@ class World:
         self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
         self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
 
+    @property
+    def share_links(self) -> str:
+        """The path of its record's share links."""
+        return f"/v1/records/{self.record['id']}/share-links"
+
     def ids(self) -> dict[str, str]:
         return {
             "key_id": self.key["id"],
