@@ -29,7 +29,7 @@ from tests.support.servers.ports import own_port
 
 # README: SIGTERM drains within so long.
 DRAIN_SECONDS = 25.0
-# Each look takes the service's time.
+# At least so often: each request takes the service's time.
 ASK_AGAIN_SECONDS = 0.2
 _BOTH = (1, 2)
 

@@ -20,7 +20,7 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 from app.dev.stack import ROOT
 from tests.e2e.harness.misfortune import House, house
 from tests.e2e.harness.ordeal import SETTINGS
-from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, Caller
+from tests.e2e.harness.stack import PLAIN, TWO_OF_EACH, Caller
 from tests.support.faults import until
 from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
@@ -98,8 +98,8 @@ class Running:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run a service of one process of each kind: a client cannot tell how many there are."""
-    with house(tmp_path_factory.mktemp("house"), {**SETTINGS, **ONE_OF_EACH}) as running:
+    """Run a service of two processes of each kind, as usual: a client must not notice that."""
+    with house(tmp_path_factory.mktemp("house"), {**SETTINGS, **TWO_OF_EACH}) as running:
         yield running
 
 

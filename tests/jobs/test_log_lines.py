@@ -21,8 +21,7 @@ def test_every_line_from_start_to_stop_is_json(
 ) -> None:
     port = own_port()
     log = tmp_path / "log"
-    address = {"REDIS_URL": own_valkey.url, "HOST": "127.0.0.1", "PORT": str(port)}
-    own = {**environ, **address, "WEB_CONCURRENCY": "1", "WORKER_PROCESSES": "1"}
+    own = {**environ, "REDIS_URL": own_valkey.url, "HOST": "127.0.0.1", "PORT": str(port)}
 
     def is_up() -> bool:
         if name in ("worker", "scheduler"):

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.stacks, pytest.mark.slow]
 # More for a longer search: DIGEST_TENANTS=1000.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "100"))
 # In a storm a process is killed each time so many mails more have arrived.
-KILLS = 10 + TENANTS // 40
+KILLS = 10 + TENANTS // 20
 MAILS_A_KILL = TENANTS / 4 / KILLS
 STORMS = 2
 # Findings of a mail in doubt are listed again a day later: after the storms, and once more for
