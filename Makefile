@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-deploy check soak lint format bench now screenshots
+.PHONY: help up demo test test-all test-toolbox test-deploy check soak lint format bench now screenshots
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,10 +16,15 @@ up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.
 demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
 	@exec $(BIN)/python -m app.dev.demo --tied
 
-test: $(INSTALLED) ## run every test, on servers of its own; SEED=N repeats an order
+test: $(INSTALLED) ## test the product, on servers of its own; SEED=N repeats an order
+	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
+
+test-all: test test-toolbox ## also the browser, development tools, platforms, alerts, long faults
+
+test-toolbox: $(INSTALLED)
 	@$(BIN)/python -m tests.support.programs.chromium
 	@$(BIN)/python -m tests.support.programs.promtool
-	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
+	@exec $(BIN)/python -m tests --toolbox $(if $(SEED),--seed $(SEED))
 
 test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)
 	@$(BIN)/uv sync --quiet --locked --inexact --extra gunicorn --python $(BIN)/python --no-python-downloads

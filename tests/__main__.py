@@ -1,4 +1,4 @@
-"""`make test`: every test, in three passes at once, and a last line that says what failed.
+"""`make test` and `make test-all`: passes of tests at once, and a last line that says what failed.
 
 Whole services mostly wait, so the other tests run meanwhile, and give way to them.
 """
@@ -20,10 +20,18 @@ Passes = Sequence[tuple[str, ...]]
 # Where whole services are tested: the last pass collects nothing else.
 STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
 # Many a test waits for a deadline or another process: hence more workers than processors.
+_BESIDE = ("-n", "3", "--dist", "worksteal")
+_ON_STACKS = ("-n", "4", "--dist", "loadfile", *STACKS)
 PASSES: Passes = (
-    ("-m", "not stacks and not browser", "-n", "3", "--dist", "worksteal"),
+    ("-m", "not stacks and not toolbox and not browser", *_BESIDE),
+    ("-m", "stacks and not toolbox", *_ON_STACKS),
+)
+# What `make test-all` runs after those: development tools, platforms, alerts, the browser, and the
+# faults that take longest.
+TOOLBOX: Passes = (
+    ("-m", "toolbox and not stacks", *_BESIDE),
     ("-m", "browser", "tests/console"),
-    ("-m", "stacks", "-n", "4", "--dist", "loadfile", *STACKS),
+    ("-m", "stacks and toolbox", *_ON_STACKS),
 )
 LAST_FAILED = "v/cache/lastfailed"
 _AT_MOST_NAMED = 5
@@ -34,11 +42,13 @@ _TESTS_FAILED = 1
 
 
 def main() -> int:
-    """Run all passes over all tests; return 0 if all passed."""
+    """Run the product's tests, or those of the toolbox; return 0 if all passed."""
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("--toolbox", action="store_true", help="what only `make test-all` runs")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     in_ci = os.environ.get("CI") == "true"
-    return run(PASSES, parser.parse_args().seed, ROOT, again=in_ci)
+    asked = parser.parse_args()
+    return run(TOOLBOX if asked.toolbox else PASSES, asked.seed, ROOT, again=in_ci)
 
 
 def run(passes: Passes, seed: int, root: Path, *, again: bool = False) -> int:

@@ -15,6 +15,8 @@ from packaging.specifiers import SpecifierSet
 
 from app.settings import Settings
 
+pytestmark = pytest.mark.toolbox
+
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = {"web", "worker", "scheduler"}
 # What nothing starts without; REDIS_URL alone is optional, for a web process on its own.

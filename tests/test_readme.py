@@ -100,6 +100,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 
 @pytest.mark.stacks
+@pytest.mark.toolbox
 def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
     port = own_port()
@@ -133,6 +134,7 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.stacks
+@pytest.mark.toolbox
 def test_a_new_deployment_delivers_a_finding_and_proves_a_record_as_written(
     stack: RunningStack, tmp_path: Path
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_new_deployment_delivers_a_finding_and_proves_a_record_as_written(
 
 
 @pytest.mark.stacks
+@pytest.mark.toolbox
 def test_an_auditor_checks_a_pack_with_the_commands_as_written(
     stack: RunningStack, tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def test_an_auditor_checks_a_pack_with_the_commands_as_written(
 
 
 @pytest.mark.stacks
+@pytest.mark.toolbox
 def test_the_recipe_for_the_audit_chain_holds_and_finds_a_change(stack: RunningStack) -> None:
     caller = stack.fresh_tenant()
     caller.post("/v1/keys", {"name": "auditor", "role": "read"})

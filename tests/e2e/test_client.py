@@ -26,7 +26,7 @@ from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Receiver, http_answer
 
-pytestmark = pytest.mark.stacks
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
 
 class Laptop:

@@ -16,7 +16,7 @@ from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, remove_data
 from tests.support.faults import until
 from tests.support.servers.ports import own_port
 
-pytestmark = pytest.mark.stacks
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
 # A guard, no measure.
 SECONDS = 300.0

@@ -24,6 +24,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield running
 
 
+@pytest.mark.toolbox
 def test_workers_web_and_scheduler_killed_again_and_again(service: House) -> None:
     """The web is killed in the middle of requests."""
     lines = {"worker": 1.0, "web": 1.3, "scheduler": 2.0}
@@ -40,6 +41,7 @@ def test_a_worker_killed_with_the_only_delivery_in_its_hands(service: House) -> 
         print(f"\nthe only delivery: {place.close_books([finding['id']])}")
 
 
+@pytest.mark.toolbox
 def test_a_worker_frozen_in_the_middle_of_its_work_delays_no_other(service: House) -> None:
     """As a host that is cut off: its connections stand, and what they have locked stays locked."""
     with neighbourhood(service) as place, place.traffic() as traffic:
@@ -51,10 +53,12 @@ def test_a_worker_frozen_in_the_middle_of_its_work_delays_no_other(service: Hous
     print(f"\na worker frozen: {closed}")
 
 
+@pytest.mark.toolbox
 def test_redis_emptied_and_connections_to_the_database_terminated(service: House) -> None:
     undergo(service, 12, service.redis_emptied(every=0.3), service.connections_terminated(every=1))
 
 
+@pytest.mark.toolbox
 def test_redis_frozen(service: House) -> None:
     with neighbourhood(service) as place:
         with place.traffic() as traffic:
@@ -75,6 +79,7 @@ def test_redis_away_and_back_with_nothing_while_postgres_restarts(service: House
     undergo(service, 10, service.redis_away(), service.postgres_restarted(every=5))
 
 
+@pytest.mark.toolbox
 def test_receivers_that_reset_stall_and_drip(service: House) -> None:
     def ways(place: Neighbourhood) -> list[Misfortune]:
         one, two, three = place.neighbours

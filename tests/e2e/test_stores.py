@@ -19,7 +19,7 @@ from app.dev.stores.postgres import EmbeddedPostgres
 from app.dev.stores.valkey import EmbeddedValkey
 from tests.support.faults import LONG_ENOUGH
 
-pytestmark = pytest.mark.stacks
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
 ROOT = Path(__file__).resolve().parents[2]
 

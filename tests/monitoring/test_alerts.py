@@ -13,6 +13,8 @@ from tests.monitoring.faults import FAULTS, TIMED
 from tests.support.evidence.logs import add_leaves
 from tests.support.workers.monitored import Monitored
 
+pytestmark = pytest.mark.toolbox
+
 NAME = re.compile(r"\b(?:record_service|http)_[a-z_]+")
 ALERTS: dict[str, Any] = {
     rule["alert"]: rule

@@ -11,6 +11,8 @@ from tests.monitoring import rules
 from tests.monitoring.test_alerts import NAME, exposed
 from tests.support.workers.monitored import Monitored
 
+pytestmark = pytest.mark.toolbox
+
 DASHBOARD: dict[str, Any] = json.loads(
     (rules.ROOT / "docs" / "monitoring" / "dashboard.json").read_text("utf-8")
 )

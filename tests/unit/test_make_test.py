@@ -1,4 +1,4 @@
-"""What `make test` does with its two passes."""
+"""What `make test` does with its passes."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.__main__ import ROOT, STACKS, run
+
+pytestmark = pytest.mark.toolbox
 
 ONE_FAILS = """
 import pathlib, pytest

@@ -19,7 +19,7 @@ from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
 from tests.support.faults import LONG_ENOUGH, until
 
-pytestmark = pytest.mark.stacks
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 MAKE_UP = ("make", "--old-file=.venv/installed", "up")
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 

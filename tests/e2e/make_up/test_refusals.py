@@ -10,7 +10,7 @@ from app.dev.stores.valkey import EmbeddedValkey
 from tests.e2e.harness.stack import START_SECONDS
 from tests.e2e.make_up.dev_stack import Stack
 
-pytestmark = pytest.mark.stacks
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
 
 def test_a_taken_port_is_refused_before_anything_starts(stack: Stack) -> None:

@@ -28,7 +28,7 @@ def main() -> int:
     if _as_root(_UPDATE) and any(_as_root((*_INSTALL, package)) for package in _PACKAGES):
         return 0
     print(
-        f"make test: the console's tests need Chromium: sudo apt-get install {_PACKAGES[0]}, or"
+        f"make test-all: the console's tests need Chromium: sudo apt-get install {_PACKAGES[0]}, or"
         " set CHROMIUM to the path of one",
         file=sys.stderr,
     )

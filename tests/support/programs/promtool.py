@@ -30,7 +30,7 @@ def main() -> int:
         if _download(folder) and _keep(Path(folder)):
             return 0
     print(
-        "make test: the alert rules' tests need promtool: sudo apt-get install prometheus, or"
+        "make test-all: the alert rules' tests need promtool: sudo apt-get install prometheus, or"
         " set PROMTOOL to the path of one",
         file=sys.stderr,
     )
