@@ -16,6 +16,7 @@ from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.matrix import ROWS, Row, World, send
+from tests.support.callers.sending import make_webhook
 
 NAMED = {"name": "the agent"}
 LISTS = (
@@ -101,7 +102,7 @@ def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: Fre
 def test_another_body_under_the_same_key_is_refused(api: ApiOf) -> None:
     api().post("/v1/agents", NAMED, **repeating("k"))
 
-    for raw in (b'{"name":"other"}', b'{"name": "the  agent"}', b'{"name":"the agent"} '):
+    for raw in (b'{"name":"other"}', b'{"name": "the  agent"}', b'{"name":"the agent","metadata":{}}'):
         refused = api().post(
             "/v1/agents",
             data=raw,
@@ -110,6 +111,48 @@ def test_another_body_under_the_same_key_is_refused(api: ApiOf) -> None:
         assert refused.status_code == 422
         assert refused.json["type"].endswith("/idempotency-key-reused")
     assert agents(api) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b' { "metadata" : {"a":0.1,"b":[1]},\r\n"name":"the agent" } ',
+        b'{"name":"the \\u0061gent","metadata":{"b":[1.0],"a":1e-1}}',
+    ],
+)
+def test_the_same_json_written_in_another_way_is_the_same_body(api: ApiOf, raw: bytes) -> None:
+    named = {"name": "the agent", "metadata": {"a": 0.1, "b": [1]}}
+    first = api().post("/v1/agents", named, **repeating("k"))
+    headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
+
+    again = api().post("/v1/agents", data=raw, headers=headers)
+
+    assert (again.status_code, again.data) == (201, first.data)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert agents(api) == 1
+
+
+def test_no_body_and_an_empty_object_are_the_same(api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    path = f"/v1/webhooks/{webhook['id']}/rotate-secret"
+    first = api().post(path, **repeating("k"))
+
+    again = api().post(path, {}, **repeating("k"))
+
+    assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
+
+
+def test_a_key_that_the_release_before_kept_by_the_bytes_still_answers(
+    api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    caller = keyring.authenticate(database, tenant.root_key, "r")
+    raw = b'{"name": "the agent"}'
+    before = idempotency.Request.of(caller, "k", "POST", "/v1/agents", raw)
+    with database.transaction(tenant.id) as session:
+        before.keep(session, settings.master_keys, 201, b'{"body":{"kept":1},"headers":{}}')
+
+    sent = {"headers": {"Idempotency-Key": "k", "Content-Type": "application/json"}, "data": raw}
+    assert api().post("/v1/agents", **sent).json == {"kept": 1}
 
 
 def test_a_key_counts_for_one_api_key_and_path(api: ApiOf, mint: Mint) -> None:

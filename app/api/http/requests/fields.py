@@ -192,8 +192,8 @@ class QueryId(Id):
 class Time(Strict):
     """RFC 3339 with its offset, as an aware moment in UTC.
 
-    At most microseconds, no leap second, and within the years 1 to 9999 in UTC too: all of it is
-    stored as it was sent.
+    No leap second, and within the years 1 to 9999 in UTC too. Of nine decimals the last three are
+    cut off, as PostgreSQL keeps microseconds: a moment never becomes a later one.
     """
 
     json_schema: Mapping[str, Any] = MappingProxyType({"type": "string", "format": "date-time"})
@@ -203,19 +203,22 @@ class Time(Strict):
         super().__init__(**options)
 
     _RFC3339 = re.compile(
-        r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+        r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:(?<=\.\d{6})\d{1,3})?"
+        r"([Zz]|[+-]\d\d:\d\d)",
+        re.ASCII,
     )
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
         text = _text(value)
         try:
-            if self._RFC3339.fullmatch(text) is None:
+            match = self._RFC3339.fullmatch(text)
+            if match is None:
                 raise ValueError(text)
-            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+            return datetime.fromisoformat("".join(match.groups()).upper()).astimezone(UTC)
         except (ValueError, OverflowError):
             raise ValidationError(
                 "Send an RFC 3339 time with its offset, such as 2026-01-31T12:00:00Z "
-                "(at most 6 decimals; in a URL write + as %2B)."
+                "(at most 9 decimals; in a URL write + as %2B)."
             ) from None
 
 
