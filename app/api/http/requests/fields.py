@@ -18,10 +18,6 @@ from marshmallow import ValidationError, fields
 from app import ids
 from app.lib import canonical_json
 
-# Stands for every id that cannot exist. It is never given out, so a lookup finds nothing and the
-# answer is that for any unknown id.
-NOWHERE = UUID(int=0)
-
 
 class Described(fields.Field[Any]):
     """A field with a `description` and an `example` for the OpenAPI document."""
@@ -166,10 +162,7 @@ class Choice(Strict):
 
 
 class Id(Strict):
-    """An id with this prefix, as a UUID.
-
-    A text that cannot be an id becomes `NOWHERE`, so that it is treated as unknown ids are.
-    """
+    """An id with this prefix, as a UUID, in a body or a query string."""
 
     def __init__(self, prefix: str, **options: Any) -> None:
         options.setdefault("example", f"{prefix}_0192f0c1a2b37c4d8e5f60718293a4b5")
@@ -178,15 +171,10 @@ class Id(Strict):
         self.json_schema = ids.json_schema(prefix)
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> UUID:
-        return ids.parse(self.prefix, _text(value)) or NOWHERE
-
-
-class QueryId(Id):
-    """An id to filter by; a text that cannot be an id is accepted and matches nothing."""
-
-    def __init__(self, prefix: str, **options: Any) -> None:
-        super().__init__(prefix, **options)
-        self.json_schema = {"type": "string"}
+        found = ids.parse(self.prefix, _text(value))
+        if found is None:
+            raise ValidationError(f"This is no id: send {self.prefix}_ and 32 digits of 0-9, a-f.")
+        return found
 
 
 class Time(Strict):
