@@ -86,7 +86,7 @@ def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_healt
         with database.transaction(tenant.id) as session:
             lane = lanes.load(session, tenant.id, webhook_id)
             assert lane is not None
-            reason = disabling.Reason("failing", lane.url, lane.failing_since)
+            reason = disabling.Reason("failing", lane.receiver_since, lane.failing_since)
             assert told_now is disabling.warn(
                 session, tenant.id, webhook_id, reason, timedelta(days=5)
             )
@@ -108,9 +108,7 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     told, disabled = make_webhook(api()), make_webhook(api())
     webhook_id = uuid_of(disabled["id"])
     with database.transaction(tenant.id) as session:
-        assert disabling.disable(
-            session, tenant.id, webhook_id, disabling.Reason("gone", disabled["url"])
-        )
+        assert disabling.disable(session, tenant.id, webhook_id, disabling.Reason("gone", None))
 
     (row,) = history(api(), told)
 
