@@ -28,7 +28,8 @@ _URL: dict[str, Any] = {
     "example": "https://hooks.example.com/records",
 }
 _SHOWN_HEADERS: dict[str, Any] = {
-    "description": "Its headers of your own by name; no value is shown, each is `***`.",
+    "description": "Its headers of your own by name; no value is shown, each is `***`. "
+    "null: the service lacks the master key that sealed them, and shows the URL's host alone.",
     "example": {"Authorization": HIDDEN},
     "additionalProperties": {"const": HIDDEN},
 }
@@ -178,7 +179,7 @@ class WebhookSchema(AnswerSchema):
 
     id = fields.Id("whk")
     url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
-    headers = plain.Dict(metadata=_SHOWN_HEADERS)
+    headers = plain.Dict(allow_none=True, metadata=_SHOWN_HEADERS)
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)

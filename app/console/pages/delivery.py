@@ -112,5 +112,5 @@ def _curl(webhook: dict[str, Any] | None, event_id: str, raw: bytes | None) -> s
     if webhook is None or raw is None or len(raw) > _LONGEST_ARGUMENT:
         return None
     body, url = shlex.quote(raw.decode()), shlex.quote(webhook["url"])
-    own = "".join(f" --header {shlex.quote(f'{name}: …')}" for name in webhook["headers"])
+    own = "".join(f" --header {shlex.quote(f'{name}: …')}" for name in webhook["headers"] or ())
     return _AS_CURL.format(body=body, event=event_id, url=url, own=own)

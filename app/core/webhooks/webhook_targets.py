@@ -83,6 +83,11 @@ def open_sealed(
     return Target(opened["url"] if url.endswith(_SEALED) else url, opened["headers"])
 
 
+def public_part(url: str) -> str:
+    """Return what anybody may see of a URL, from its column, without the seal's key."""
+    return Target(url.removesuffix(_SEALED)).shown
+
+
 @dataclass(frozen=True)
 class _Plain:
     tenant_id: UUID

@@ -25,7 +25,7 @@ from app.core.webhooks.webhook_targets import HIDDEN, Target
 from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
-from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.outbound.addresses import BadURL, check_url
 from app.models import Lane, LaneSlot, Tenant, Webhook
 from app.settings import Settings
@@ -233,11 +233,9 @@ def represent(watched: Watched, caller: Caller, master_keys: MasterKeys) -> dict
     that may only read see the host. Nobody sees a header's value.
     """
     webhook = watched.webhook
-    target = target_of(webhook, master_keys)
     return {
         "id": ids.text("whk", webhook.id),
-        "url": target.url if caller.role.allows(Role.WRITE) else target.shown,
-        "headers": dict.fromkeys(target.headers, HIDDEN),
+        **_shown_target(webhook, caller, master_keys),
         "event_types": webhook.event_types,
         "description": webhook.description,
         "max_in_flight": webhook.max_in_flight,
@@ -283,6 +281,18 @@ def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dic
         places = ("/headers/" + name.replace("~", "~0") for name in missing)
         raise Invalid(*(FieldError(place, text) for place in places))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
+    try:
+        target = target_of(webhook, master_keys)
+    except CannotOpen:
+        # `/readyz` says so; a list of webhooks must not fail for it.
+        return {"url": webhook_targets.public_part(webhook.url), "headers": None}
+    return {
+        "url": target.url if caller.role.allows(Role.WRITE) else target.shown,
+        "headers": dict.fromkeys(target.headers, HIDDEN),
+    }
 
 
 def _health(watched: Watched) -> dict[str, Any]:
