@@ -17,6 +17,8 @@ MAX_INTEGER = 2**53 - 1
 
 _LONGEST_INTEGER = len(str(-MAX_INTEGER))
 _SMALLEST_WITH_EXPONENT = 1e21
+# Each double has a decimal of at most so many digits that reads as the same double.
+_MOST_DIGITS = 17
 
 _DEPTH = f"The document is nested deeper than {MAX_DEPTH} levels here: flatten it."
 _DUPLICATE = "This name appears more than once in its object: keep one."
@@ -26,6 +28,11 @@ _WRITTEN_AS_INTEGER = (
     "send it as a string."
 )
 _OVERFLOW = "This number is too large for a double: send it as a string."
+_UNDERFLOW = "This number is so small that a double of it is 0: send it as a string."
+_DIGITS = (
+    f"This number has more than {_MOST_DIGITS} significant digits, and a double rounds it: "
+    "send it as a string."
+)
 _SURROGATE = "This string holds half of a surrogate pair, which is not a character."
 _SURROGATE_NAME = "A name in this object holds half of a surrogate pair, which is not a character."
 
@@ -100,11 +107,22 @@ def _integer(literal: str) -> int:
 
 
 def _double(literal: str) -> float:
+    # Digits first: a literal may have a megabyte of them.
+    if len(literal) > _MOST_DIGITS and len(_significant(literal)) > _MOST_DIGITS:
+        raise _Suspicion(_DIGITS)
     number = float(literal)
     size = abs(number)
+    if size == 0 and _significant(literal):
+        raise _Suspicion(_UNDERFLOW)
     if size > MAX_INTEGER and not _SMALLEST_WITH_EXPONENT <= size < math.inf:
         raise _Suspicion(_OVERFLOW if size == math.inf else _WRITTEN_AS_INTEGER)
     return number
+
+
+def _significant(literal: str) -> str:
+    """Return a number's digits, without the zeros that say only how large it is."""
+    mantissa = literal.lower().partition("e")[0]
+    return mantissa.replace(".", "").lstrip("-0").rstrip("0")
 
 
 def _constant(name: str) -> NoReturn:

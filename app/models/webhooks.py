@@ -10,7 +10,10 @@ from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
 
 
 class Webhook(Base):
-    """Where a tenant wants its events, and the sealed secrets that sign them."""
+    """Where a tenant wants its events, and the sealed secrets that sign them.
+
+    `url` is what anybody may see; the URL itself is in `sealed_target`, with headers.
+    """
 
     __tablename__ = "webhooks"
 
@@ -23,6 +26,7 @@ class Webhook(Base):
     status: Mapped[str]
     disabled_reason: Mapped[str | None]
     sealed_secrets: Mapped[bytes]
+    sealed_target: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
     deleted_at: Mapped[datetime | None]

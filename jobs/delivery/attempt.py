@@ -1,7 +1,7 @@
 """An attempt at a delivery: send the request, and judge the answer."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from app.core.delivery import claims, request_headers, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
+from app.core.webhooks.webhook_targets import HIDDEN, Target
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import Answer
@@ -24,13 +25,14 @@ _LOST = {
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends the rows of one claim, with the lane and its secrets as of the claim.
+    """Sends the rows of one claim, with the lane, its secrets and target as of the claim.
 
     `loaded_at` is the monotonic clock's reading at the lane's `now`; `turn` is for the log alone.
     """
 
     runtime: Runtime
     signer: Signer
+    target: Target
     lane: Lane
     loaded_at: float
     turn: Mapping[str, int]
@@ -45,7 +47,7 @@ class Sender:
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
             headers = self._headers(claimed, started)
             answer = self.runtime.outbound.send(
-                self.lane.url, claimed.payload, headers, on_slow=on_slow
+                self.target.url, claimed.payload, headers, on_slow=on_slow
             )
         outcome = self._outcome(claimed, answer, started)
         attempt_log.count(self.runtime.tally, claimed, answer, outcome)
@@ -60,6 +62,7 @@ class Sender:
             self._moment(started),
             attempt=claimed.attempt,
             sequence=claimed.sequence,
+            own=self.target.headers,
         )
 
     def _outcome(self, claimed: Claimed, answer: Answer | None, started: float) -> Outcome:
@@ -78,7 +81,7 @@ class Sender:
             tenant_id=lane.tenant_id,
             webhook_id=lane.webhook_id,
             delivery_id=claimed.id,
-            url=lane.url,
+            receiver_since=lane.receiver_since,
             kind=claimed.kind,
             claim_no=claimed.claim_no,
             number=claimed.attempt,
@@ -86,7 +89,7 @@ class Sender:
             verdict=verdict,
             started_at=self._moment(started),
             ended_at=ended_at,
-            **(_LOST if answer is None else _seen(answer)),
+            **(_LOST if answer is None else _seen(answer, self.target.secrets)),
         )
 
     def _moment(self, monotonic: float) -> datetime:
@@ -94,8 +97,11 @@ class Sender:
         return self.lane.now + timedelta(seconds=monotonic - self.loaded_at)
 
 
-def _seen(answer: Answer) -> dict[str, Any]:
-    """Return the fields of an outcome that come from the answer."""
+def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of an outcome that come from the answer.
+
+    Receivers like to repeat a request in their errors: of what is secret they show `***`.
+    """
     seen = {
         "outcome": _name(answer),
         "dns_ms": answer.timings.dns,
@@ -107,11 +113,14 @@ def _seen(answer: Answer) -> dict[str, Any]:
     }
     if answer.status is None:
         return seen
-    headers = canonical_json.dumps([list(pair) for pair in answer.headers]).decode()
+    headers, body = [list(pair) for pair in answer.headers], answer.body
+    for secret in secrets:
+        headers = [[text.replace(secret, HIDDEN) for text in pair] for pair in headers]
+        body = body.replace(secret.encode(), HIDDEN.encode())
     return seen | {
         "status_code": answer.status,
-        "response_headers": headers,
-        "response_body": answer.body,
+        "response_headers": canonical_json.dumps(headers).decode(),
+        "response_body": body,
     }
 
 

@@ -18,7 +18,7 @@ from app.core.delivery.lanes import concurrency, lane_health, lane_slots, lanes
 from app.core.delivery.lanes.lane_slots import Slot, SlotReader
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
-from app.core.webhooks import webhook_secrets
+from app.core.webhooks import webhook_secrets, webhook_targets
 from app.database import Tx
 from app.errors import Unavailable
 from app.lib.crypto.webhook_signing import Signer
@@ -104,8 +104,12 @@ class LaneRun:
             if slot is None:
                 return None
             # Raises if the master key is missing here: the rollback then frees the slot.
-            secrets = webhook_secrets.open_secrets(
-                self._runtime.settings.master_keys, lane.sealed_secrets, *self._key, lane.now
+            master_keys = self._runtime.settings.master_keys
+            signer = Signer(
+                webhook_secrets.open_secrets(master_keys, lane.sealed_secrets, *self._key, lane.now)
+            )
+            target = webhook_targets.open_sealed(
+                master_keys, lane.url, lane.sealed_target, *self._key
             )
             limit = 1 if lane.probes else concurrency.claim_size(lane.latency_ms)
             claim = claims.claim(session, lane, limit, self._holder)
@@ -121,7 +125,7 @@ class LaneRun:
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         turn = {"slot": self._slot.number, "passed_on": self._passed_on}
-        sender = Sender(self._runtime, Signer(secrets), lane, loaded_at, turn)
+        sender = Sender(self._runtime, signer, target, lane, loaded_at, turn)
         return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
@@ -189,7 +193,7 @@ class LaneRun:
                     # While this turn probes, its own claim has paused the lane for others.
                     and (lane.probes or not now.paused)
                     and (lane.held or not now.held)
-                    and (now.url, now.sealed_secrets) == (lane.url, lane.sealed_secrets)
+                    and _sent_alike(now, lane)
                     and lane_slots.may_keep(session, now, self._holder)
                 )
         except Unavailable:
@@ -285,3 +289,13 @@ class LaneRun:
             lanes.lock(session, *self._key)
             lane_slots.free(session, *self._key, self._holder)
             return lanes.reschedule(session, *self._key, yields=self._yields)
+
+
+def _sent_alike(one: Lane, other: Lane) -> bool:
+    """Return whether a delivery of both leaves with the same URL, headers and secrets."""
+    return (one.url, one.sealed_target, one.sealed_secrets, one.receiver_since) == (
+        other.url,
+        other.sealed_target,
+        other.sealed_secrets,
+        other.receiver_since,
+    )

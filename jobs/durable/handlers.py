@@ -41,13 +41,15 @@ def _digest(here: Runtime) -> Work:
     ).step
 
 
-def _send(here: Runtime, lane: Lane, body: bytes, headers: dict[str, str]) -> Answer | None:
+def _send(
+    here: Runtime, lane: Lane, url: str, body: bytes, headers: dict[str, str]
+) -> Answer | None:
     """Send one request to a lane's receiver, under a permit of a slow turn; None without one."""
     permit = here.bulkhead.acquire(lane.tenant_id, lane.webhook_id, quick=False)
     if permit is None:
         return None
     try:
-        return here.outbound.send(lane.url, body, headers)
+        return here.outbound.send(url, body, headers)
     finally:
         here.bulkhead.release(permit)
 

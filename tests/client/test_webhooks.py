@@ -14,7 +14,7 @@ from app.lib.crypto import webhook_signing
 from app.lib.crypto.webhook_signing import Signer
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import make_finding, make_session
+from tests.support.callers.making import NOBODY, make_finding, make_session
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Receiver, http_answer
 
@@ -46,6 +46,36 @@ def test_a_webhook_is_made_held_released_and_deleted(
     assert records("webhooks", "show", webhook["id"]).code == 3
 
 
+def test_headers_are_given_replaced_kept_and_ended(
+    records: Command, api: ApiOf, tmp_path: Path
+) -> None:
+    url = "http://127.0.0.1:9/hook"
+    given = ("--header", "Authorization: Bearer s3cr3t: it", "--header", "X-Env:prod")
+    made = json.loads(records("webhooks", "add", url, *given, "--json").out)
+    path = f"/v1/webhooks/{made['id']}"
+    assert api().get(path).json["headers"] == {"Authorization": "***", "X-Env": "***"}
+    file = tmp_path / "headers.txt"
+    file.write_text("Authorization: ***\n\nX-Other: a\n")
+
+    def update(*options: str) -> int:
+        done = records("webhooks", "update", made["id"], *options, "--json")
+        assert "s3cr3t" not in done.out + done.err
+        return done.code
+
+    assert update("--header", f"@{file}", "--url", url + "/new") == 0
+    changed = api().get(path).json
+    assert (changed["url"], list(changed["headers"])) == (
+        url + "/new",
+        ["Authorization", "X-Other"],
+    )
+    assert update("--header", "no colon") == 2
+    assert update("--header", "A: b", "--no-headers") == 2
+    assert update("--header", "A: b", "--header", "A: c") == 2
+    assert update() == 2
+    assert update("--no-headers") == 0
+    assert api().get(path).json["headers"] == {}
+
+
 def test_a_delivery_is_found_explained_and_sent_again(
     records: Command, api: ApiOf, webhook: dict[str, Any]
 ) -> None:
@@ -57,7 +87,7 @@ def test_a_delivery_is_found_explained_and_sent_again(
     assert of_session.out.startswith(delivery["id"])
     narrow = ("--session", session, "--event", delivery["event_id"], "--code", "500")
     assert records("deliveries", "groups", *narrow).code == 0
-    assert records("deliveries", "groups", "--record", "rec_none").out == ""
+    assert records("deliveries", "groups", "--record", f"rec_{NOBODY}").out == ""
 
     found = json.loads(records("deliveries", "show", delivery["id"], "--json").out)
     assert found["payload"]["type"] == "finding.created"

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from flask import Flask
 
-from tests.support.callers.api import ApiOf
-from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.api import ApiOf, Mint
+from tests.support.callers.console import Visitor, hidden, signed_in
+from tests.support.callers.making import NOBODY
 from tests.support.callers.sending import URL, Worker, history, make_findings, make_webhook
 
 NEW = "/console/webhooks/new"
@@ -49,6 +51,35 @@ def test_what_is_wrong_stands_beside_its_field_and_the_input_stays(
     assert refused.status_code == 422
     assert said in refused.text
     assert "kept &lt;b&gt;" in refused.text
+
+
+def test_headers_are_typed_in_lines_and_never_shown_again(
+    admin: Visitor, api: ApiOf, app: Flask, mint: Mint
+) -> None:
+    reader = signed_in(app, mint("read"))
+    value = "Bearer s3cr3t"
+    typed = {"url": URL, "headers": f"Authorization: {value}\r\n\r\nX-Env:prod\r\n"}
+    for wrong in ("Authorization", "A: b\nA: c", "Host: x", "A: \x00"):
+        refused = admin.post(NEW, {**admin.form(NEW), **typed, "headers": wrong})
+        assert refused.status_code == 422
+        assert "header" in refused.text
+    assert admin.post(NEW, {**admin.form(NEW), **typed}).status_code == 201
+    (made,) = api().get("/v1/webhooks").json["data"]
+    assert list(made["headers"]) == ["Authorization", "X-Env"]
+    path = f"/console/webhooks/{made['id']}"
+    page = admin.get(path).text
+    assert "Authorization: ***" in page
+    assert "s3cr3t" not in page + reader.get(path).text
+    assert "Authorization, X-Env" in reader.get(path).text
+
+    def change(headers: str) -> list[str]:
+        form = hidden(admin.get(path).text, f"{path}/retry-now")
+        sent = {**form, "url": URL, "headers": headers}
+        assert admin.post(path, sent).status_code == 303
+        return list(api().get(f"/v1/webhooks/{made['id']}").json["headers"])
+
+    assert change("Authorization: ***\r\nX-New: a") == ["Authorization", "X-New"]
+    assert change("") == []
 
 
 def test_a_change_sets_what_was_typed_and_an_emptied_field_is_null(
@@ -106,7 +137,9 @@ def test_an_event_is_explained_and_a_signature_judged(
     told = admin.get(f"{path}/why?event_id={row['event_id']}").text
     assert "so a delivery was made" in told
     assert "It failed for good after one attempt" in told
-    assert "There is no event with this id" in admin.get(f"{path}/why?event_id=evt_x").text
+    unknown = f"{path}/why?event_id=evt_{NOBODY}"
+    assert "There is no event with this id" in admin.get(unknown).text
+    assert "This is no id" in admin.get(f"{path}/why?event_id=evt_x").text
     pasted = {"headers": "webhook-id: x\r\nnonsense", "body": "{}"}
     form = admin.form(f"{path}/signature")
     wrong = admin.post(f"{path}/signature", {**form, **pasted})

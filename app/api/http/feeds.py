@@ -10,7 +10,7 @@ from app.api.http.requests import fields
 class FeedArgs(PageArgs):
     """Filters of a feed; all given must match."""
 
-    agent_id = fields.QueryId("agt")
+    agent_id = fields.Id("agt")
     principal = fields.Text(200)
     since = fields.Time(description="Created at this moment or later.")
     until = fields.Time(description="Created before this moment.")

@@ -55,7 +55,9 @@ def once(
     if key is None:
         return answer(make(), status, headers)
     master_keys = services().settings.master_keys
-    repeat = idempotency.Request.of(caller(), key, request.method, request.path, parsing.body())
+    repeat = idempotency.Request.of(
+        caller(), key, request.method, request.path, parsing.canonical_body(), parsing.body()
+    )
     kept = repeat.find(session, master_keys)
     if kept is not None:
         return _again(*kept)

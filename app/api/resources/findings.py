@@ -102,11 +102,11 @@ class FindingArgs(FeedArgs):
         'case; words in "quotes" match as a phrase.',
         example="refund above-limit",
     )
-    session_id = fields.QueryId("ses")
-    record_id = fields.QueryId("rec")
+    session_id = fields.Id("ses")
+    record_id = fields.Id("rec")
     severity = fields.Choice(findings.Severity)
     rule = fields.Text(200)
-    digest_id = fields.QueryId("dig", description="The findings of one digest.")
+    digest_id = fields.Id("dig", description="The findings of one digest.")
 
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.

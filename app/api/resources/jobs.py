@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.feeds import filters
+from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
@@ -128,6 +129,10 @@ def resume(job_id: str) -> Response:
 
 
 def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str) -> Response:
+    job = ids.parse("job", job_id)
     with transaction() as session:
-        job = verb(session, caller().tenant_id, ids.parse("job", job_id))
-        return answer(job_control.represent(job))
+        return once(
+            session,
+            200,
+            lambda: job_control.represent(verb(session, caller().tenant_id, job)),
+        )

@@ -123,9 +123,14 @@ def read(session_id: str) -> Response:
 def complete(body: dict[str, Any], session_id: str) -> Response:
     """Complete a session, once.
 
-    Emits `session.completed`. A second completion is answered 409. Findings may still be added,
-    since analysis often ends after the agent's work.
+    Emits `session.completed`. A second completion is answered 409, but a repeat with the same
+    `Idempotency-Key` as the first. Findings may still be added, since analysis often ends after the
+    agent's work.
     """
+    completed = ids.parse("ses", session_id)
     with transaction() as session:
-        completed = sessions.complete(session, caller(), ids.parse("ses", session_id), **body)
-        return answer(sessions.represent(completed))
+        return once(
+            session,
+            200,
+            lambda: sessions.represent(sessions.complete(session, caller(), completed, **body)),
+        )

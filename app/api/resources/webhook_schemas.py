@@ -1,16 +1,19 @@
 """Schemas of webhooks: creation, changes, health, secret rotation, accounting."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from marshmallow import ValidationError
+from marshmallow import fields as plain
 
 from app.api.http.paging import page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.core.delivery import accounting
+from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.webhooks.webhook_changes import Status
+from app.core.webhooks.webhook_targets import HIDDEN
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT
 from app.lib.outbound.addresses import MAX_URL_LENGTH
 
@@ -24,6 +27,12 @@ _URL: dict[str, Any] = {
     "role `read` sees its path and query as `/***`.",
     "example": "https://hooks.example.com/records",
 }
+_SHOWN_HEADERS: dict[str, Any] = {
+    "description": "Its headers of your own by name; no value is shown, each is `***`. "
+    "null: the service lacks the master key that sealed them, and shows the URL's host alone.",
+    "example": {"Authorization": HIDDEN},
+    "additionalProperties": {"const": HIDDEN},
+}
 _MAX_IN_FLIGHT: dict[str, Any] = {
     "description": "The largest number of concurrent POSTs. The number allowed at present follows "
     "the receiver's behaviour: `health.concurrency`. A lower number applies within a "
@@ -34,6 +43,52 @@ _HELD: dict[str, Any] = {
     "replays are sent; nothing counts as failing. Once false again, the backlog is sent, a "
     "few at once at first."
 }
+
+
+class OwnHeaders(fields.Strict):
+    """Headers of the receiver's own by name, as `request_headers` sends them."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {
+            "type": "object",
+            "maxProperties": request_headers.MOST_OWN,
+            "propertyNames": {"pattern": f"^{request_headers.NAME}$"},
+            "additionalProperties": {"type": "string", "pattern": f"^{request_headers.VALUE}$"},
+        }
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
+        if not isinstance(value, dict):
+            raise ValidationError("Send an object of strings.")
+        if len(value) > request_headers.MOST_OWN:
+            most = request_headers.MOST_OWN
+            raise ValidationError(f"At most {most} headers; this has {len(value)}.")
+        wrong = {name: [why] for name, text in value.items() if (why := _refused(name, text))}
+        if wrong:
+            raise ValidationError(wrong)
+        if len({name.lower() for name in value}) != len(value):
+            raise ValidationError("Name each header once: upper and lower case are the same.")
+        size = sum(len(name) + len(text) for name, text in value.items())
+        if size > request_headers.MOST_OWN_BYTES:
+            most = request_headers.MOST_OWN_BYTES
+            raise ValidationError(f"At most {most} bytes of names and values; this has {size}.")
+        return value
+
+
+def _refused(name: str, value: Any) -> str | None:
+    return request_headers.refusal(name, value) if isinstance(value, str) else "Send a string."
+
+
+def _headers(**options: Any) -> OwnHeaders:
+    return OwnHeaders(
+        allow_none=True,
+        description="Headers of your own by name, sent with every delivery, test and check, such "
+        "as `Authorization`; null or `{}`: none. At most 20, with 4 KiB of names and values; "
+        "none that HTTP or the service sets itself. No answer shows a value again: it is `***`. "
+        "A change replaces all of them; `***` for a value keeps the one that is stored.",
+        example={"Authorization": "Bearer <token>"},
+        **options,
+    )
 
 
 def _distinct(event_types: Sequence[EventType]) -> None:
@@ -58,6 +113,7 @@ class NewWebhookSchema(Schema):
     """A webhook to create."""
 
     url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
+    headers = _headers(load_default=None)
     event_types = _event_types(load_default=None)
     description = fields.Text(MAX_DESCRIPTION, allow_none=True, load_default=None)
     max_in_flight = fields.Integer(
@@ -69,6 +125,7 @@ class WebhookChangeSchema(Schema):
     """The fields to change; those not sent stay."""
 
     url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
+    headers = _headers()
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
@@ -122,6 +179,7 @@ class WebhookSchema(AnswerSchema):
 
     id = fields.Id("whk")
     url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
+    headers = plain.Dict(allow_none=True, metadata=_SHOWN_HEADERS)
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)

@@ -62,7 +62,7 @@ def list_webhooks(args: dict[str, Any]) -> Response:
         return page(
             args,
             lambda *where: webhooks.rows(session, caller(), *where),
-            lambda watched: webhooks.represent(watched, caller()),
+            represent,
         )
 
 
@@ -73,7 +73,7 @@ def read(webhook_id: str) -> Response:
     """Read a webhook"""
     with transaction() as session:
         found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
-        return answer(webhooks.represent(found, caller()))
+        return answer(represent(found))
 
 
 @blp.route("/<webhook_id>", methods=["PATCH"])
@@ -84,15 +84,16 @@ def read(webhook_id: str) -> Response:
 def change(body: dict[str, Any], webhook_id: str) -> Response:
     """Change a webhook
 
-    Fields not sent stay. Disabling cancels waiting deliveries; events that happen while a webhook
-    is disabled are not sent to it, unless replayed later. Enabling it, or another URL, ends a
-    pause. `held` keeps waiting and new deliveries until it is false again.
+    Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
+    anew. Disabling cancels waiting deliveries; events that happen while a webhook is disabled are
+    not sent to it, unless replayed later. Enabling it, or another URL or header, ends a pause.
+    `held` keeps waiting and new deliveries until it is false again.
     """
     with transaction() as session:
         changed = webhooks.change(
             session, caller(), services().settings, ids.parse("whk", webhook_id), body
         )
-        return answer(webhooks.represent(changed, caller()))
+        return answer(represent(changed))
 
 
 @blp.route("/<webhook_id>", methods=["DELETE"])
@@ -176,4 +177,9 @@ def read_accounting(args: dict[str, Any], webhook_id: str) -> Response:
 
 def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
     """Return a webhook as `WebhookWithSecretSchema` describes it."""
-    return {**webhooks.represent(watched, caller()), "secret": secret}
+    return {**represent(watched), "secret": secret}
+
+
+def represent(watched: Watched) -> dict[str, Any]:
+    """Return a webhook as `WebhookSchema` describes it, to this request's caller."""
+    return webhooks.represent(watched, caller(), services().settings.master_keys)

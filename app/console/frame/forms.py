@@ -16,6 +16,7 @@ from app.api.http.access.auth import caller
 from app.api.http.requests import fields, parsing
 from app.api.http.responses.json_responses import encode
 from app.api.http.services import services
+from app.api.resources.webhook_schemas import OwnHeaders
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
@@ -184,6 +185,17 @@ def _put(schema: marshmallow.Schema, data: dict[str, Any], name: str, texts: lis
         data[name] = None
 
 
+def _header_lines(text: str) -> dict[str, str]:
+    """Return headers by name from lines such as `Authorization: Bearer …`."""
+    found: dict[str, str] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, colon, value = line.partition(":")
+        if not colon or name.strip() in found:
+            raise Invalid(FieldError("/headers", "Write each header once, in a line: Name: value"))
+        found[name.strip()] = value.strip()
+    return found
+
+
 def _json(field: Any, texts: list[str]) -> Any:
     if isinstance(field, fields.Items):
         return [_json(field.inner, [text]) for text in texts]
@@ -192,6 +204,8 @@ def _json(field: Any, texts: list[str]) -> Any:
         return texts
     if isinstance(field, fields.QueryInteger):
         return text
+    if isinstance(field, OwnHeaders):
+        return _header_lines(text)
     if isinstance(field, fields.Integer):
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
     if isinstance(field, fields.Boolean):

@@ -11,6 +11,7 @@ from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.list_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.deliveries.tenant_deliveries import tenant_filters
+from app.api.resources.webhooks import represent
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
@@ -107,7 +108,7 @@ def groups() -> Response:
 def known_webhooks(session: Session) -> dict[str, dict[str, Any]]:
     """Return every webhook that was not deleted as its GET answers it, by its id."""
     rows = webhooks.rows(session, caller(), None, MOST_WEBHOOKS)
-    shown = [webhooks.represent(row, caller()) for row in rows]
+    shown = [represent(row) for row in rows]
     return {each["id"]: each for each in shown}
 
 

@@ -30,7 +30,7 @@ NOW=$(date +%s)
 KEY=$(printf %s "${{SECRET#whsec_}}" | base64 -d | od -An -v -tx1 | tr -d ' \\n')
 SIGNATURE=$(printf %s "{event}.$NOW.$BODY" |
   openssl dgst -sha256 -mac HMAC -macopt "hexkey:$KEY" -binary | base64)
-curl --include {url} --data-binary "$BODY" --header 'content-type: application/json' \\
+curl --include {url} --data-binary "$BODY" --header 'content-type: application/json'{own} \\
   --header 'webhook-id: {event}' --header "webhook-timestamp: $NOW" \\
   --header "webhook-signature: v1,$SIGNATURE"
 """
@@ -112,4 +112,5 @@ def _curl(webhook: dict[str, Any] | None, event_id: str, raw: bytes | None) -> s
     if webhook is None or raw is None or len(raw) > _LONGEST_ARGUMENT:
         return None
     body, url = shlex.quote(raw.decode()), shlex.quote(webhook["url"])
-    return _AS_CURL.format(body=body, event=event_id, url=url)
+    own = "".join(f" --header {shlex.quote(f'{name}: …')}" for name in webhook["headers"] or ())
+    return _AS_CURL.format(body=body, event=event_id, url=url, own=own)

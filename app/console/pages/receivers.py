@@ -15,7 +15,7 @@ from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import DecisionArgs
 from app.api.resources.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema
-from app.api.resources.webhooks import with_secret
+from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
@@ -144,7 +144,7 @@ def checked(webhook_id: str, job_id: str) -> Response:
 
 def _name(session: Session, webhook_id: str) -> str:
     found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
-    told = webhooks.represent(found, caller())
+    told = represent(found)
     return str(told["description"] or told["url"])
 
 

@@ -36,7 +36,7 @@ _MOST_COUNTED = 3_000
 class ReplayForm(BulkReplaySchema):
     """A bulk replay as the API takes it: of one webhook, or of all."""
 
-    webhook_id = fields.QueryId("whk")
+    webhook_id = fields.Id("whk")
 
 
 @blp.get("")

@@ -11,7 +11,7 @@ from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.replay_schemas import RetryNowSchema
 from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
-from app.api.resources.webhooks import with_secret
+from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
@@ -92,9 +92,7 @@ def change(webhook_id: str) -> Response:
         with transaction() as session:
             forms.once(
                 session,
-                lambda: webhooks.represent(
-                    webhooks.change(session, caller(), settings, webhook, wanted), caller()
-                ),
+                lambda: represent(webhooks.change(session, caller(), settings, webhook, wanted)),
             )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
@@ -111,8 +109,13 @@ def delete(webhook_id: str) -> Response:
         with transaction() as session:
 
             def make() -> dict[str, Any]:
-                found = webhooks.find(session, caller(), ids.parse("whk", webhook_id)).webhook
-                if typed.value("name").strip() not in (found.description, found.url, webhook_id):
+                found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+                told = represent(found)
+                if typed.value("name").strip() not in (
+                    told["description"],
+                    told["url"],
+                    webhook_id,
+                ):
                     raise Invalid(FieldError("/name", "This is not its name."))
                 webhooks.delete(session, caller(), found.id)
                 return {}
@@ -171,7 +174,7 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
             here.master_keys, found.webhook.sealed_secrets, tenant_id, found.id, now
         )
         shown: dict[str, Any] = {
-            "webhook": webhooks.represent(found, caller()),
+            "webhook": represent(found),
             "lane": standing.of(session, tenant_id, found.id, "", [])["lane"],
             "overdue": standing.overdue_since(session, tenant_id, found.id),
             "books": accounting.of(session, tenant_id, found.id),

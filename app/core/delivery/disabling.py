@@ -34,10 +34,10 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Reason:
-    """The reason to disable a webhook: a key of `REASONS`, the failing URL, since when it fails."""
+    """The reason to disable a webhook: a key of `REASONS`, the lane's receiver, when it failed."""
 
     code: str
-    url: str
+    receiver_since: datetime | None
     failing_since: datetime | None = None
 
 
@@ -82,7 +82,7 @@ def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason
     """Return the lane, locked; None when its URL has changed or it has succeeded since."""
     # Lock order: the lane before the webhook, as everywhere.
     lane = lanes.load(session, tenant_id, webhook_id)
-    if lane is None or lane.url != reason.url:
+    if lane is None or lane.receiver_since != reason.receiver_since:
         return None
     if reason.failing_since is not None and lane.failing_since != reason.failing_since:
         return None

@@ -34,7 +34,7 @@ class Outcome(Attempted):
     tenant_id: UUID
     webhook_id: UUID
     delivery_id: UUID
-    url: str
+    receiver_since: datetime | None
     kind: str
     claim_no: int
     number: int
@@ -83,15 +83,16 @@ def record(
     for outcome in outcomes:
         by_lane[outcome.tenant_id, outcome.webhook_id].append(outcome)
     lanes = lane_changes.lock(session, sorted({*by_lane, *slow}))
-    urls = {key: state.url for key, state in lanes.items()}
-    done = _write(session, outcomes, urls) if outcomes else {}
+    done = _write(session, outcomes, lanes) if outcomes else {}
     recorded = Recorded([each for each in outcomes if _claim(each) not in done])
     changes = []
     for key, state in lanes.items():
         mine = [(each, done[_claim(each)]) for each in by_lane[key] if _claim(each) in done]
         # Answers from an earlier URL say nothing about this one.
-        telling = [each for each, _ in mine if each.url == state.url]
-        retried_elsewhere = any(each.url != state.url and row.next_attempt_at for each, row in mine)
+        telling = [each for each, _ in mine if _binds(each, state)]
+        retried_elsewhere = any(
+            row.next_attempt_at and not _binds(each, state) for each, row in mine
+        )
         change = _fold(state, telling, first_pause, recover=retried_elsewhere)
         for each, row in mine:
             _count(change, recorded.ended, each, row)
@@ -165,10 +166,10 @@ class _Done:
 
 
 def _write(
-    session: Session, outcomes: Sequence[Outcome], urls: Mapping[LaneKey, str]
+    session: Session, outcomes: Sequence[Outcome], lanes: Mapping[LaneKey, LockedLane]
 ) -> dict[_Claim, _Done]:
     # A Retry-After of an earlier URL does not bind the new one.
-    binding = [urls.get((each.tenant_id, each.webhook_id)) == each.url for each in outcomes]
+    binding = [_binds(each, lanes.get((each.tenant_id, each.webhook_id))) for each in outcomes]
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
     columns["attempt_id"] = [ids.new() for _ in outcomes]
     columns["status"] = [each.verdict.status for each in outcomes]
@@ -188,6 +189,11 @@ def _write(
     ]
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
     return {(each.id, each.claim_no): each for each in written}
+
+
+def _binds(outcome: Outcome, lane: LockedLane | None) -> bool:
+    """Return whether an answer is of the receiver that the lane has now."""
+    return lane is not None and outcome.receiver_since == lane.receiver_since
 
 
 def _claim(outcome: Outcome) -> _Claim:
@@ -239,10 +245,10 @@ def _judge_endpoint(
     """
     key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):
-        recorded.to_disable[key] = Reason("gone", state.url)
+        recorded.to_disable[key] = Reason("gone", state.receiver_since)
     if not outcomes or key in recorded.to_disable:
         return
-    failing = Reason("failing", state.url, health.failing_since)
+    failing = Reason("failing", state.receiver_since, health.failing_since)
     at = outcomes[-1].ended_at
     if only_failed_for(health, disable_after, at) and any(
         each.verdict.schedule_over for each in outcomes

@@ -15,7 +15,7 @@ from app.core.log import generations
 from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import daily_state, unknown_chains
-from app.core.webhooks import webhook_secrets
+from app.core.webhooks import webhook_secrets, webhook_targets
 from app.core.words import search_keys
 
 
@@ -64,6 +64,7 @@ OF_A_TENANT = (
     SealedColumn("tenants", "chain_seal", ("id",), chain_identity.identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
     SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
+    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_targets.identity),
     SealedColumn(
         "idempotency_keys",
         "sealed_answer",

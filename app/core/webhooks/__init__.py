@@ -1,6 +1,6 @@
 """Webhooks, the resource that a tenant manages.
 
 `webhooks` has the operations, `webhook_changes` the consequences of a change, `webhook_secrets` the
-secrets, `signature_check` the signature debugger. `receiver_check` sends a receiver valid and
-invalid requests, `receiver_grades` grades its answers.
+secrets, `webhook_targets` URL and headers, `signature_check` the signature debugger.
+`receiver_check` sends a receiver valid and invalid requests, `receiver_grades` grades its answers.
 """

@@ -24,7 +24,7 @@ from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.core.webhooks import receiver_grades, webhook_secrets, webhooks
+from app.core.webhooks import receiver_grades, webhook_secrets, webhook_targets, webhooks
 from app.core.webhooks.receiver_grades import NEVER_SENT, UNKNOWN, Check, Reply
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import MasterKeys
@@ -77,10 +77,10 @@ def start(session: Session, caller: Caller, webhook_id: UUID | None) -> Job:
 class Checker:
     """Sends a check's requests, signed as the webhook's deliveries are.
 
-    `send` takes a lane, a body and headers; it returns None if the bulkhead has no permit.
+    `send` takes a lane, its URL, a body and headers; it returns None if the bulkhead has no permit.
     """
 
-    send: Callable[[Lane, bytes, dict[str, str]], Answer | None]
+    send: Callable[[Lane, str, bytes, dict[str, str]], Answer | None]
     master_keys: MasterKeys
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Answer | None]:
@@ -110,8 +110,12 @@ class Checker:
         test = NewEvent(EventType.WEBHOOK_TEST.value, data, job.created_at)
         body = events.payload(event_id, test)
         at = lane.now - _STALE_BY if check is Check.STALE else lane.now
-        headers = request_headers.of(Signer(self._secrets(lane, check)), event_id, body, at)
-        return partial(self.send, lane, body, headers)
+        target = webhook_targets.open_sealed(
+            self.master_keys, lane.url, lane.sealed_target, lane.tenant_id, lane.webhook_id
+        )
+        signer = Signer(self._secrets(lane, check))
+        headers = request_headers.of(signer, event_id, body, at, own=target.headers)
+        return partial(self.send, lane, target.url, body, headers)
 
     def _secrets(self, lane: Lane, check: Check) -> Sequence[str]:
         if check is Check.TAMPERED:

@@ -1,7 +1,7 @@
 """Consequences of a change to a webhook: slots, lane, open deliveries, audit entry."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,8 +26,17 @@ class Status(enum.StrEnum):
     DISABLED = "disabled"
 
 
-def apply(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[str]) -> None:
-    """Apply the consequences of the changed fields, and append them to the audit chain."""
+def apply(
+    session: Session,
+    caller: Caller,
+    webhook: Webhook,
+    changed: Sequence[str],
+    headers: Iterable[str],
+) -> None:
+    """Apply the consequences of the changed fields, and append them to the audit chain.
+
+    `headers` are the names of its headers.
+    """
     if "status" in changed:
         webhook.disabled_reason = None if webhook.status == Status.ENABLED else _DISABLED_BY_REQUEST
     session.flush()
@@ -36,11 +45,13 @@ def apply(session: Session, caller: Caller, webhook: Webhook, changed: Sequence[
     enabled = "status" in changed and webhook.status == Status.ENABLED
     if enabled:
         cancelling.cancel_all(session, caller.tenant_id, webhook.id)
-    if enabled or "url" in changed:
-        _start_anew(session, webhook, other_receiver="url" in changed)
+    other_receiver = not {"url", "headers"}.isdisjoint(changed)
+    if enabled or other_receiver:
+        _start_anew(session, webhook, other_receiver=other_receiver)
     fields = [name for name in changed if name != "status"]
     if fields:
-        audit(session, caller, webhook, "update", {"changed": fields})
+        named = {"headers": sorted(headers)} if "headers" in fields else {}
+        audit(session, caller, webhook, "update", {"changed": fields, **named})
     if "status" in changed:
         _switch(session, caller, webhook)
 
@@ -67,7 +78,7 @@ UPDATE lanes
 
 
 def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Reset the lane's health; for a changed URL, also begin recovery of waiting rows."""
+    """Reset the lane's health; for a changed URL or header, also begin recovery of waiting rows."""
     wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_START_ANEW, wanted)
     if lanes.reschedule(session, webhook.tenant_id, webhook.id):

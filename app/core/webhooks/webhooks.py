@@ -5,10 +5,9 @@ the lane first, so no deadlock arises. Deletion is soft: the delivery history st
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from sqlalchemy import Select, and_, func, select
@@ -19,12 +18,14 @@ from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_slots, lanes
-from app.core.webhooks import webhook_changes, webhook_secrets
+from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
 from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_secrets import Secret
+from app.core.webhooks.webhook_targets import HIDDEN, Target
 from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.outbound.addresses import BadURL, check_url
 from app.models import Lane, LaneSlot, Tenant, Webhook
 from app.settings import Settings
@@ -55,10 +56,12 @@ def create(
 ) -> tuple[Watched, str]:
     """Create a webhook and its lane; return it and its secret's text, which is not shown again.
 
-    `wanted` has `url` and may have `event_types`, `description` and `max_in_flight`. Raises
-    `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has 100.
+    `wanted` has `url` and may have `headers`, `event_types`, `description` and `max_in_flight`.
+    Raises `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has 100.
     """
-    _check_url(wanted["url"], settings)
+    wanted = dict(wanted)
+    target = Target(wanted.pop("url"), _headers({}, wanted.pop("headers", None)))
+    _check_url(target.url, settings)
     _check_room(session, caller.tenant_id)
     webhook_id, secret = ids.new(), webhook_signing.new_secret()
     sealed = webhook_secrets.seal(
@@ -70,14 +73,17 @@ def create(
         id=webhook_id,
         status=Status.ENABLED.value,
         sealed_secrets=sealed,
-        **(fields | dict(wanted)),
+        **webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
+        **(fields | wanted),
     )
     session.add(webhook)
     session.flush()
     session.add(Lane(tenant_id=caller.tenant_id, webhook_id=webhook_id))
     session.flush()
     lane_slots.provide(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
-    webhook_changes.audit(session, caller, webhook, "create", {"event_types": webhook.event_types})
+    named = {"headers": sorted(target.headers)} if target.headers else {}
+    details = {"event_types": webhook.event_types, **named}
+    webhook_changes.audit(session, caller, webhook, "create", details)
     return find(session, caller, webhook_id), secret
 
 
@@ -144,21 +150,28 @@ def change(
 ) -> Watched:
     """Set the fields in `wanted` and leave the rest; no audit entry if no value changes.
 
-    Disabling cancels open deliveries; enabling, or a changed URL, resets the lane's health. `held`
-    keeps deliveries waiting until it is false again. Raises `NotFound`, and `Invalid` for a URL
-    that cannot be sent to.
+    Disabling cancels open deliveries; enabling, or a changed URL or header, resets the lane's
+    health. `headers` replaces them all, but keeps the value of one that is sent as `***`. `held`
+    keeps deliveries waiting until it is false again. Raises `NotFound`, and `Invalid` for a URL or
+    header that cannot be sent.
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
     if "url" in wanted:
         _check_url(wanted["url"], settings)
     wanted = dict(wanted)
     held = wanted.pop("held", None)
-    changed = sorted(name for name, value in wanted.items() if value != getattr(webhook, name))
-    for name in changed:
-        setattr(webhook, name, wanted[name])
+    before = target_of(webhook, settings.master_keys)
+    after = _changed_target(before, wanted)
+    others = {name: value for name, value in wanted.items() if name not in ("url", "headers")}
+    changed = {name for name, value in others.items() if value != getattr(webhook, name)}
+    if after != before:
+        changed |= _changed_parts(before, after)
+        others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
+    for name, value in others.items():
+        setattr(webhook, name, value)
     if changed:
         webhook.updated_at = func.clock_timestamp()
-        webhook_changes.apply(session, caller, webhook, changed)
+        webhook_changes.apply(session, caller, webhook, sorted(changed), after.headers)
     if held is not None:
         webhook_changes.hold(session, caller, webhook, held=held)
     return find(session, caller, webhook.id)
@@ -206,16 +219,23 @@ def rotate_secret(
     return find(session, caller, webhook.id), fresh
 
 
-def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
+def target_of(webhook: Webhook, master_keys: MasterKeys) -> Target:
+    """Return a webhook's URL and headers; raises `app.lib.crypto.sealing.CannotOpen`."""
+    return webhook_targets.open_sealed(
+        master_keys, webhook.url, webhook.sealed_target, webhook.tenant_id, webhook.id
+    )
+
+
+def represent(watched: Watched, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
     """Return a webhook's JSON representation, as GET returns it, without its secret.
 
     A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
-    that may only read see the host.
+    that may only read see the host. Nobody sees a header's value.
     """
     webhook = watched.webhook
     return {
         "id": ids.text("whk", webhook.id),
-        "url": webhook.url if caller.role.allows(Role.WRITE) else _masked(webhook.url),
+        **_shown_target(webhook, caller, master_keys),
         "event_types": webhook.event_types,
         "description": webhook.description,
         "max_in_flight": webhook.max_in_flight,
@@ -229,10 +249,50 @@ def represent(watched: Watched, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _masked(url: str) -> str:
-    parts = urlsplit(url)
-    hidden = parts.path not in ("", "/") or parts.query
-    return f"{parts.scheme}://{parts.netloc}/***" if hidden else url
+def _changed_target(before: Target, wanted: Mapping[str, Any]) -> Target:
+    """Return the target with the wanted URL and headers; raises `Invalid`.
+
+    A header's value, which nobody may read, is not carried to another host.
+    """
+    after = replace(before, url=wanted.get("url", before.url))
+    sent = wanted.get("headers", before.headers and {"": HIDDEN}) or {}
+    if after.origin != before.origin and HIDDEN in sent.values():
+        text = "This URL is of another host: send every header with its value, or {} for none."
+        raise Invalid(FieldError("/headers", text))
+    if "headers" not in wanted:
+        return after
+    return replace(after, headers=_headers(before.headers, wanted["headers"]))
+
+
+def _changed_parts(before: Target, after: Target) -> set[str]:
+    return {name for name in ("url", "headers") if getattr(after, name) != getattr(before, name)}
+
+
+def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers to store: those wanted, with the values before where `***` stands."""
+    known = {name.lower(): value for name, value in before.items()}
+    found = {
+        name: known.get(name.lower()) if value == HIDDEN else value
+        for name, value in (wanted or {}).items()
+    }
+    missing = [name for name, value in found.items() if value is None]
+    if missing:
+        text = f"There is no value of it to keep for {HIDDEN}: send its value."
+        places = ("/headers/" + name.replace("~", "~0") for name in missing)
+        raise Invalid(*(FieldError(place, text) for place in places))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
+    try:
+        target = target_of(webhook, master_keys)
+    except CannotOpen:
+        # `/readyz` says so; a list of webhooks must not fail for it.
+        return {"url": webhook_targets.public_part(webhook.url), "headers": None}
+    return {
+        "url": target.url if caller.role.allows(Role.WRITE) else target.shown,
+        "headers": dict.fromkeys(target.headers, HIDDEN),
+    }
 
 
 def _health(watched: Watched) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def _success(lane: Lane, claimed: Claimed) -> Outcome:
         tenant_id=lane.tenant_id,
         webhook_id=lane.webhook_id,
         delivery_id=claimed.id,
-        url=lane.url,
+        receiver_since=lane.receiver_since,
         kind=claimed.kind,
         claim_no=claimed.claim_no,
         number=claimed.attempt,

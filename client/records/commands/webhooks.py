@@ -54,24 +54,78 @@ def show(run: Run, webhook_id: str) -> None:
     run.out.item(run.client.get(at("/v1/webhooks/{}", webhook_id)))
 
 
+_header_option = click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of your own; @FILE has one on each line, @- is standard input.",
+)
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    """Return headers by name; a file keeps their values out of the list of processes."""
+    lines: list[str] = []
+    for each in given:
+        if each.startswith("@"):
+            with click.open_file(each[1:], encoding="utf-8") as file:
+                lines += filter(str.strip, file.read().splitlines())
+        else:
+            lines.append(each)
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or name.strip() in found:
+            raise click.UsageError("Write each header once, as NAME:VALUE.")
+        found[name.strip()] = value.strip()
+    return found
+
+
 @webhooks.command("add")
 @click.argument("url")
+@_header_option
 @click.option("--types", metavar="TYPE,…", help="Else every type.")
 @click.option("--description")
 @click.option("--max-in-flight", type=click.IntRange(1))
 @pass_run
 def add(
-    run: Run, url: str, types: str | None, description: str | None, max_in_flight: int | None
+    run: Run,
+    url: str,
+    headers: tuple[str, ...],
+    types: str | None,
+    description: str | None,
+    max_in_flight: int | None,
 ) -> None:
     """Make a webhook; its secret is shown this once."""
     body: dict[str, Any] = {
         "url": url,
+        "headers": _headers(headers),
         "event_types": types and types.split(","),
         "description": description,
     }
     if max_in_flight is not None:
         body["max_in_flight"] = max_in_flight
     run.out.item(run.client.create("/v1/webhooks", body))
+
+
+@webhooks.command("update")
+@click.argument("webhook_id")
+@click.option("--url")
+@_header_option
+@click.option("--no-headers", is_flag=True, help="Send none of your own any more.")
+@pass_run
+def update(
+    run: Run, webhook_id: str, url: str | None, headers: tuple[str, ...], no_headers: bool
+) -> None:
+    """Send to another URL, or with other headers: those given replace all; a value *** stays."""
+    if headers and no_headers:
+        raise click.UsageError("Say --header or --no-headers.")
+    body: dict[str, Any] = {} if url is None else {"url": url}
+    if headers or no_headers:
+        body["headers"] = _headers(headers)
+    if not body:
+        raise click.UsageError("Say --url, --header or --no-headers.")
+    run.out.item(run.client.patch(at("/v1/webhooks/{}", webhook_id), body))
 
 
 @webhooks.command("delete")

@@ -194,13 +194,12 @@ def test_another_tenant_s_failures_are_in_no_group(
     assert named(stranger, found) == []
 
 
-@pytest.mark.parametrize("name", ["grp_1", "nothing", f"grp_{NOBODY}{'0' * 16}"])
 def test_an_unknown_group_finds_nothing(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker, name: str
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
     fail(api(), worker, webhook, (500, "a"))
 
-    assert named(api(), {"group": name}) == []
+    assert named(api(), {"group": f"grp_{NOBODY}{'0' * 16}"}) == []
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_since_is_included_and_until_is_not(api: ApiOf, webhooks: list[dict[str,
 @pytest.mark.parametrize(
     "name", ["webhook_id=whk", "event_id=evt", "session_id=ses", "record_id=rec", "job_id=job"]
 )
-@pytest.mark.parametrize("value", [f"_{NOBODY}", f"_{'f' * 32}", "_1", ""])
+@pytest.mark.parametrize("value", [f"_{NOBODY}", f"_{'f' * 32}"])
 def test_an_unknown_id_finds_nothing(
     api: ApiOf, webhooks: list[dict[str, Any]], name: str, value: str
 ) -> None:

@@ -79,5 +79,6 @@ def test_the_findings_of_a_digest_are_listed_for_whom_they_concern(
     assert [row["id"] for row in api().get(path).json["data"]] == [theirs["id"], ours["id"]]
     pinned = api(mint("read", pin_of(session)))
     assert [row["id"] for row in pinned.get(path).json["data"]] == [ours["id"]]
-    assert api().get("/v1/findings?digest_id=nothing").json["data"] == []
+    unknown = ids.text("dig", ids.new())
+    assert api().get(f"/v1/findings?digest_id={unknown}").json["data"] == []
     assert outside["id"] not in api().get(path).text

@@ -16,18 +16,27 @@ from app.errors import IdempotencyKeyInUse
 from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.matrix import ROWS, Row, World, send
+from tests.support.callers.sending import make_webhook
 
 NAMED = {"name": "the agent"}
 LISTS = (
     *("/v1/agents", "/v1/sessions", "/v1/records", "/v1/findings"),
     *("/v1/webhooks", "/v1/deliveries", "/v1/jobs", "/v1/keys"),
 )
-MAKING = [
-    row
-    for row in ROWS
-    if row.method == "POST"
-    and (row.expected["admin", "no pin"] in (201, 202) or row.rule.endswith("/rotate-secret"))
-]
+# Every route of the service stands in the matrix (test_matrix.py).
+POSTS = [row for row in ROWS if row.method == "POST"]
+CHANGES_NOTHING = "/verify-signature"
+CHANGING = [row for row in POSTS if not row.rule.endswith(CHANGES_NOTHING)]
+
+
+WAITING = """
+UPDATE deliveries SET status = 'retrying', attempts = 1, finished_at = NULL,
+       next_attempt_at = clock_timestamp() + interval '1 hour'
+ WHERE tenant_id = :tenant
+"""
+ENDED = """
+UPDATE jobs SET status = '{}', finished_at = clock_timestamp() WHERE tenant_id = :tenant
+"""
 
 
 def repeating(key: str) -> dict[str, Any]:
@@ -70,19 +79,40 @@ def test_without_the_header_each_post_makes_one(api: ApiOf) -> None:
     assert agents(api) == 2
 
 
-@pytest.mark.parametrize("row", MAKING, ids=str)
-def test_every_route_that_makes_something_answers_a_repeat_as_the_first(
-    api: ApiOf, row: Row
+@pytest.mark.parametrize("row", CHANGING, ids=str)
+def test_every_post_that_changes_something_answers_a_repeat_as_the_first(
+    api: ApiOf, row: Row, admin: Callable[[str], Any]
 ) -> None:
     world = World(api())
+    # What the matrix answers with 409 needs a thing in another state.
+    if row.rule.endswith("/deliveries/<delivery_id>/retry-now"):
+        admin(WAITING)
+    elif row.rule.endswith(("/retry", "/resume")):
+        admin(ENDED.format("dead" if row.rule.endswith("/retry") else "cancelled"))
+    admin("COMMIT")
 
     first = send(api(), row, world, {"Idempotency-Key": "k"})
     made = listed(api(), world)
     again = send(api(), row, world, {"Idempotency-Key": "k"})
 
+    assert first.status_code in (200, 201, 202)
     assert (again.status_code, again.data) == (first.status_code, first.data)
     assert again.headers["Idempotent-Replayed"] == "true"
     assert listed(api(), world) == made
+
+
+@pytest.mark.parametrize("row", POSTS, ids=str)
+def test_the_documents_name_the_key_where_a_post_reads_it(api: ApiOf, row: Row) -> None:
+    answer = send(api(), row, World(api()), {"Idempotency-Key": "k" * 256})
+
+    document = api().get("/openapi.json").json
+    described = document["paths"][row.rule.replace("<", "{").replace(">", "}")]["post"]
+    named = [each.get("name") for each in described.get("parameters", ())]
+    reads = row in CHANGING
+    assert ("Idempotency-Key" in named) == reads
+    assert (answer.status_code == 422) == reads
+    if reads:
+        assert answer.json["errors"][0]["pointer"] == "/Idempotency-Key"
 
 
 def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: FreshTenant) -> None:
@@ -101,7 +131,11 @@ def test_the_kept_answer_is_sealed(api: ApiOf, admin_engine: Engine, tenant: Fre
 def test_another_body_under_the_same_key_is_refused(api: ApiOf) -> None:
     api().post("/v1/agents", NAMED, **repeating("k"))
 
-    for raw in (b'{"name":"other"}', b'{"name": "the  agent"}', b'{"name":"the agent"} '):
+    for raw in (
+        b'{"name":"other"}',
+        b'{"name": "the  agent"}',
+        b'{"name":"the agent","metadata":{}}',
+    ):
         refused = api().post(
             "/v1/agents",
             data=raw,
@@ -110,6 +144,48 @@ def test_another_body_under_the_same_key_is_refused(api: ApiOf) -> None:
         assert refused.status_code == 422
         assert refused.json["type"].endswith("/idempotency-key-reused")
     assert agents(api) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b' { "metadata" : {"a":0.1,"b":[1]},\r\n"name":"the agent" } ',
+        b'{"name":"the \\u0061gent","metadata":{"b":[1.0],"a":1e-1}}',
+    ],
+)
+def test_the_same_json_written_in_another_way_is_the_same_body(api: ApiOf, raw: bytes) -> None:
+    named = {"name": "the agent", "metadata": {"a": 0.1, "b": [1]}}
+    first = api().post("/v1/agents", named, **repeating("k"))
+    headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
+
+    again = api().post("/v1/agents", data=raw, headers=headers)
+
+    assert (again.status_code, again.data) == (201, first.data)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert agents(api) == 1
+
+
+def test_no_body_and_an_empty_object_are_the_same(api: ApiOf) -> None:
+    webhook = make_webhook(api())
+    path = f"/v1/webhooks/{webhook['id']}/rotate-secret"
+    first = api().post(path, **repeating("k"))
+
+    again = api().post(path, {}, **repeating("k"))
+
+    assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
+
+
+def test_a_key_that_the_release_before_kept_by_the_bytes_still_answers(
+    api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
+) -> None:
+    caller = keyring.authenticate(database, tenant.root_key, "r")
+    raw = b'{"name": "the agent"}'
+    before = idempotency.Request.of(caller, "k", "POST", "/v1/agents", raw)
+    with database.transaction(tenant.id) as session:
+        before.keep(session, settings.master_keys, 201, b'{"body":{"kept":1},"headers":{}}')
+
+    sent = {"headers": {"Idempotency-Key": "k", "Content-Type": "application/json"}, "data": raw}
+    assert api().post("/v1/agents", **sent).json == {"kept": 1}
 
 
 def test_a_key_counts_for_one_api_key_and_path(api: ApiOf, mint: Mint) -> None:

@@ -67,9 +67,8 @@ def test_a_wrong_field_is_refused_by_name(api: ApiOf, change: dict[str, Any], po
     assert pointers(api().post("/v1/sessions", sent)) == [pointer]
 
 
-@pytest.mark.parametrize("agent_id", ["agt_" + NOBODY, "agt_1", "", "ses_" + NOBODY, "\u0000"])
-def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: ApiOf, agent_id: str) -> None:
-    body = {"agent_id": agent_id, "principal": "bob"}
+def test_a_session_of_an_agent_that_does_not_exist_is_not_found(api: ApiOf) -> None:
+    body = {"agent_id": "agt_" + NOBODY, "principal": "bob"}
     refused(api().post("/v1/sessions", body), 404, "not-found")
     assert listed(api()) == []
 
@@ -162,7 +161,6 @@ def test_filters_are_combined(api: ApiOf) -> None:
     assert listed(api(), f"status=open&agent_id={one}&principal=alice") == [a]
     assert listed(api(), f"agent_id={other}&principal=bob") == []
     assert listed(api(), f"agent_id=agt_{NOBODY}") == []
-    assert listed(api(), "agent_id=agt_1") == []
 
 
 def test_since_includes_its_moment_and_until_does_not(api: ApiOf) -> None:

@@ -7,6 +7,7 @@ from tests.support.callers.api import Api
 SHOWN = {
     "id",
     "url",
+    "headers",
     "event_types",
     "description",
     "max_in_flight",

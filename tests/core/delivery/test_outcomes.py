@@ -11,7 +11,7 @@ from app.core.delivery.retries import Blame, Verdict
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
-from tests.support.workers.outbox import NO_RECEIVER, Outbox
+from tests.support.workers.outbox import Outbox
 
 
 def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
@@ -40,7 +40,7 @@ def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
         tenant_id=tenant_id,
         webhook_id=webhook,
         delivery_id=claimed.id,
-        url=NO_RECEIVER,
+        receiver_since=None,
         kind=claimed.kind,
         claim_no=claimed.claim_no,
         number=claimed.attempt,

@@ -80,7 +80,7 @@ def an_outcome() -> Outcome:
         tenant_id=ids.new(),
         webhook_id=ids.new(),
         delivery_id=ids.new(),
-        url="http://127.0.0.1:9/",
+        receiver_since=None,
         kind="event",
         claim_no=1,
         number=1,

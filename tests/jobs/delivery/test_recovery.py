@@ -23,6 +23,8 @@ class Outage:
         self.answer: bytes | Callable[[], bytes] = BROKEN
         self.world = world
         self.id = world.webhook(receiver.url(), max_in_flight=1)
+        self._path = "/hook"
+        self._url = receiver.url
         self._requests = receiver.requests
 
     def fail(self, count: int) -> None:
@@ -47,8 +49,8 @@ class Outage:
 
     def move(self) -> None:
         """Give the webhook another URL, of the same receiver."""
-        (row,) = self.world.rows("SELECT url FROM webhooks WHERE id = :w", w=self.id)
-        self.world.change(self.id, url=f"{row['url']}/moved")
+        self._path += "/moved"
+        self.world.change(self.id, url=self._url(self._path))
 
     def turn(self) -> int:
         """Let a worker send what is due; return how many attempts it made."""

@@ -106,6 +106,15 @@ def test_what_does_not_open_is_left_counted_and_named(site: Site) -> None:
     assert [str(place) for place in site.status(B, A).seals[A_ID]] == ["webhooks.sealed_secrets"]
 
 
+def test_where_the_key_is_missing_webhooks_show_their_host_alone(site: Site) -> None:
+    wanted = {"url": site.receiver.url("/t0k3n"), "headers": {"Authorization": "Bearer abc"}}
+    with site.api(A) as api:
+        assert api.post("/v1/webhooks", wanted).status_code == 201
+    with site.api(B) as api:
+        (shown,) = api.get("/v1/webhooks").json["data"]
+    assert (shown["url"], shown["headers"]) == (site.receiver.url("/***"), None)
+
+
 @pytest.mark.parametrize("damage", BROKEN_HEADS.values(), ids=BROKEN_HEADS.keys())
 def test_a_broken_audit_chain_keeps_nothing_from_being_sealed_anew(site: Site, damage: str) -> None:
     fill(site)

@@ -179,7 +179,7 @@ def _outcome(
         tenant_id=lane.tenant_id,
         webhook_id=lane.webhook_id,
         delivery_id=row.id,
-        url=lane.url,
+        receiver_since=lane.receiver_since,
         kind=row.kind,
         claim_no=row.claim_no,
         number=row.attempt,

@@ -46,6 +46,8 @@ def test_a_refusal_says_what_to_change() -> None:
         b"[1,\n 2 3]": "line 2, column 4",
         b"[NaN]": "NaN is not a JSON number",
         b"9007199254740993": "send it as a string",
+        b"0.123456789012345678": "17 significant digits, and a double rounds it: send it as a str",
+        b"-1e-400": "a double of it is 0: send it as a string",
     }
     for raw, advice in says.items():
         refusal = refusal_of(raw)
@@ -68,8 +70,12 @@ def test_a_refusal_says_what_to_change() -> None:
         (b"9007199254740991.0", MAX_INTEGER),
         (b"1e21", 1e21),
         (b"1e300", 1e300),
-        (b"1e-400", 0),
-        (b"0." + b"1" * 100_000, 1 / 9),
+        (b"0e-400", 0),
+        (b"5e-324", 5e-324),
+        (b"0.12345678901234567", 0.12345678901234567),
+        (b"-1.2345678901234567E-300", -1.2345678901234567e-300),
+        (b"0.5" + b"0" * 100_000, 0.5),
+        (b"0" + b"." + b"0" * 300 + b"12345678901234567", 1.2345678901234567e-301),
         (b'"\\ud83d\\ude00"', "😀"),
         (b'"\\\\ud83d"', "\\ud83d"),
         (b'"\\u0000\x7f"', "\x00\x7f"),
@@ -141,6 +147,8 @@ COSTLY = {
     "digits": b"1" * MEBIBYTE,
     "digits and a fraction": b"1" * MEBIBYTE + b".5",
     "a fraction": b"0." + b"1" * MEBIBYTE,
+    "a fraction of zeros": b"0." + b"0" * MEBIBYTE + b"1",
+    "many fractions": b"[" + b"0.1111111111111111111,0," * (MEBIBYTE // 23) + b"0]",
     "an exponent": b"1e" + b"9" * MEBIBYTE,
     "a string of brackets": b'["' + b"[" * MEBIBYTE + b'",1e999]',
     "pairs of surrogates": b'"' + b"\\ud83d\\ude00" * (MEBIBYTE // 12) + b'\\ud800"',

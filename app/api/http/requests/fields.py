@@ -18,10 +18,6 @@ from marshmallow import ValidationError, fields
 from app import ids
 from app.lib import canonical_json
 
-# Stands for every id that cannot exist. It is never given out, so a lookup finds nothing and the
-# answer is that for any unknown id.
-NOWHERE = UUID(int=0)
-
 
 class Described(fields.Field[Any]):
     """A field with a `description` and an `example` for the OpenAPI document."""
@@ -166,10 +162,7 @@ class Choice(Strict):
 
 
 class Id(Strict):
-    """An id with this prefix, as a UUID.
-
-    A text that cannot be an id becomes `NOWHERE`, so that it is treated as unknown ids are.
-    """
+    """An id with this prefix, as a UUID, in a body or a query string."""
 
     def __init__(self, prefix: str, **options: Any) -> None:
         options.setdefault("example", f"{prefix}_0192f0c1a2b37c4d8e5f60718293a4b5")
@@ -178,22 +171,17 @@ class Id(Strict):
         self.json_schema = ids.json_schema(prefix)
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> UUID:
-        return ids.parse(self.prefix, _text(value)) or NOWHERE
-
-
-class QueryId(Id):
-    """An id to filter by; a text that cannot be an id is accepted and matches nothing."""
-
-    def __init__(self, prefix: str, **options: Any) -> None:
-        super().__init__(prefix, **options)
-        self.json_schema = {"type": "string"}
+        found = ids.parse(self.prefix, _text(value))
+        if found is None:
+            raise ValidationError(f"This is no id: send {self.prefix}_ and 32 digits of 0-9, a-f.")
+        return found
 
 
 class Time(Strict):
     """RFC 3339 with its offset, as an aware moment in UTC.
 
-    At most microseconds, no leap second, and within the years 1 to 9999 in UTC too: all of it is
-    stored as it was sent.
+    No leap second, and within the years 1 to 9999 in UTC too. Of nine decimals the last three are
+    cut off, as PostgreSQL keeps microseconds: a moment never becomes a later one.
     """
 
     json_schema: Mapping[str, Any] = MappingProxyType({"type": "string", "format": "date-time"})
@@ -203,19 +191,22 @@ class Time(Strict):
         super().__init__(**options)
 
     _RFC3339 = re.compile(
-        r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+        r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:(?<=\.\d{6})\d{1,3})?"
+        r"([Zz]|[+-]\d\d:\d\d)",
+        re.ASCII,
     )
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
         text = _text(value)
         try:
-            if self._RFC3339.fullmatch(text) is None:
+            match = self._RFC3339.fullmatch(text)
+            if match is None:
                 raise ValueError(text)
-            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+            return datetime.fromisoformat("".join(match.groups()).upper()).astimezone(UTC)
         except (ValueError, OverflowError):
             raise ValidationError(
                 "Send an RFC 3339 time with its offset, such as 2026-01-31T12:00:00Z "
-                "(at most 6 decimals; in a URL write + as %2B)."
+                "(at most 9 decimals; in a URL write + as %2B)."
             ) from None
 
 

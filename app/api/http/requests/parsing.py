@@ -196,6 +196,17 @@ def json_object() -> dict[str, Any]:
 
     Raises `Invalid` for JSON that is no I-JSON (RFC 7493) or no object.
     """
+    if "json_object" not in g:
+        g.json_object = _read_object()
+    return cast(dict[str, Any], g.json_object)
+
+
+def canonical_body() -> bytes:
+    """Return the JSON body in canonical form (RFC 8785); of an absent one `{}`."""
+    return canonical_json.dumps(json_object() if body() else {})
+
+
+def _read_object() -> dict[str, Any]:
     if not body():
         raise MalformedBody("The body is empty; send a JSON object.")
     _check_media_type()

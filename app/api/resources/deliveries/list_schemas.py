@@ -1,8 +1,11 @@
 """Schemas of lists of deliveries: filters, pages, groups of failures."""
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app.api.http.paging import PageArgs
@@ -50,8 +53,8 @@ class CreatedArgs(Schema):
 class AttemptArgs(Schema):
     """Filters by webhook, job and last attempt."""
 
-    webhook_id = fields.QueryId("whk")
-    job_id = fields.QueryId("job", description="The replays that a job has made.")
+    webhook_id = fields.Id("whk")
+    job_id = fields.Id("job", description="The replays that a job has made.")
     outcome = fields.Text(50, metadata=_OUTCOME)
     status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
 
@@ -79,28 +82,34 @@ class HistoryArgs(FilterArgs):
     )
 
 
-class GroupField(fields.Text):
-    """The name of a group of failures; an unknown name matches nothing."""
+class GroupField(fields.AnyText):
+    """The name of a group of failures, which may have no failures any more."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {"type": "string", "pattern": "^grp_[0-9a-f]{48}$"}
+    )
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
-        text = super()._deserialize(value, *arguments, **options)
-        return Group.parse(text) or Group(fields.NOWHERE, 0)
+        found = Group.parse(super()._deserialize(value, *arguments, **options))
+        if found is None:
+            raise ValidationError("This is no group: send one from GET /v1/deliveries/groups.")
+        return found
 
 
 def group_field(**options: Any) -> GroupField:
     """Return a field that takes the name of a group."""
     description = "The deliveries of a `group` from `GET /v1/deliveries/groups`."
-    return GroupField(100, description=description, example=_GROUP_EXAMPLE, **options)
+    return GroupField(description=description, example=_GROUP_EXAMPLE, **options)
 
 
 class SubjectArgs(Schema):
     """Filters by the event and its subject."""
 
-    event_id = fields.QueryId("evt")
-    session_id = fields.QueryId(
+    event_id = fields.Id("evt")
+    session_id = fields.Id(
         "ses", description="Events of its completion, and of its findings (200 at most)."
     )
-    record_id = fields.QueryId("rec", description="Events of findings about it (200 at most).")
+    record_id = fields.Id("rec", description="Events of findings about it (200 at most).")
 
 
 class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):

@@ -51,7 +51,7 @@ class RecordArgs(FeedArgs):
         "then matches in the content (its texts and numbers, and the names of "
         "steps, inputs and outputs; the first 5,000 words).",
     )
-    session_id = fields.QueryId("ses")
+    session_id = fields.Id("ses")
     kind = fields.Text(200)
     label = fields.Items(
         LabelPair(700), max_items=16, description="`name:value`; several must all match."

@@ -19,13 +19,16 @@ LaneKey = tuple[UUID, UUID]
 
 @dataclass(frozen=True)
 class LockedLane:
-    """A lane and its webhook's settings, locked at the database's `now`."""
+    """A lane and its webhook's settings, locked at the database's `now`.
+
+    `receiver_since` is when its URL or headers were set last; None: when it was made.
+    """
 
     health: Health
     learned: Concurrency
     tenant_id: UUID
     webhook_id: UUID
-    url: str
+    receiver_since: datetime | None
     now: datetime
     max_in_flight: int
 
@@ -47,7 +50,7 @@ SELECT 1 FROM lanes AS l {_WANTED}
 # A separate statement: one with the lock would see the webhook as of before the lock wait.
 _READ = f"""
 SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
-       l.tenant_id, l.webhook_id, w.url, clock_timestamp(), w.max_in_flight
+       l.tenant_id, l.webhook_id, l.receiver_since, clock_timestamp(), w.max_in_flight
   FROM lanes AS l {_WANTED}
   JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
 """

@@ -26,7 +26,9 @@ class Lane:
     webhook_id: UUID
     now: datetime
     url: str
+    sealed_target: bytes | None
     sealed_secrets: bytes
+    receiver_since: datetime | None
     max_in_flight: int
     sends: bool
     suspended: bool
@@ -66,7 +68,8 @@ class Lane:
 
 
 _LOAD = """
-SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secrets,
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_target,
+       w.sealed_secrets, l.receiver_since,
        w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,

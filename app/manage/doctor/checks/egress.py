@@ -14,7 +14,8 @@ _SECONDS = 8.0
 _SEE = "#deliveries-fail"
 # The newest: enough of them to find some hosts.
 _URLS = """
-SELECT url FROM webhooks WHERE status = 'enabled' AND deleted_at IS NULL ORDER BY id DESC LIMIT 200
+SELECT substring(url FROM '^https?://[^/?#]+') FROM webhooks
+ WHERE status = 'enabled' AND deleted_at IS NULL ORDER BY id DESC LIMIT 200
 """
 
 

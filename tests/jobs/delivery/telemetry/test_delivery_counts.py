@@ -129,7 +129,7 @@ def test_an_outcome_that_no_row_can_hold_is_counted_and_ends_no_writer(world: Ob
             tenant_id=world.tenant_id,
             webhook_id=webhook,
             delivery_id=ids.new(),
-            url=receiver.url(),
+            receiver_since=None,
             kind="event",
             claim_no=1,
             number=100_000,
