@@ -49,6 +49,18 @@ def part_down(service: Monitored) -> None:
     service.valkey.client.delete("alive:worker")
 
 
+def disk_full(service: Monitored) -> None:
+    """A write ends as on a full disk; here only that of the row by which writes are proved."""
+    service.run(
+        "CREATE OR REPLACE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END$$"
+    )
+    service.run(
+        "CREATE TRIGGER disk_full BEFORE UPDATE ON master_keys"
+        " FOR EACH STATEMENT EXECUTE FUNCTION disk_full()"
+    )
+
+
 def no_scrape(service: Monitored) -> None:
     service.token = "another"
 
@@ -216,6 +228,7 @@ FAULTS = {
     for each in (
         Fault(no_scrape, frozenset({"NoMetrics"})),
         Fault(part_down, frozenset({"PartDown"})),
+        Fault(disk_full, frozenset({"PartDown"})),
         Fault(sweep_stopped, frozenset({"SweepStopped"}), sweeps=False),
         Fault(key_dropped, frozenset({"MasterKeyMissing"})),
         Fault(left_behind, frozenset({"MixedReleases"})),

@@ -21,7 +21,7 @@ from app.api.http.responses import prometheus_gauges as gauges_text
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
-from app.core.health import gauges, lane_figures, log_figures, schema
+from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
 from app.core.master_keys import key_registry
 from app.core.verification import daily_state
 from app.database import database_now
@@ -34,7 +34,10 @@ _Read = TypeVar("_Read")
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit", "mail")
+_NEEDED = (
+    *("database_writes", "redis", "worker", "scheduler"),
+    *("master_keys", "log", "anchoring", "audit", "mail"),
+)
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -67,8 +70,11 @@ def healthz() -> Response:
 def readyz() -> Response:
     """Check whether requests can be served.
 
-    Only the database is needed for that. `degraded` lists the other parts that fail: without
-    `redis`, `worker` or `scheduler` requests are accepted and stored, and their effects wait.
+    Only the database is needed for that. `degraded` lists the other parts that fail.
+    `database_writes`: the database answers reads and refuses writes, and its part says why: its
+    disk is full, it is a standby, or it is set read-only. Reads are answered, each request that
+    writes is 503. Without `redis`, `worker` or `scheduler` requests are accepted and stored, and
+    their effects wait.
     `master_keys`: MASTER_KEYS lacks a key that something may be sealed under. `log`: the
     transparency log signs nothing, and its part says why (`log-rolled-back`, …); it is also
     `log-damaged` when damaged log data was read, which `audit` names. `anchoring`: chain heads or
@@ -129,6 +135,8 @@ def _metrics() -> bytes:
     """Return the metrics as text; without the database, only those that do not need it."""
     here = services()
     states = {"database": _database_state(), **_others()}
+    if states["database"] == "up":
+        states["database_writes"] = _writes_state()
     parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
     families = [*gauges_text.release(VERSION), *gauges_text.processes(here.bell.processes() or ())]
     if not parts["database"]:
@@ -180,6 +188,14 @@ def _database_state() -> str:
         return "up" if schema.is_current(services().database) else _MIGRATE
     except Unavailable:
         return "away"
+
+
+def _writes_state() -> str:
+    here = services()
+    try:
+        return write_proof.refusal(here.database, here.settings.master_keys) or "up"
+    except Unavailable:
+        return "unknown"
 
 
 def _others() -> dict[str, str]:

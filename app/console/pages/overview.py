@@ -30,6 +30,7 @@ _MOST_DEAD = 100
 _MOST_FAILED = 500
 _PARTS = {
     **notices.AWAY,
+    "database_writes": "The database refuses every write: {}.",
     "master_keys": "MASTER_KEYS lacks a key that something is sealed under: {}.",
     "log": "The transparency log signs nothing: {}.",
     "anchoring": "Anchoring fails: {}.",

@@ -85,6 +85,7 @@ class Monitored:
     def reset(self) -> None:
         """Have everything new and in order, with every part up."""
         self.token = TOKEN
+        self.run("DROP TRIGGER IF EXISTS disk_full ON master_keys")
         empty(self.owner)
         self.head.unlink(missing_ok=True)
         self.valkey.client.flushall()
