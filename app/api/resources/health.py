@@ -21,6 +21,7 @@ from app.api.http.responses import prometheus_gauges as gauges_text
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
+from app.core.digests import troubles
 from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
 from app.core.master_keys import key_registry
 from app.core.verification import daily_state
@@ -81,7 +82,9 @@ def readyz() -> Response:
     checkpoints of the log are not anchored as they should be, and its part says since when, by whom
     and why; after an `ALARM` see docs/operations.md. `audit`: an audit chain was found broken and
     has not been verified since, or the daily verification of all chains has not succeeded for more
-    than a day. `mail`: digests wait because no mail server is set.
+    than a day. `mail`: digests wait because no mail server is set, because it refuses the sender or
+    the sign-in, or for two hours; or it refused the content of digests, also without the findings'
+    words. A refused recipient is its tenant's to mend, and is not among these.
 
     `database`, `redis`, `worker` and `scheduler` are checked on each request. The other states are
     at most 15 seconds old; each is `unknown`, with its age, if it cannot be renewed.
@@ -161,6 +164,7 @@ def _gauges() -> Iterator[Metric]:
     yield from _asked(lane_figures.by_state, gauges_text.lanes)
     yield from _asked(lane_figures.worst, gauges_text.failing_webhooks)
     yield from _asked(lambda session: log_figures.read(session, others), gauges_text.log)
+    yield from _asked(lambda session: troubles.counted(troubles.read(session)), gauges_text.digests)
     yield from _asked(_missing_keys, gauges_text.master_keys)
     yield from _asked(_unverified_seconds, gauges_text.verification)
 

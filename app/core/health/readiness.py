@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import incidents
 from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Chooser
-from app.core.digests import digest_rows
+from app.core.digests import digest_rows, troubles
 from app.core.health import gauges, write_proof
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
@@ -132,7 +132,9 @@ class Readiness:
         }
 
     def _mail(self, session: Session) -> str:
-        waiting = 0 if self._settings.takes_mail else digest_rows.open_ones(session)
+        if self._settings.takes_mail:
+            return "; ".join(troubles.of_operator(troubles.read(session))) or "up"
+        waiting = digest_rows.open_ones(session)
         return f"SMTP_URL is not set: {waiting} digests wait" if waiting else "up"
 
     def _anchored_by(self, session: Session, generation: Generation | None) -> str:

@@ -42,6 +42,7 @@ _WHOLE = (
     "record_service_lanes",
     "record_service_webhook_consecutive_failures",
     "record_service_log_size",
+    "record_service_digests_refused",
     "record_service_master_keys_missing",
     "record_service_audit_unverified_seconds",
 )
