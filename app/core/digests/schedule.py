@@ -1,9 +1,8 @@
 """The digest schedule: tenants that are due a digest, and the row that claims it.
 
-A tenant is due when an address is set, its oldest waiting finding has settled, and 24 hours have
-passed since a mail may last have been accepted (`KEEPS_BACK`), or since the claim of one whose
-content was refused (`REFUSED_LATELY`). Due is computed from the rows each
-time; of concurrent claims one succeeds.
+A tenant with an address is due when its oldest waiting finding has settled, and a day has passed
+since a mail may have been accepted (`KEEPS_BACK`) or one was refused (`REFUSED_LATELY`). Due is
+computed from the rows; of concurrent claims one succeeds.
 """
 
 from collections.abc import Sequence

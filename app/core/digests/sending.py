@@ -1,9 +1,8 @@
 """The job that sends one digest: take the findings, deliver the mail, record the outcome.
 
 `sending` is committed before the mail's content leaves (`_Attempt.go_ahead`). Until then any
-failure is retried as the same digest; afterwards only a refusal is. A lost worker or answer leaves
-it `uncertain`: the next digest lists the same findings again. Content that is refused for good is
-sent once more without words, then given up (`content_refused`), and listed again too.
+failure is retried; afterwards only a refusal is. A lost worker or answer (`uncertain`), or content
+that is refused also without words, has the next digest list the same.
 """
 
 import random
