@@ -34,6 +34,7 @@ _Row = TypeVar("_Row")
 _HOOKS = "after_commit"
 # A standby after a failover, or a server whose disk is nearly full.
 _ONLY_READS = psycopg.errors.ReadOnlySqlTransaction
+_NO_WRITES = (_ONLY_READS, psycopg.errors.DiskFull)
 # Errors after which a retry may succeed, deadlocks, lock timeouts and terminated connections among
 # them. The driver's are listed too: raw cursors raise them.
 _AWAY = (
@@ -274,7 +275,10 @@ def _translated() -> Iterator[None]:
 
 
 def _unavailable(error: Exception) -> Unavailable:
-    if isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
+    cause = getattr(error, "orig", error)
+    if isinstance(cause, _NO_WRITES):
+        return Unavailable("The database takes no writes now; try again in a while.")
+    if isinstance(cause, psycopg.errors.LockNotAvailable):
         return Unavailable("Another request or job is changing this at the moment; try again.")
     return Unavailable("The database does not answer; try again in a moment.")
 

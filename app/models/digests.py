@@ -3,6 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, TenantId
@@ -15,7 +16,9 @@ class Digest(Base):
     `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
     `findings` says how many there are, they are still being taken, up to the id `through`.
     `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
-    where no answer was heard, for some minutes (`app.core.digests.schedule`).
+    where no answer was heard, for some minutes (`app.core.digests.schedule`). `brief` has it sent
+    without the findings' words, which the server refused. `refusal` is what the last attempt was
+    refused for good (`app.lib.mail.mailer.Refusal`), and `said` the server's words.
     """
 
     __tablename__ = "digests"
@@ -29,6 +32,9 @@ class Digest(Base):
     findings: Mapped[int | None]
     refusals: Mapped[Count]
     error: Mapped[str | None]
+    brief: Mapped[bool] = mapped_column(server_default=false())
+    refusal: Mapped[str | None]
+    said: Mapped[str | None]
     claimed_at: Mapped[CreatedAt]
     data_at: Mapped[datetime | None]
     sent_at: Mapped[datetime | None]

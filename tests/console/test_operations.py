@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -15,14 +16,17 @@ from app.clock import rfc3339
 from app.console.pages import overview
 from app.core.audit import view
 from app.core.delivery import accounting
+from app.core.digests import message
+from app.core.digests.content import Content, Group, Line, Part, Trouble
+from app.core.digests.links import Links
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
 from app.core.verification import alerts, daily_state
 from app.database import Database
 from app.models import NO_TENANT
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.console import Visitor, hidden, signed_in
-from tests.support.callers.making import make_record, make_session
+from tests.support.callers.console import BASE, Visitor, hidden, signed_in
+from tests.support.callers.making import make_finding, make_record, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS
@@ -30,6 +34,8 @@ from tests.support.workers.expiring import Expirer
 
 NOTICE = r'<p class="notice[^>]*>(.*?)</p>'
 AUDIT, JOBS, SETTINGS = "/console/audit", "/console/jobs", "/console/settings"
+MAIL = "/console/mail"
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def text_of(page: str) -> str:
@@ -274,3 +280,81 @@ def test_settings_that_are_wrong_come_back_with_their_input(
     (name,) = fields
     assert f'id="e-{name}"' in answer.text
     assert f'value="{fields[name]}"' in answer.text
+
+
+@pytest.fixture
+def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
+    """Return the path of each link in a mail with a finding and a webhook of the tenant."""
+    finding = make_finding(api(), make_session(api())["id"])
+    line = Line(ids.read("fnd", finding["id"]), "A title", "bob", AT, again=False)
+    trouble = Trouble(ids.read("whk", webhook["id"]), "https://hooks.example.com", "failing")
+    parts = [Part(ids.new(), AT) for _ in range(12)]
+    content = Content(
+        *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
+    )
+    addresses = {"sender": "r@example.com", "recipient": "dana@example.com"}
+    letter = message.write(parts[0].id, content, Links(BASE), "t" * 90, **addresses)
+    sent = letter.content.replace(b"=\r\n", b"").replace(b"=3D", b"=").decode()
+    found = re.findall(rf'{BASE}(/[^\s"<>]*)', sent)
+    return sorted(set(found) - {f"/unsubscribe/{'t' * 90}"})
+
+
+def test_each_link_in_a_mail_opens_its_page_through_signing_in(
+    places: list[str], app: Flask, tenant: FreshTenant
+) -> None:
+    assert len(places) == 14, "a finding, a webhook, ten digests, the list, the settings"
+    for place in places:
+        visitor = Visitor(app)
+        led = visitor.get(place, **{"Sec-Fetch-Site": "cross-site"})
+        assert led.status_code == 303, (place, led.text)
+        form = hidden(visitor.get(led.headers["Location"]).text, "/console/sign-in")
+        answer = visitor.sign_in(tenant.root_key, **form)
+        assert answer.headers["Location"] == place
+        page = visitor.get(place, **{"Sec-Fetch-Site": "cross-site"})
+        assert (page.status_code, page.mimetype) == (200, "text/html"), place
+
+
+def test_the_page_says_when_the_next_mail_is_due_and_to_whom(admin: Visitor, api: ApiOf) -> None:
+    assert "no address is set" in admin.get(MAIL).text
+    api().patch("/v1/tenant/settings", {"notification_email": "dana@example.com"})
+    shown = admin.get(MAIL).text
+    assert "<bdi>dana@example.com</bdi>" in shown
+    assert "The next is made once there is something new." in shown
+    make_finding(api(), make_session(api())["id"])
+    due = api().get("/v1/digests").json["next"]["due_at"]
+    assert re.search(rf'The next is due <time datetime="{due}">', admin.get(MAIL).text)
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal", "state", "told"),
+    [
+        ("pending", "recipient", "recipient refused", "Tried once a day"),
+        ("content_refused", "content", "content refused", "The next mail lists the same again"),
+    ],
+)
+def test_a_refusal_is_shown_with_the_words_of_the_server_and_on_the_overview(
+    admin: Visitor,
+    tenant: FreshTenant,
+    admin_engine: Engine,
+    *,
+    status: str,
+    refusal: str,
+    state: str,
+    told: str,
+) -> None:
+    insert = text(
+        "INSERT INTO digests (tenant_id, id, series, status, findings, refusals, error, refusal,"
+        " said, brief) VALUES (:tenant, :id, :tenant, :status, 3, 2, 'Refused (550).', :refusal,"
+        " :said, true)"
+    )
+    values = {"tenant": tenant.id, "id": ids.new(), "status": status, "refusal": refusal}
+    with admin_engine.begin() as connection:
+        connection.execute(insert, {**values, "said": "550 <script>no</script>"})
+    shown = admin.get(MAIL).text
+    assert f">{state}</span>" in shown
+    assert "without titles" in shown
+    assert "<bdi>550 &lt;script&gt;no&lt;/script&gt;</bdi>" in shown
+    assert told in shown
+    assert "The mail server refuses the mail" in admin.get("/console/overview").text
+    with admin_engine.begin() as connection:
+        connection.execute(text("DELETE FROM digests"))

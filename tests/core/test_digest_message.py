@@ -126,9 +126,9 @@ def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_count
     parts = [Part(DIGEST, None), *(Part(UUID(int=n), AT) for n in range(100, 112))]
     mail = mail_of(content_of(parts=parts))
     for body in (part(mail, "plain"), part(mail, "html")):
-        assert body.count("/v1/findings?digest_id=") == 10
+        assert body.count("/console/findings?digest_id=") == 10
         assert "3 more digests may not have reached you" in body
-        assert "https://records.test/v1/digests" in body
+        assert "https://records.test/console/mail" in body
     assert "All findings of the digest of 31 January 2026" in part(mail, "html")
 
 
@@ -185,10 +185,10 @@ def test_every_link_is_in_both_parts() -> None:
     mail = mail_of(content_of())
     for kind in ("plain", "html"):
         for path in (
-            f"/v1/findings/{ids.text('fnd', FINDING)}",
-            f"/v1/findings?digest_id={ids.text('dig', DIGEST)}",
-            f"/v1/webhooks/{ids.text('whk', WEBHOOK)}",
-            "/v1/tenant/settings",
+            f"/console/findings/{ids.text('fnd', FINDING)}",
+            f"/console/findings?digest_id={ids.text('dig', DIGEST)}",
+            f"/console/webhooks/{ids.text('whk', WEBHOOK)}",
+            "/console/settings",
             f"/unsubscribe/{'t' * 90}",
         ):
             assert f"https://records.test{path}" in part(mail, kind), (kind, path)

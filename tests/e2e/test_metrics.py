@@ -121,5 +121,5 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
         until(lambda: scraper.value("record_service_sweeps_total") > swept, WRITTEN_SECONDS)
         _until_ended(scraper, 50)
         until(lambda: scraper.value("record_service_lanes_due") == 0)
-        until(lambda: scraper.value("record_service_up") == 4, WRITTEN_SECONDS)
+        until(lambda: scraper.value("record_service_up") == 5, WRITTEN_SECONDS)
         assert scraper.value("record_service_attempts_total") == len(began)

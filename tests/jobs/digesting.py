@@ -29,7 +29,7 @@ from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.mail import Mail, Postbox
 
 ADDRESS = "dana@example.com"
-_FINDING = re.compile(r"/v1/findings/(fnd_[0-9a-f]{32})\b")
+_FINDING = re.compile(r"/console/findings/(fnd_[0-9a-f]{32})\b")
 
 
 class Killed(BaseException):

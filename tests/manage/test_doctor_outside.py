@@ -167,6 +167,27 @@ def test_a_mail_server_out_of_reach_is_told(here: Installation, closed_port: int
     assert "it refused the connection" in here.failing("mail")
 
 
+@pytest.mark.parametrize(
+    ("refusal", "level", "said"),
+    [
+        ("server", Level.FAILED, "1 digests wait: The mail server refused it (550). → have the"),
+        ("recipient", Level.WARNING, "refuses the recipients of 1 digests → have those tenants"),
+    ],
+)
+def test_digests_that_the_mail_server_refuses_for_good_are_told(
+    here: Installation, tenant_id: UUID, refusal: str, level: Level, said: str
+) -> None:
+    here.run(
+        "INSERT INTO digests (tenant_id, id, series, refusal, error, said) VALUES"
+        " (:tenant, :tenant, :tenant, :refusal, 'The mail server refused it (550).', 'x')",
+        tenant=tenant_id,
+        refusal=refusal,
+    )
+    with serving() as postbox:
+        here.change(smtp_url=MailServer.parse(f"smtp://127.0.0.1:{postbox.port}"))
+        assert said in here.failing("mail", level)
+
+
 @pytest.fixture
 def add_webhook(here: Installation, database_here: Database, tenant_id: UUID) -> AddWebhook:
     """Return a function that gives the tenant a webhook."""

@@ -49,6 +49,18 @@ def part_down(service: Monitored) -> None:
     service.valkey.client.delete("alive:worker")
 
 
+def disk_full(service: Monitored) -> None:
+    """A write ends as on a full disk; here only that of the row by which writes are proved."""
+    service.run(
+        "CREATE OR REPLACE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END$$"
+    )
+    service.run(
+        "CREATE TRIGGER disk_full BEFORE UPDATE ON master_keys"
+        " FOR EACH STATEMENT EXECUTE FUNCTION disk_full()"
+    )
+
+
 def no_scrape(service: Monitored) -> None:
     service.token = "another"
 
@@ -151,17 +163,30 @@ def job_fails(service: Monitored) -> None:
     until(is_dead)
 
 
-def mail_refused(service: Monitored) -> None:
-    """It stays open for hours, and so does its job."""
+def _send_digest(service: Monitored, mood: Mood, hours: float = 0) -> None:
+    """Send a digest to a server in this mood, and let hours pass."""
     with serving() as postbox, desk_at(service.settings, postbox) as desk:
         tenant = Tenant(desk)
         tenant.set_address()
         tenant.find()
         desk.wait(1)
-        postbox.taken(Mood.NO_RECIPIENT)
+        postbox.taken(mood)
         desk.send()
-        desk.wait(3)
+        desk.wait(hours)
         until(desk.runtime.counters.work)
+
+
+def mail_put_off(service: Monitored) -> None:
+    """It stays open for hours, and so does its job."""
+    _send_digest(service, Mood.RECIPIENT_LATER, hours=3)
+
+
+def sender_refused(service: Monitored) -> None:
+    _send_digest(service, Mood.BAD_SENDER)
+
+
+def recipient_refused(service: Monitored) -> None:
+    _send_digest(service, Mood.NO_RECIPIENT)
 
 
 def fault_inside(service: Monitored) -> None:
@@ -216,6 +241,7 @@ FAULTS = {
     for each in (
         Fault(no_scrape, frozenset({"NoMetrics"})),
         Fault(part_down, frozenset({"PartDown"})),
+        Fault(disk_full, frozenset({"PartDown"})),
         Fault(sweep_stopped, frozenset({"SweepStopped"}), sweeps=False),
         Fault(key_dropped, frozenset({"MasterKeyMissing"})),
         Fault(left_behind, frozenset({"MixedReleases"})),
@@ -227,7 +253,9 @@ FAULTS = {
         Fault(worker_killed, frozenset({"WorkersLost"})),
         Fault(job_waits, frozenset({"JobsLate"})),
         Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
-        Fault(mail_refused, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
+        Fault(mail_put_off, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
+        Fault(sender_refused, frozenset({"DigestsRefused", "MailRefused"})),
+        Fault(recipient_refused, frozenset({"DigestsRefused", "RecipientRefused"})),
         Fault(log_faults.log_halted, frozenset({"LogHalted"})),
         Fault(log_faults.sequencer_stopped, frozenset({"LeavesWait"})),
         Fault(log_faults.quorum_away, frozenset({"CheckpointWaits"})),

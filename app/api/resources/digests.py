@@ -10,9 +10,10 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
-from app.core.digests import history
+from app.core.digests import history, upcoming
 
 blp = Blueprint(
     "digests",
@@ -29,6 +30,8 @@ class Status(enum.StrEnum):
     SENDING = "sending"
     SENT = "sent"
     UNCERTAIN = "uncertain"
+    CONTENT_REFUSED = "content_refused"
+    RECIPIENT_REFUSED = "recipient_refused"
     CANCELLED = "cancelled"
 
 
@@ -39,7 +42,10 @@ class DigestSchema(AnswerSchema):
     status = fields.Choice(
         Status,
         description="`uncertain`: the mail server's answer was lost, and the next digest "
-        "lists the same again. `cancelled`: the address was cleared before it was sent.",
+        "lists the same again. `content_refused`: the mail server refused it for good, also "
+        "`brief`; the next digest, a day later, lists the same again. `recipient_refused`: the "
+        "mail server refuses the address for good; it is tried once a day, and at once when the "
+        "address is changed. `cancelled`: the address was cleared before it was sent.",
     )
     findings = fields.Count(
         allow_none=True,
@@ -50,7 +56,16 @@ class DigestSchema(AnswerSchema):
         "dig", allow_none=True, description="The `uncertain` digest whose findings it repeats."
     )
     refusals = fields.Count(description="How often the mail server did not answer or refused it.")
-    error = fields.Text(1000, allow_none=True)
+    error = fields.Text(1000, allow_none=True, description="What the last attempt failed of.")
+    said = fields.Text(
+        1000,
+        allow_none=True,
+        description="The mail server's own words with `error`; the address in them is left out.",
+    )
+    brief = fields.Boolean(
+        description="It has numbers, severities and links only, because the mail server refused it "
+        "with the findings' titles."
+    )
     claimed_at = fields.Time()
     data_at = fields.Time(
         allow_none=True, description="From then on the mail server may have accepted the mail."
@@ -58,7 +73,28 @@ class DigestSchema(AnswerSchema):
     sent_at = fields.Time(allow_none=True)
 
 
-DigestPageSchema = page_schema(DigestSchema)
+class NextSchema(AnswerSchema):
+    """The next digest of the tenant."""
+
+    to = fields.Text(254, description="The address that it goes to.")
+    digest_id = fields.Id(
+        "dig", allow_none=True, description="The digest, once it is begun; null before."
+    )
+    due_at = fields.Time(
+        allow_none=True,
+        description="When it is sent, or tried again; null while no finding waits for it.",
+    )
+    not_before = fields.Time(
+        allow_none=True, description="The end of the day after the last mail; null when it is over."
+    )
+
+
+DigestPageSchema = page_schema(
+    DigestSchema,
+    next=fields.Object(
+        NextSchema, allow_none=True, description="The next digest; null without an address."
+    ),
+)
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -66,10 +102,12 @@ DigestPageSchema = page_schema(DigestSchema)
 @blp.arguments(PageArgs, location="query")
 @blp.response(200, DigestPageSchema)
 def list_digests(args: dict[str, Any]) -> Response:
-    """List digests, newest first"""
+    """List digests, newest first, and say when the next is due"""
     with transaction() as session:
+        coming = upcoming.read(session, caller().tenant_id, services().settings.digest_settle)
         return page(
             args,
             lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
             history.represent,
+            beside=lambda _: {"next": upcoming.represent(coming)},
         )

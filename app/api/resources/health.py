@@ -21,7 +21,8 @@ from app.api.http.responses import prometheus_gauges as gauges_text
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
-from app.core.health import gauges, lane_figures, log_figures, schema
+from app.core.digests import troubles
+from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
 from app.core.master_keys import key_registry
 from app.core.verification import daily_state
 from app.database import database_now
@@ -34,7 +35,10 @@ _Read = TypeVar("_Read")
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
 # Without these, effects wait; `database` has a status of its own.
-_NEEDED = ("redis", "worker", "scheduler", "master_keys", "log", "anchoring", "audit", "mail")
+_NEEDED = (
+    *("database_writes", "redis", "worker", "scheduler"),
+    *("master_keys", "log", "anchoring", "audit", "mail"),
+)
 _MIGRATE = "behind this release: run `python -m app.manage migrate`"
 
 
@@ -67,15 +71,20 @@ def healthz() -> Response:
 def readyz() -> Response:
     """Check whether requests can be served.
 
-    Only the database is needed for that. `degraded` lists the other parts that fail: without
-    `redis`, `worker` or `scheduler` requests are accepted and stored, and their effects wait.
+    Only the database is needed for that. `degraded` lists the other parts that fail.
+    `database_writes`: the database answers reads and refuses writes, and its part says why: its
+    disk is full, it is a standby, or it is set read-only. Reads are answered, each request that
+    writes is 503. Without `redis`, `worker` or `scheduler` requests are accepted and stored, and
+    their effects wait.
     `master_keys`: MASTER_KEYS lacks a key that something may be sealed under. `log`: the
     transparency log signs nothing, and its part says why (`log-rolled-back`, …); it is also
     `log-damaged` when damaged log data was read, which `audit` names. `anchoring`: chain heads or
     checkpoints of the log are not anchored as they should be, and its part says since when, by whom
     and why; after an `ALARM` see docs/operations.md. `audit`: an audit chain was found broken and
     has not been verified since, or the daily verification of all chains has not succeeded for more
-    than a day. `mail`: digests wait because no mail server is set.
+    than a day. `mail`: digests wait because no mail server is set, because it refuses the sender or
+    the sign-in, or for two hours; or it refused the content of digests, also without the findings'
+    words. A refused recipient is its tenant's to mend, and is not among these.
 
     `database`, `redis`, `worker` and `scheduler` are checked on each request. The other states are
     at most 15 seconds old; each is `unknown`, with its age, if it cannot be renewed.
@@ -129,6 +138,8 @@ def _metrics() -> bytes:
     """Return the metrics as text; without the database, only those that do not need it."""
     here = services()
     states = {"database": _database_state(), **_others()}
+    if states["database"] == "up":
+        states["database_writes"] = _writes_state()
     parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
     families = [*gauges_text.release(VERSION), *gauges_text.processes(here.bell.processes() or ())]
     if not parts["database"]:
@@ -153,6 +164,7 @@ def _gauges() -> Iterator[Metric]:
     yield from _asked(lane_figures.by_state, gauges_text.lanes)
     yield from _asked(lane_figures.worst, gauges_text.failing_webhooks)
     yield from _asked(lambda session: log_figures.read(session, others), gauges_text.log)
+    yield from _asked(lambda session: troubles.counted(troubles.read(session)), gauges_text.digests)
     yield from _asked(_missing_keys, gauges_text.master_keys)
     yield from _asked(_unverified_seconds, gauges_text.verification)
 
@@ -180,6 +192,14 @@ def _database_state() -> str:
         return "up" if schema.is_current(services().database) else _MIGRATE
     except Unavailable:
         return "away"
+
+
+def _writes_state() -> str:
+    here = services()
+    try:
+        return write_proof.refusal(here.database, here.settings.master_keys) or "up"
+    except Unavailable:
+        return "unknown"
 
 
 def _others() -> dict[str, str]:

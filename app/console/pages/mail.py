@@ -1,4 +1,4 @@
-"""Mail: the digests, and the status of each."""
+"""Mail: the digests, the status of each, and when the next is due."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import history
+from app.core.digests import history, upcoming
 from app.errors import Invalid
 
 blp = Blueprint("mail", __name__, url_prefix="/mail")
@@ -25,7 +25,8 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     with transaction() as session:
-        address = tenant_settings.read(session, caller().tenant_id).notification_email
+        settle = services().settings.digest_settle
+        coming = upcoming.read(session, caller().tenant_id, settle)
         try:
             found = page_of(
                 typed.load(PageArgs),
@@ -38,6 +39,6 @@ def index() -> Response:
         "settings/mail",
         typed=typed,
         found=found,
-        address=address,
+        coming=upcoming.represent(coming),
         does=(None, "GET /v1/digests"),
     )

@@ -18,6 +18,7 @@ from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats
 from app.core.delivery.history.delivery_filters import Status, TenantFilters
+from app.core.digests import history
 from app.core.jobs import control as job_control
 from app.core.verification import alerts
 from app.database import database_now
@@ -30,12 +31,16 @@ _MOST_DEAD = 100
 _MOST_FAILED = 500
 _PARTS = {
     **notices.AWAY,
+    "database_writes": "The database refuses every write: {}.",
     "master_keys": "MASTER_KEYS lacks a key that something is sealed under: {}.",
     "log": "The transparency log signs nothing: {}.",
     "anchoring": "Anchoring fails: {}.",
     "audit": "Verification of the audit chains: {}.",
     "mail": "Digests are not sent: {}.",
 }
+
+
+_REFUSED = {"recipient_refused": "its address", "content_refused": "what it says"}
 
 
 class Need(NamedTuple):
@@ -99,10 +104,20 @@ def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
         count = f"{_MOST_DEAD}+" if dead > _MOST_DEAD else str(dead)
         text = f"{count} job{'s have' if dead > 1 else ' has'} given up."
         yield Need(text, "Look at them", url_for("console.jobs.index", status="dead"))
+    yield from _mail(session)
     for part, state in missing.items():
         known = not state.startswith("unknown")
         text = _PARTS[part].format(state) if known else f"How the {part} is doing is not known."
         yield Need(text.replace("_", " "), "See all parts", "#parts")
+
+
+def _mail(session: Session) -> Iterator[Need]:
+    """Yield whether the newest digest is refused for good."""
+    for newest in history.rows(session, caller().tenant_id, None, 1):
+        what = _REFUSED.get(history.represent(newest)["status"])
+        if what is not None:
+            text = f"The mail server refuses the mail with new findings: {what}."
+            yield Need(text, "See what it said", url_for("console.mail.index"))
 
 
 def _failures(session: Session) -> Iterator[Need]:

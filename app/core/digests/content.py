@@ -4,7 +4,7 @@ PostgreSQL counts a million findings in a second or two; the size of the result 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
+from app import ids
 from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE
 from app.core.findings import Severity
 from app.database import cursor
@@ -26,7 +27,10 @@ _TITLE, _RULE, _NAME = 200, 80, 100
 
 @dataclass(frozen=True)
 class Line:
-    """A listed finding; `again` says that an earlier mail may have listed it."""
+    """A listed finding; `again` says that an earlier mail may have listed it.
+
+    Of a mail without words `title` is the finding's id, and `principal` empty.
+    """
 
     id: UUID
     title: str
@@ -37,7 +41,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one severity and rule; `lines` are those listed."""
+    """All findings of one severity and rule; `lines` are those listed.
+
+    Of a mail without words all of one severity; `rule` is empty.
+    """
 
     severity: str
     rule: str
@@ -64,7 +71,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a mail. `again` of the `total` findings are of `parts` beyond the first."""
+    """The content of a mail. `again` of the `total` findings are of `parts` beyond the first.
+
+    `brief`: without anybody's words, which the mail server refused.
+    """
 
     tenant: str
     total: int
@@ -75,14 +85,16 @@ class Content:
     shown: int
     webhooks: Sequence[Trouble]
     parts: Sequence[Part]
+    brief: bool = False
 
 
 # The last digest of the chain may be lost, and so may those that listed its findings since.
 _PARTS = """
 WITH RECURSIVE parts AS (
-    SELECT id, repeats, data_at, 0 AS age FROM digests WHERE tenant_id = %(tenant)s AND id = %(id)s
+    SELECT id, repeats, coalesce(data_at, claimed_at) AS data_at, 0 AS age
+      FROM digests WHERE tenant_id = %(tenant)s AND id = %(id)s
     UNION ALL
-    SELECT d.id, d.repeats, d.data_at, p.age + 1 FROM parts AS p
+    SELECT d.id, d.repeats, coalesce(d.data_at, d.claimed_at), p.age + 1 FROM parts AS p
       JOIN digests AS d ON d.tenant_id = %(tenant)s AND d.id = p.repeats
 )
 SELECT id, data_at FROM parts ORDER BY age
@@ -136,6 +148,26 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
         shown=sum(len(group.lines) for group in groups),
         webhooks=_troubles(session, tenant_id),
         parts=parts,
+    )
+
+
+def without_words(full: Content, tenant_id: UUID) -> Content:
+    """Return the content with numbers, severities and ids alone: none of it is a stranger's word.
+
+    The mail then has nothing of one customer that a server could object to.
+    """
+    lines: dict[str, list[Line]] = {severity: [] for severity in full.by_severity}
+    for group in full.groups:
+        for line in group.lines:
+            named = replace(line, title=ids.text("fnd", line.id), principal="")
+            lines[group.severity].append(named)
+    return replace(
+        full,
+        tenant=ids.text("ten", tenant_id),
+        groups=[Group(each, "", n, lines[each]) for each, n in full.by_severity.items()],
+        groups_left=0,
+        webhooks=[replace(each, origin=ids.text("whk", each.id)) for each in full.webhooks],
+        brief=True,
     )
 
 

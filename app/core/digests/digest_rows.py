@@ -1,8 +1,9 @@
 """The digest's row and its transitions.
 
 pending ──▶ sending ──▶ sent
-▲           │ └────▶ uncertain     pending ──▶ cancelled (the address was cleared)
-└───────────┘ refused
+▲           │ ├────▶ uncertain     pending ──▶ cancelled (the address was cleared)
+└───────────┘ └────▶ content_refused (also without the findings' words)
+refused, or not reached
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from app import ids
 from app.core.digests import schedule
 from app.core.jobs import job_rows
 from app.database import cursor
+from app.lib.mail.mailer import Refusal
 from app.models import Digest, Job
 
 _log = structlog.get_logger(__name__)
@@ -27,12 +29,15 @@ _log = structlog.get_logger(__name__)
 class Outcome:
     """An attempt's outcome: the digest's next status, and the reason, if any.
 
-    `pending` without a reason: the server refused nothing. `busy`: the attempt did not begin.
+    `pending` without a reason: the server refused nothing. `refusal` is what it refused for good,
+    and `said` its words. `busy`: the attempt did not begin.
     """
 
     status: str
     why: str | None = None
     busy: bool = False
+    refusal: Refusal | None = None
+    said: str | None = None
 
 
 _OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"
@@ -54,10 +59,12 @@ UPDATE digests SET status = 'sending', data_at = clock_timestamp()
 """
 _CONCLUDE = """
 UPDATE digests
-   SET status = %(status)s, error = %(why)s,
+   SET status = %(status)s, error = %(why)s, refusal = %(refusal)s, said = %(said)s,
+       brief = brief OR coalesce(%(refusal)s = 'content', false),
        data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
        sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
-       refusals = refusals + CASE WHEN %(status)s = 'pending' THEN 1 ELSE 0 END
+       refusals = refusals
+           + CASE WHEN %(status)s IN ('pending', 'content_refused') THEN 1 ELSE 0 END
  WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
 """
 
@@ -83,14 +90,22 @@ def begin(session: Session, digest: Digest) -> bool:
 
 def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
     """Write an outcome to the digest's row, unless it was cancelled meanwhile."""
-    wanted = {"status": outcome.status, "why": outcome.why}
-    cursor(session).execute(_CONCLUDE, {**wanted, "tenant": digest.tenant_id, "id": digest.id})
+    wanted = {
+        "tenant": digest.tenant_id,
+        "id": digest.id,
+        "status": outcome.status,
+        "why": outcome.why,
+        "refusal": outcome.refusal,
+        "said": outcome.said,
+    }
+    cursor(session).execute(_CONCLUDE, wanted)
     session.refresh(digest)
     _log.info(
         "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
         digest=ids.text("dig", digest.id),
         findings=digest.findings,
         refusals=digest.refusals,
+        refusal=digest.refusal,
         why=outcome.why,
     )
 

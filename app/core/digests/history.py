@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.lib.mail.mailer import Refusal
 from app.models import Digest
 
 
@@ -24,12 +25,20 @@ def represent(digest: Digest) -> dict[str, Any]:
     """Return a digest's JSON representation in the list, without its address."""
     return {
         "id": ids.text("dig", digest.id),
-        "status": digest.status,
+        "status": _status(digest),
         "findings": digest.findings,
         "repeats": None if digest.repeats is None else ids.text("dig", digest.repeats),
         "refusals": digest.refusals,
         "error": digest.error,
+        "said": digest.said,
+        "brief": digest.brief,
         "claimed_at": rfc3339(digest.claimed_at),
         "data_at": None if digest.data_at is None else rfc3339(digest.data_at),
         "sent_at": None if digest.sent_at is None else rfc3339(digest.sent_at),
     }
+
+
+def _status(digest: Digest) -> str:
+    """Return the status; one that waits because its recipient was refused for good says so."""
+    refused = digest.status == "pending" and digest.refusal == Refusal.RECIPIENT
+    return "recipient_refused" if refused else digest.status

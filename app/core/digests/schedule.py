@@ -1,8 +1,8 @@
 """The digest schedule: tenants that are due a digest, and the row that claims it.
 
-A tenant is due when an address is set, its oldest waiting finding has settled, and 24 hours have
-passed since a mail may last have been accepted (`KEEPS_BACK`). Due is computed from the rows each
-time; of concurrent claims one succeeds.
+A tenant with an address is due when its oldest waiting finding has settled, and a day has passed
+since a mail may have been accepted (`KEEPS_BACK`) or one was refused (`REFUSED_LATELY`). Due is
+computed from the rows; of concurrent claims one succeeds.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,19 @@ data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
    AND {ACCEPTED_BY} > clock_timestamp() - interval '24 hours'
 """
 TIMES = {"unheard": _UNHEARD}
+# Digests of the tenant `t` whose content was refused: the server is not asked each minute. One that
+# is dated in the future was written before the clock was set back.
+REFUSED_LATELY = """
+d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'content_refused'
+   AND d.claimed_at BETWEEN clock_timestamp() - interval '24 hours'
+                        AND clock_timestamp() + interval '1 minute'
+"""
 
-# The tenant's digest that may be lost, and that no other has repeated.
-_LOST = """
+# The tenant's digest that may be lost, or was refused, and that no other has repeated.
+LOST = """
 SELECT d.id FROM digests AS d
- WHERE d.tenant_id = t.id AND d.series = t.digest_series AND d.status = 'uncertain'
+ WHERE d.tenant_id = t.id AND d.series = t.digest_series
+   AND d.status IN ('uncertain', 'content_refused')
    AND NOT EXISTS (SELECT FROM digests AS r WHERE r.tenant_id = t.id AND r.repeats = d.id)
 """
 # A subquery evaluates the clock once, so an index finds the later rows. The findings of a mail that
@@ -50,7 +58,8 @@ _DUE = f"""
    AND NOT EXISTS (SELECT FROM digests AS d
                     WHERE d.tenant_id = t.id AND d.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM digests AS d WHERE d.tenant_id = t.id AND {KEEPS_BACK})
-   AND (EXISTS ({_LOST})
+   AND NOT EXISTS (SELECT FROM digests AS d WHERE {REFUSED_LATELY})
+   AND (EXISTS ({LOST})
         OR NOT coalesce((SELECT f.created_at BETWEEN clock_timestamp() - %(settle)s
                                                  AND clock_timestamp() + %(settle)s
                            FROM findings AS f
@@ -64,7 +73,7 @@ INSERT INTO digests (tenant_id, id, series, through, repeats)
 SELECT t.id, %(id)s, t.digest_series,
        (SELECT f.id FROM findings AS f
          WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series ORDER BY f.id DESC LIMIT 1),
-       ({_LOST})
+       ({LOST})
   {_DUE} AND t.id = %(tenant)s
 """
 # Statements after it see what earlier holders of the row lock have committed.

@@ -1,11 +1,12 @@
 """The job that sends one digest: take the findings, deliver the mail, record the outcome.
 
 `sending` is committed before the mail's content leaves (`_Attempt.go_ahead`). Until then any
-failure is retried as the same digest; afterwards only a refusal is. A lost worker or answer leaves
-it `uncertain`: the next digest lists the same findings again.
+failure is retried; afterwards only a refusal is. A lost worker or answer (`uncertain`), or content
+that is refused also without words, has the next digest list the same.
 """
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,7 +26,16 @@ from app.core.digests.tokens import Subscription
 from app.core.jobs import leases
 from app.core.jobs.steps import Errand, Name, Step
 from app.database import Database, after_commit
-from app.lib.mail.mailer import AnswerLost, Busy, Letter, Mailer, NotAccepted, Withdrawn
+from app.lib.mail.mailer import (
+    AnswerLost,
+    Busy,
+    Letter,
+    Mailer,
+    NotAccepted,
+    Refusal,
+    Withdrawn,
+)
+from app.lib.text_sanitizer import one_line
 from app.models import Digest, Job, Tenant
 from app.settings import Settings
 
@@ -34,8 +44,12 @@ WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
 # Interval at which the digest of a suspended tenant is tried.
 _SUSPENDED = timedelta(minutes=10)
+# Interval at which a refused recipient is tried: who asks more often is blocked by some servers.
+_RECIPIENT_REFUSED = timedelta(days=1)
 # Wait while the mailer is busy: a finished sender wakes the next job. Jitter for jobs not woken.
 _BUSY_SECONDS = (30.0, 90.0)
+# Characters kept of what the mail server said.
+_MOST_SAID = 300
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +107,8 @@ class Sender:
     def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
         """Write an outcome to the digest's row, and count it."""
         digest_rows.conclude(session, digest, outcome)
-        self.count_after(session, "refused" if digest.status == "pending" else digest.status)
+        refused = digest.status in ("pending", "content_refused")
+        self.count_after(session, "refused" if refused else digest.status)
 
     def count_after(self, session: Session, outcome: str) -> None:
         """Count an outcome once it is committed."""
@@ -121,7 +136,9 @@ class _Attempt:
         try:
             self.sender.mailer.deliver(self._letter, self.go_ahead)
         except NotAccepted as error:
-            return Outcome("pending", str(error))
+            return Outcome(
+                "pending", str(error), refusal=error.refusal, said=self._kept(error.said)
+            )
         except AnswerLost as error:
             return Outcome("uncertain", str(error))
         except Withdrawn:
@@ -137,6 +154,8 @@ class _Attempt:
         settings, digest = self.sender.settings, self.digest
         with self.sender.database.transaction(digest.tenant_id) as session:
             read = content.read(session, digest.tenant_id, self.name, digest.id)
+        if digest.brief:
+            read = content.without_words(read, digest.tenant_id)
         return message.write(
             digest.id,
             read,
@@ -145,6 +164,16 @@ class _Attempt:
             sender=settings.mail_from,
             recipient=self.address,
         )
+
+    def _kept(self, said: str | None) -> str | None:
+        """Return the server's words without what a digest's row does not keep.
+
+        That is the address, and a link that clears it.
+        """
+        if said is None:
+            return None
+        said = re.sub(re.escape(self.address), "(the recipient)", said, flags=re.IGNORECASE)
+        return one_line(re.sub(r"/unsubscribe/\S+", "/unsubscribe/…", said), _MOST_SAID)
 
     def go_ahead(self) -> bool:
         """Commit that the mail may be accepted from now on; False when it must not be sent."""
@@ -188,16 +217,25 @@ class _Attempt:
     def _refused(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
         """Retry later: soon if the address has changed, never if it was cleared.
 
-        A later change of the address makes the waiting job due.
+        A later change of the address makes the waiting job due. Content that was refused is sent
+        without words soon, and given up when it was without them.
         """
         address, series, nonce = digest_rows.lock_address(session, digest)
+        readdressed = address is not None and self._is_another(address, nonce)
+        of_content = outcome.refusal is Refusal.CONTENT
         if series != digest.series:
             outcome = _CLEARED
+        elif of_content and self.digest.brief and not readdressed:
+            outcome = replace(outcome, status="content_refused")
         self.sender.conclude(session, digest, outcome)
         if digest.status != "pending":
             return _done(digest)
-        if address is not None and self._is_another(address, nonce):
+        if readdressed:
             return Step("readdressed", _progress(digest), _AGAIN_SOON)
+        if of_content:
+            return Step("without words", _progress(digest), _AGAIN_SOON)
+        if outcome.refusal is Refusal.RECIPIENT:
+            return Step("recipient refused", _progress(digest), _RECIPIENT_REFUSED)
         return Step("refused", _progress(digest), WAITS[min(digest.refusals, len(WAITS)) - 1])
 
 

@@ -90,6 +90,7 @@ SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS olde
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
                                  0), 0)::float8
           FROM digests WHERE status IN ('pending', 'sending')
+           AND refusal IS DISTINCT FROM 'recipient'
            AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest,
        trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
        trouble.oldest AS oldest_unanchored,

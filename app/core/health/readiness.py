@@ -1,4 +1,4 @@
-"""The state of the log, anchoring, audit chains, master keys and mail, for `/readyz`.
+"""The state of writes, log, anchoring, audit chains, master keys and mail, for `/readyz`.
 
 A tick in each web process computes it every five seconds while `/readyz` is asked, and keeps it in
 memory. A state older than three periods is reported as unknown, with its age.
@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import incidents
 from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Chooser
-from app.core.digests import digest_rows
-from app.core.health import gauges
+from app.core.digests import digest_rows, troubles
+from app.core.health import gauges, write_proof
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
 from app.core.master_keys import key_registry
@@ -31,6 +31,10 @@ EVERY_SECONDS = 5.0
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _NEVER = float("-inf")
+_READ_HERE = (
+    *("database_writes", "log", "anchoring", "anchored_by"),
+    *("audit", "master_keys", "mail"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,15 @@ class Readiness:
 
     def unknown(self, why: str = "unknown") -> dict[str, str]:
         """Return `why` for every part that is read from the database."""
-        parts = ("log", "anchoring", "anchored_by", "audit", "master_keys", "mail")
-        return {**dict.fromkeys(parts, why), "log_head": self._log_head}
+        return {**dict.fromkeys(_READ_HERE, why), "log_head": self._log_head}
 
     def compute(self) -> None:
         """Compute the state now. Raises `Unavailable`."""
         with self._database.across_tenants() as session:
             gauges.limit_time(session)
             parts = self._read(session)
-        self._state = _State(parts, self._clock())
+        refused = write_proof.refusal(self._database, self._settings.master_keys)
+        self._state = _State({"database_writes": refused or "up", **parts}, self._clock())
 
     def close(self) -> None:
         """Stop; waits up to two seconds for a computation in progress."""
@@ -128,7 +132,9 @@ class Readiness:
         }
 
     def _mail(self, session: Session) -> str:
-        waiting = 0 if self._settings.takes_mail else digest_rows.open_ones(session)
+        if self._settings.takes_mail:
+            return "; ".join(troubles.of_operator(troubles.read(session))) or "up"
+        waiting = digest_rows.open_ones(session)
         return f"SMTP_URL is not set: {waiting} digests wait" if waiting else "up"
 
     def _anchored_by(self, session: Session, generation: Generation | None) -> str:

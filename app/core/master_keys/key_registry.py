@@ -24,6 +24,7 @@ _IN_FRONT = """
 INSERT INTO master_keys (key_id, in_front_at) VALUES (%s, clock_timestamp())
 ON CONFLICT (key_id) DO UPDATE SET in_front_at = excluded.in_front_at, emptied_at = NULL
 """
+_TOUCH = "UPDATE master_keys SET in_front_at = in_front_at WHERE key_id = %s"
 _LACKING = """
 SELECT key_id FROM master_keys
  WHERE emptied_at IS NULL AND key_id <> ALL (%s) ORDER BY key_id
@@ -47,6 +48,11 @@ def announce(session: Session, master_keys: MasterKeys) -> None:
     newest = master_keys.ids[0]
     if not cursor(session).execute(_RECORDED, (newest, _RECORD_AGAIN)).fetchone():
         cursor(session).execute(_IN_FRONT, (newest,))
+
+
+def touch(session: Session, master_keys: MasterKeys) -> None:
+    """Write the newest key's row again as it is: proof that the database takes a write."""
+    cursor(session).execute(_TOUCH, (master_keys.ids[0],))
 
 
 def missing(session: Session, master_keys: MasterKeys) -> list[str]:

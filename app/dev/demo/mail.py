@@ -67,7 +67,7 @@ def _check(scene: Scene, digest: dict[str, Any], mail: EmailMessage, expected: E
     found = [data for kind, data in expected if kind == "finding.created"]
     text = _text(mail)
     scene.telling.claim(
-        mail["To"] == _ADDRESS and all(f"/v1/findings/{each['id']}" in text for each in found),
+        mail["To"] == _ADDRESS and all(f"/console/findings/{each['id']}" in text for each in found),
         f"a mail went to {mail['To']}, and links to all {len(found)} findings",
         text,
     )

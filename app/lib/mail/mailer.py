@@ -5,6 +5,7 @@ asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `
 `Withdrawn`, `Busy`.
 """
 
+import enum
 import os
 import tempfile
 from collections.abc import Callable
@@ -37,8 +38,31 @@ class Letter:
 Write = Callable[[], Letter]
 
 
+class Refusal(enum.StrEnum):
+    """What a server refuses for good (5xx): the same attempt again would be refused again.
+
+    `SERVER` is sender, sign-in or host, which are the service's; `RECIPIENT` this mail's address;
+    `CONTENT` what stands in it.
+    """
+
+    SERVER = "server"
+    RECIPIENT = "recipient"
+    CONTENT = "content"
+
+
 class NotAccepted(Exception):
-    """Nothing was accepted, so the same mail may be sent again. The text says why, without data."""
+    """Nothing was accepted, so the same mail may be sent again. The text says why, without data.
+
+    `refusal` is None where a later attempt may succeed: a 4xx answer, a lost connection. `said`
+    has the server's own words, which may quote the mail and its recipient.
+    """
+
+    def __init__(
+        self, text: str, *, refusal: Refusal | None = None, said: str | None = None
+    ) -> None:
+        super().__init__(text)
+        self.refusal = refusal
+        self.said = said
 
 
 class AnswerLost(Exception):

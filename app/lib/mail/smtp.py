@@ -1,8 +1,8 @@
 """Mail over SMTP (RFC 5321) to one relay: one mail a connection, one conversation a process.
 
 All before DATA has half a minute, what follows a minute, name resolution and TLS included. A server
-that was away or hung is left alone for half a minute. Only numbers of its answers are passed on: it
-may quote.
+that was away or hung is left alone for half a minute. Reasons have only numbers of its answers: the
+words may quote.
 """
 
 import ipaddress
@@ -22,6 +22,7 @@ from app.lib.mail.mailer import (
     GoAhead,
     Letter,
     NotAccepted,
+    Refusal,
     Withdrawn,
     Write,
 )
@@ -39,6 +40,12 @@ _READY, _TAKES_IT, _WILL_FORWARD = 220, 250, 251
 _REFUSALS = range(400, 600)
 # RFC 3463: the class and the detail of a status, as most servers begin their text.
 _ENHANCED = re.compile(rb"[245]\.\d{1,3}\.\d{1,3}(?=\s|$)")
+_PERMANENT = range(500, 600)
+# By RFC 3463. Many servers judge host, sender and sign-in only at RCPT (so does Postfix, by
+# default), and some learn only from the content's recipient that there is none.
+_OF_SENDER = re.compile(r"5\.1\.[78]|5\.[357]\.\d+")
+_OF_RECIPIENT = re.compile(r"5\.1\.(?:1|2|3|6|10)|5\.2\.1")
+_NEEDS_SIGN_IN, _OUT_OF_ORDER = 530, 503
 
 
 class Smtp:
@@ -101,7 +108,8 @@ class Smtp:
             with self._before_data():
                 self._open(talk, until)
                 _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
-                _expect(talk.rcpt(letter.recipient), "the recipient", _TAKES_IT, _WILL_FORWARD)
+                answer = talk.rcpt(letter.recipient)
+                _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=Refusal.RECIPIENT)
             # `go_ahead` records its time, so the time for the content begins before that.
             until.move(self._data_seconds)
             if not go_ahead():
@@ -159,7 +167,10 @@ class Smtp:
         tls = self._server.tls
         if tls is Tls.STARTTLS and not talk.has_extn("starttls"):
             # A downgrade attack (STARTTLS stripping) looks the same.
-            raise NotAccepted("The mail server offers no STARTTLS; nothing was sent to it.")
+            raise NotAccepted(
+                "The mail server offers no STARTTLS; nothing was sent to it.",
+                refusal=Refusal.SERVER,
+            )
         return tls is Tls.STARTTLS or (tls is Tls.IF_OFFERED and talk.has_extn("starttls"))
 
 
@@ -203,16 +214,19 @@ def _sign_in(talk: _Conversation, user: str, password: str) -> None:
     except smtplib.SMTPException as error:
         # Only one of a kind of its own says that the server refused, or is gone.
         if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
-            raise NotAccepted("The mail server offers no way to sign in that fits.") from error
+            raise NotAccepted(
+                "The mail server offers no way to sign in that fits.", refusal=Refusal.SERVER
+            ) from error
         raise
 
 
 def _data(talk: _Conversation, content: bytes) -> None:
+    of = Refusal.CONTENT
     try:
         code, text = talk.data(content)
     except smtplib.SMTPDataError as error:
         # The word DATA itself was answered, and not with "go ahead".
-        code, text = error.smtp_code, _bytes(error.smtp_error)
+        code, text, of = error.smtp_code, _bytes(error.smtp_error), Refusal.RECIPIENT
         if code not in _REFUSALS:
             raise AnswerLost("The mail server's answer made no sense.") from error
     except (OSError, smtplib.SMTPException) as error:
@@ -220,7 +234,7 @@ def _data(talk: _Conversation, content: bytes) -> None:
             f"The connection was lost while the mail was on its way ({_kind(error)})."
         ) from error
     if code in _REFUSALS:
-        raise NotAccepted(_refused("the mail", code, text))
+        raise _not_accepted("the mail", code, text, of)
     if code != _TAKES_IT:
         raise AnswerLost("The mail server's answer made no sense.")
 
@@ -240,7 +254,7 @@ def _as_not_accepted() -> Iterator[None]:
         yield
     except smtplib.SMTPResponseException as error:
         stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
-        raise NotAccepted(_refused(stage, error.smtp_code, _bytes(error.smtp_error))) from error
+        raise _not_accepted(stage, error.smtp_code, _bytes(error.smtp_error)) from error
     except (OSError, smtplib.SMTPException, TooManyLookups, ValueError) as error:
         raise NotAccepted(f"The mail server was not reached ({_kind(error)}).") from error
 
@@ -254,16 +268,31 @@ def _part(talk: _Conversation, until: Deadline) -> None:
     talk.close()
 
 
-def _expect(answer: tuple[int, bytes], what: str, *codes: int) -> None:
+def _expect(
+    answer: tuple[int, bytes], what: str, *codes: int, of: Refusal = Refusal.SERVER
+) -> None:
     code, text = answer
     if code not in codes:
-        raise NotAccepted(_refused(what, code, text))
+        raise _not_accepted(what, code, text, of)
 
 
-def _refused(what: str, code: int, text: bytes) -> str:
-    status = _ENHANCED.match(text)
-    numbers = f"{code} {status[0].decode()}" if status else f"{code}"
-    return f"The mail server refused {what} ({numbers})."
+def _not_accepted(what: str, code: int, text: bytes, of: Refusal = Refusal.SERVER) -> NotAccepted:
+    """Return the error for an answer; `of` is what a permanent one refuses, unless it says more."""
+    found = _ENHANCED.match(text)
+    status = found[0].decode() if found else ""
+    return NotAccepted(
+        f"The mail server refused {what} ({f'{code} {status}'.rstrip()}).",
+        refusal=_refusal(code, status, of) if code in _PERMANENT else None,
+        said=f"{code} {text.decode('utf-8', 'replace')}",
+    )
+
+
+def _refusal(code: int, status: str, of: Refusal) -> Refusal:
+    """Return what a permanent answer refuses."""
+    if of is not Refusal.SERVER and _OF_RECIPIENT.fullmatch(status):
+        return Refusal.RECIPIENT
+    of_sender = code in (_NEEDS_SIGN_IN, _OUT_OF_ORDER) or _OF_SENDER.fullmatch(status)
+    return Refusal.SERVER if of is Refusal.RECIPIENT and of_sender else of
 
 
 def _bytes(text: bytes | str) -> bytes:

@@ -1,6 +1,7 @@
 """`GET /v1/digests`, and the findings of one."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +35,7 @@ def digests(admin_engine: Engine, tenant: FreshTenant) -> list[UUID]:
     return made
 
 
-def test_digests_are_listed_newest_first_without_any_address(
+def test_digests_are_listed_newest_first_without_the_addresses_they_went_to(
     api: ApiOf, digests: list[UUID]
 ) -> None:
     api().patch("/v1/tenant/settings", {"notification_email": "dana@example.com"})
@@ -48,7 +49,35 @@ def test_digests_are_listed_newest_first_without_any_address(
     assert (cancelled["status"], cancelled["findings"]) == ("cancelled", None)
     assert (sent["status"], sent["findings"]) == ("sent", 3)
     assert sent["claimed_at"] <= sent["data_at"] <= sent["sent_at"]
-    assert "@" not in answer.text
+    assert "@" not in str(answer.json["data"])
+
+
+def test_the_next_is_told_with_its_time_and_its_address(api: ApiOf, tenant: FreshTenant) -> None:
+    assert api().get("/v1/digests").json["next"] is None
+    api().patch("/v1/tenant/settings", {"notification_email": "dana@example.com"})
+    empty = {"to": "dana@example.com", "digest_id": None, "due_at": None, "not_before": None}
+    assert api().get("/v1/digests").json["next"] == empty
+    found = make_finding(api(), make_session(api())["id"])
+    due = api().get("/v1/digests").json["next"]["due_at"]
+    settled = datetime.fromisoformat(found["created_at"]) + timedelta(minutes=15)
+    assert datetime.fromisoformat(due) == settled
+
+
+def test_a_refused_recipient_is_shown_as_a_state_of_its_own(
+    api: ApiOf, digests: list[UUID], admin_engine: Engine
+) -> None:
+    refuse = text(
+        "UPDATE digests SET refusal = 'recipient', said = '550 nobody' WHERE status = 'pending'"
+        " AND id = :id"
+    )
+    with admin_engine.begin() as connection:
+        connection.execute(refuse, {"id": digests[2]})
+    tried = api().get("/v1/digests").json["data"][0]
+    assert (tried["status"], tried["said"], tried["brief"]) == (
+        "recipient_refused",
+        "550 nobody",
+        False,
+    )
 
 
 def test_digests_come_in_pages(api: ApiOf, digests: list[UUID]) -> None:

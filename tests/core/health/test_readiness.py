@@ -14,7 +14,16 @@ from app.database import Database
 from app.settings import Settings
 from tests.support.faults import Hands, until
 
-PARTS = {"log", "log_head", "anchoring", "anchored_by", "audit", "master_keys", "mail"}
+PARTS = {
+    "database_writes",
+    "log",
+    "log_head",
+    "anchoring",
+    "anchored_by",
+    "audit",
+    "master_keys",
+    "mail",
+}
 LACKING = "00000000"
 
 

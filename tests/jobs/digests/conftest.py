@@ -29,6 +29,7 @@ def postbox(server: Postbox) -> Postbox:
     server.taken(Mood.TAKE)
     server.mails.clear()
     server.at_recipient = server.at_content = server.at_refusal = lambda: None
+    server.objects_to = lambda _: False
     return server
 
 

@@ -21,7 +21,10 @@ from tests.support.servers.mail import Mood, Postbox, serving
 # takes it that nobody waits for any more.
 _LATE, _LATER = 59 / 3600, 10 / 60
 # What the other moods come to is what one of these does.
-_MOODS = [Mood.TAKE, Mood.GONE_AFTER_DOT, Mood.GONE_BEFORE_DOT, Mood.NO_RECIPIENT, Mood.NO_CONTENT]
+_MOODS = [
+    *(Mood.TAKE, Mood.GONE_AFTER_DOT, Mood.GONE_BEFORE_DOT),
+    *(Mood.RECIPIENT_LATER, Mood.NO_RECIPIENT, Mood.NO_CONTENT),
+]
 # One rule for all: Hypothesis leaves some rules out of most runs, and a mail takes four of them.
 _DEEDS: list[tuple[str, object]] = [
     *[("find", count) for count in (1, 1, 2, 3)],

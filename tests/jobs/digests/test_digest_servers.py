@@ -15,11 +15,11 @@ from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import mailer_of
 from tests.jobs.digesting import Desk, Tenant, due_tenants, listed
-from tests.support.servers.mail import REFUSED, Mood
+from tests.support.servers.mail import PUT_OFF, SERVICE_REFUSED, Mood
 
 
-@pytest.mark.parametrize("mood", sorted(REFUSED, key=str))
-def test_what_was_refused_is_tried_again_as_the_same_digest(
+@pytest.mark.parametrize("mood", sorted(PUT_OFF | SERVICE_REFUSED, key=str))
+def test_what_is_not_refused_for_good_is_tried_again_as_the_same_digest(
     desk: Desk, tenant: Tenant, mood: Mood
 ) -> None:
     found = tenant.find_settled()
@@ -152,7 +152,7 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
             return gauges.read(session).oldest_digest
 
     tenant.find_settled()
-    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.postbox.taken(Mood.RECIPIENT_LATER)
     desk.send()
     desk.wait(2)
     assert 7200 <= oldest() < 7300

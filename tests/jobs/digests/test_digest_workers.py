@@ -82,7 +82,7 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
 
     def take_over() -> None:
         desk.postbox.at_recipient = lambda: None
-        desk.postbox.taken(Mood.NO_RECIPIENT)
+        desk.postbox.taken(Mood.RECIPIENT_LATER)
         desk.wait(0.1)
         work_on(desk.elsewhere, tenant.id, job_id)
         desk.postbox.taken(Mood.TAKE)

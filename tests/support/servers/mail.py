@@ -22,10 +22,14 @@ class Mood(enum.Enum):
     """What the server does with the next mail."""
 
     TAKE = "takes it"
-    NO_SENDER = "refuses MAIL"
+    NO_SENDER = "puts MAIL off"
+    BAD_SENDER = "refuses MAIL for good"
     NO_RECIPIENT = "refuses RCPT"
+    RECIPIENT_LATER = "puts RCPT off"
+    NO_RELAY = "refuses at RCPT whoever it is that sends"
     NO_DATA = "refuses the word DATA"
     NO_CONTENT = "refuses the content after its final dot"
+    CONTENT_LATER = "puts the content off after its final dot"
     GONE_BEFORE_DATA = "closes the connection at RCPT"
     GONE_BEFORE_DOT = "closes the connection when told DATA"
     GONE_AFTER_DOT = "takes it, and closes the connection without an answer"
@@ -34,13 +38,16 @@ class Mood(enum.Enum):
 
 # What became of the mail in truth, and whether its sender can know.
 TAKEN = {Mood.TAKE, Mood.GONE_AFTER_DOT, Mood.SLOW}
-REFUSED = {
+PUT_OFF = {
     Mood.NO_SENDER,
-    Mood.NO_RECIPIENT,
+    Mood.RECIPIENT_LATER,
     Mood.NO_DATA,
-    Mood.NO_CONTENT,
+    Mood.CONTENT_LATER,
     Mood.GONE_BEFORE_DATA,
 }
+# For good, because of the service and not of this mail: the operator's to mend.
+SERVICE_REFUSED = {Mood.BAD_SENDER, Mood.NO_RELAY}
+REFUSED = PUT_OFF | SERVICE_REFUSED | {Mood.NO_RECIPIENT, Mood.NO_CONTENT}
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class Postbox:
     at_recipient: Callable[[], object] = lambda: None
     at_content: Callable[[], object] = lambda: None
     at_refusal: Callable[[], object] = lambda: None
+    # Says no to some contents, whatever its mood.
+    objects_to: Callable[[bytes], bool] = lambda _: False
 
     def taken(self, mood: Mood) -> None:
         self.mood = lambda: mood
@@ -87,6 +96,8 @@ class Postbox:
         vars(envelope)["mood"] = mood
         if mood is Mood.NO_SENDER:
             return "451 4.7.1 greylisted, come again"
+        if mood is Mood.BAD_SENDER:
+            return "550 5.7.1 not from you"
         envelope.mail_from = address
         return "250 OK"
 
@@ -97,6 +108,10 @@ class Postbox:
         await asyncio.get_running_loop().run_in_executor(None, self.at_recipient)
         if mood is Mood.NO_RECIPIENT:
             return f"550 5.1.1 no {address} here"
+        if mood is Mood.RECIPIENT_LATER:
+            return "450 4.2.0 greylisted, come again"
+        if mood is Mood.NO_RELAY:
+            return "554 5.7.1 relay access denied"
         if mood is Mood.GONE_BEFORE_DATA:
             _hang_up(server)
         envelope.rcpt_tos.append(address)
@@ -106,11 +121,13 @@ class Postbox:
         self, server: SMTP, session: Session, envelope: Envelope
     ) -> str:
         mood = _mood(envelope)
-        if mood is Mood.NO_CONTENT:
-            await asyncio.get_running_loop().run_in_executor(None, self.at_refusal)
-            return "554 5.7.1 this looks like spam"
         content = envelope.content
         assert isinstance(content, bytes)
+        if mood is Mood.CONTENT_LATER:
+            return "451 4.7.1 try again later"
+        if mood is Mood.NO_CONTENT or self.objects_to(content):
+            await asyncio.get_running_loop().run_in_executor(None, self.at_refusal)
+            return f"554 5.7.1 {envelope.rcpt_tos[0]}: this looks like spam\x1b"
         assert envelope.mail_from is not None
         mail = Mail(envelope.mail_from, envelope.rcpt_tos[0], content, time.monotonic())
         self.mails.append(mail)

@@ -41,3 +41,31 @@ def dripping(first: bytes, then: bytes) -> Iterator[int]:
             yield listener.port
         finally:
             over.set()
+
+
+@contextmanager
+def answering(at: str, answer: str) -> Iterator[int]:
+    """Serve mail, and answer one word, the final dot (`.`), or the connection, with this line."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as talk:
+            said = answer.encode() if not at else b"220 here"
+            in_content = False
+            while True:
+                talk.write(said + b"\r\n")
+                talk.flush()
+                line = talk.readline()
+                while in_content and line not in (b".\r\n", b""):
+                    line = talk.readline()
+                word = line[:4].strip().decode().upper()
+                if word in ("", "QUIT"):
+                    return
+                said = b"250 OK"
+                in_content = word == "DATA" and at != "DATA"
+                if in_content:
+                    said = b"354 go on"
+                if word == at:
+                    said = answer.encode()
+
+    with Listener(serve) as listener:
+        yield listener.port

@@ -5,12 +5,14 @@ import time
 
 import pytest
 
-from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Withdrawn
+from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Refusal, Withdrawn
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from tests.support.faults import until
 from tests.support.servers.mail import REFUSED, Mood, Postbox, serving
-from tests.unit.mail.letters import LETTER, GoAhead, dripping
+from tests.unit.mail.letters import LETTER, GoAhead, answering, dripping
+
+AFTER_GO_AHEAD = {Mood.NO_DATA, Mood.NO_CONTENT, Mood.CONTENT_LATER}
 
 
 def to(postbox: Postbox, **options: float) -> Smtp:
@@ -36,9 +38,48 @@ def test_a_refusal_means_that_nothing_was_accepted(mood: Mood) -> None:
         with pytest.raises(NotAccepted) as refused:
             to(postbox).deliver(lambda: LETTER, asked)
     assert postbox.mails == []
-    assert asked.asked == (1 if mood in (Mood.NO_DATA, Mood.NO_CONTENT) else 0)
+    assert asked.asked == (mood in AFTER_GO_AHEAD)
     assert "dana" not in str(refused.value)
     assert "greylisted" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("at", "answer", "refusal"),
+    [
+        ("", "554 no", Refusal.SERVER),
+        ("", "421 4.3.2 not now", None),
+        ("MAIL", "550 5.1.1 who are you", Refusal.SERVER),
+        ("MAIL", "530 5.7.0 sign in first", Refusal.SERVER),
+        ("MAIL", "451 4.7.1 greylisted", None),
+        ("RCPT", "550 5.1.1 nobody", Refusal.RECIPIENT),
+        ("RCPT", "550 nobody", Refusal.RECIPIENT),
+        ("RCPT", "552 5.2.2 mailbox full", Refusal.RECIPIENT),
+        ("RCPT", "450 4.2.0 greylisted", None),
+        ("RCPT", "452 4.2.2 mailbox full", None),
+        ("RCPT", "554 5.7.1 relay access denied", Refusal.SERVER),
+        ("RCPT", "530 5.7.0 sign in first", Refusal.SERVER),
+        ("RCPT", "550 5.1.8 no such sender", Refusal.SERVER),
+        ("RCPT", "504 5.5.2 bad name of host", Refusal.SERVER),
+        ("DATA", "554 5.1.1 no valid recipients", Refusal.RECIPIENT),
+        ("DATA", "554 5.7.1 rejected", Refusal.SERVER),
+        ("DATA", "452 4.3.1 no room", None),
+        (".", "554 5.7.1 spam", Refusal.CONTENT),
+        (".", "550 spam", Refusal.CONTENT),
+        (".", "552 5.3.4 too large", Refusal.CONTENT),
+        (".", "550 5.1.1 nobody after all", Refusal.RECIPIENT),
+        (".", "451 4.7.1 later", None),
+    ],
+)
+def test_a_refusal_for_good_is_told_from_one_for_now_and_by_what_it_refuses(
+    at: str, answer: str, refusal: Refusal | None
+) -> None:
+    with answering(at, answer) as port:
+        door = Smtp(MailServer("127.0.0.1", port, Tls.NEVER), "records.test")
+        with pytest.raises(NotAccepted) as refused:
+            door.deliver(lambda: LETTER, GoAhead())
+    assert refused.value.refusal is refusal
+    assert refused.value.said == answer
+    assert answer.split(maxsplit=1)[-1] not in str(refused.value)
 
 
 def test_a_refusal_is_told_by_its_numbers() -> None:

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from app.lib.mail.mailer import NotAccepted
+from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.lib.outbound import deadline_sockets
@@ -33,6 +33,7 @@ def test_starttls_with_a_password(authority: ServerAuthority, server_side: ssl.S
         with pytest.raises(NotAccepted, match=r"refused the sign-in \(535 5\.7\.8\)") as refused:
             Smtp(wrong, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
         assert "wr0ng" not in f"{refused.value!r} {wrong!r}"
+        assert refused.value.refusal is Refusal.SERVER, "its operator's, and not this mail's"
     assert len(postbox.mails) == 1
 
 
@@ -62,8 +63,9 @@ def test_on_this_machine_any_certificate_will_do(server_side: ssl.SSLContext) ->
 def test_a_server_with_no_way_to_sign_in_that_fits_is_said_so(offered: str) -> None:
     with dripping(f"220 x\r\n{offered}\r\n".encode(), b"") as port:
         server = MailServer("127.0.0.1", port, Tls.NEVER, "me", "s3cret")
-        with pytest.raises(NotAccepted, match="no way to sign in that fits"):
+        with pytest.raises(NotAccepted, match="no way to sign in that fits") as refused:
             Smtp(server, "x.test").deliver(lambda: LETTER, GoAhead())
+    assert refused.value.refusal is Refusal.SERVER
 
 
 def test_a_server_that_offers_no_starttls_is_told_nothing() -> None:

@@ -3,7 +3,7 @@
 Alerts and dashboards depend on the names: add, never rename.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 
@@ -72,6 +72,16 @@ def master_keys(missing: int) -> Iterator[Metric]:
     """Yield how many master keys are in use that MASTER_KEYS lacks."""
     text = "Keys that may have sealed something and are not in MASTER_KEYS."
     yield _gauge("master_keys_missing", text, missing)
+
+
+def digests(refused: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield how many digests stand refused for good, by what the mail server refuses."""
+    family = _family(
+        "digests_refused", "Digests that the mail server refuses for good, by what of them.", "what"
+    )
+    for what, count in refused.items():
+        family.add_metric([what], count)
+    yield family
 
 
 def log(now: LogFigures) -> Iterator[Metric]:

@@ -1,9 +1,10 @@
-"""PostgreSQL: whether it answers, its version, and whether it has this release's schema."""
+"""PostgreSQL: whether it answers and takes writes, its version, and its schema."""
 
 from collections.abc import Iterator
 
 from sqlalchemy.engine import make_url
 
+from app.core.health import write_proof
 from app.database import cursor
 from app.manage.doctor import findings
 from app.manage.doctor.context import Context
@@ -22,6 +23,14 @@ _MENDED = (
     ("remaining connection slots", "lower DATABASE_CONNECTIONS, or raise max_connections"),
     ("is not known", "correct the host in DATABASE_URL"),
     ("resolve", "correct the host in DATABASE_URL"),
+)
+_WRITABLE = (
+    ("disk is full", "free or add disk space on PostgreSQL's host"),
+    ("a standby", "set DATABASE_URL to the primary, or promote this one"),
+    (
+        "default_transaction_read_only",
+        "reset default_transaction_read_only on server, role and URL",
+    ),
 )
 
 
@@ -49,7 +58,16 @@ def check(context: Context) -> Iterator[Finding]:
     else:
         yield findings.ok(f"PostgreSQL {version} at {where}")
     problem = context.schema_problem()
-    if problem is None:
-        yield findings.ok("the schema is this release's, or a later one's")
-    else:
+    if problem is not None:
         yield findings.failed(problem, "python -m app.manage migrate", see="#upgrading")
+        return
+    yield findings.ok("the schema is this release's, or a later one's")
+    refused = write_proof.refusal(context.database, context.settings.master_keys)
+    if refused is None:
+        yield findings.ok("it takes writes")
+    else:
+        yield findings.failed(
+            f"PostgreSQL at {where} answers reads; a write is {refused}",
+            next((mend for text, mend in _WRITABLE if text in refused), "see PostgreSQL's log"),
+            see="#the-database-takes-no-writes",
+        )
