@@ -52,14 +52,14 @@ def test_the_wheel_holds_what_its_record_says_and_the_verifier_of_the_service(
         content = archive.read(name)
         digest = urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
         assert rows[name] == [f"sha256={digest}", str(len(content))]
-    assert archive.read("records/verify.py") == pack.verifier_source()
-    assert "records/py.typed" in rows
+    assert archive.read("record_service/verify.py") == pack.verifier_source()
+    assert "record_service/py.typed" in rows
     metadata = archive.read(record.replace("RECORD", "METADATA")).decode()
     assert re.findall(r"^Requires-Dist: (\w+)", metadata, re.MULTILINE) == ["click", "requests"]
 
 
 def test_the_client_is_written_for_old_pythons_and_imports_nothing_of_the_service() -> None:
-    allowed = {"click", "requests", "records", "tomli"} | set(sys.stdlib_module_names)
+    allowed = {"click", "requests", "record_service", "tomli"} | set(sys.stdlib_module_names)
     for path in SOURCES:
         tree = ast.parse(path.read_text("utf-8"), feature_version=OLDEST)
         named = {

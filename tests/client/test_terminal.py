@@ -33,7 +33,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OWN_TERMINAL = """
 import fcntl, runpy, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-runpy.run_module("records", run_name="__main__", alter_sys=True)
+runpy.run_module("record_service", run_name="__main__", alter_sys=True)
 """
 
 
@@ -228,22 +228,26 @@ def test_ctrl_c_while_a_service_does_not_answer_ends_at_once(
             assert terminal.end() == 130
 
 
-def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -> None:
-    program = tmp_path / "records"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m records "$@"\n')
+@pytest.mark.parametrize("name", ["record-service", "records"])
+def test_bash_completes_commands_and_options_of_the_name_it_was_asked_by(
+    records: Command, tmp_path: Path, name: str
+) -> None:
+    program = tmp_path / name
+    main = "from record_service.cli import main; main()"
+    program.write_text(f"#!{sys.executable}\n{main}\n")
     program.chmod(0o755)
     script = f"""
         export PATH={tmp_path}:$PATH
-        eval "$(records completion bash)"
-        complete -p records
+        eval "$({name} completion bash)"
+        complete -p {name}
         complete_words() {{
             COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-            _records_completion records; echo "${{COMPREPLY[@]}}"
+            _{name.replace("-", "_")}_completion {name}; echo "${{COMPREPLY[@]}}"
         }}
-        complete_words records sess
-        complete_words records webhooks liste
-        complete_words records session complete --out
-        complete_words records session complete --outcome fai
+        complete_words {name} sess
+        complete_words {name} webhooks liste
+        complete_words {name} session complete --out
+        complete_words {name} session complete --outcome fai
     """
     done = subprocess.run(
         ["bash", "--norc", "-c", script], capture_output=True, text=True, check=False
@@ -251,12 +255,12 @@ def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -
     assert done.stderr == ""
     assert done.stdout.splitlines()[-4:] == ["sessions", "listen", "--outcome", "failed"]
     for shell in ("zsh", "fish"):
-        assert "_RECORDS_COMPLETE" in records("completion", shell).out
+        assert "_RECORD_SERVICE_COMPLETE" in records("completion", shell).out
 
 
 def code_without_a_reader(*arguments: str) -> str:
     """Run the command into a pipe without a reader; return its exit code."""
-    piped = f"{shlex.join([sys.executable, '-m', 'records', *arguments])} | :"
+    piped = f"{shlex.join([sys.executable, '-m', 'record_service', *arguments])} | :"
     done = subprocess.run(
         ["bash", "-c", f'{piped}; echo "${{PIPESTATUS[0]}}"'],
         capture_output=True,
@@ -286,6 +290,7 @@ def test_the_exit_code_is_1_without_a_reader_of_the_output(records: Command) -> 
 def test_a_reader_that_has_enough_ends_it_quietly(records: Command, api: ApiOf) -> None:
     for _ in range(3):
         make_agent(api())
-    piped = f'{sys.executable} -m records agents list --all | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    listed = f"{sys.executable} -m record_service agents list --all"
+    piped = f'{listed} | head -n 1; echo "${{PIPESTATUS[0]}}"'
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "0")

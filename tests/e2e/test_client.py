@@ -71,7 +71,7 @@ class Laptop:
 
     @staticmethod
     def _command(arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "records", *arguments]
+        return [sys.executable, "-m", "record_service", *arguments]
 
 
 class Running:

@@ -15,10 +15,10 @@ from typing import BinaryIO
 import click
 import requests
 
-from records import verifier
-from records.commands.base import Command, No, Run, at, pass_run
-from records.errors import RecordsError, Unreachable
-from records.output import plain
+from record_service import verifier
+from record_service.commands.base import Command, No, Run, at, pass_run
+from record_service.errors import RecordsError, Unreachable
+from record_service.output import plain
 
 _PIECE = 1 << 16
 _TO_STDOUT = "-"

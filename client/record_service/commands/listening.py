@@ -17,10 +17,10 @@ from typing import Any
 
 import click
 
-from records import forwarding, signing
-from records.client import Json
-from records.commands.base import Command, No, Run, at, pass_run
-from records.output import plain
+from record_service import forwarding, signing
+from record_service.client import Json
+from record_service.commands.base import Command, No, Run, at, pass_run
+from record_service.output import plain
 
 
 class _Signals:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from records.client import Json
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
-from records.commands.jobs import watch, watch_option
-from records.commands.listening import listen, print_checks, verify
-from records.output import plain
+from record_service.client import Json
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
+from record_service.commands.jobs import watch, watch_option
+from record_service.commands.listening import listen, print_checks, verify
+from record_service.output import plain
 
 _WEBHOOKS = {
     "ID": "id",

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import click
 
-from records.client import PAGE, Client, Json
-from records.output import Columns, Output
+from record_service.client import PAGE, Client, Json
+from record_service.output import Columns, Output
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
