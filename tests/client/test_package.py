@@ -9,6 +9,7 @@ import sys
 import zipfile
 from base64 import urlsafe_b64encode
 from hashlib import sha256
+from html import unescape
 from pathlib import Path
 
 from flask.testing import FlaskClient
@@ -28,6 +29,23 @@ def served(client: FlaskClient) -> tuple[str, bytes]:
     answer = client.get(f"/client/{link[0]}")
     assert (answer.status_code, answer.mimetype) == (200, "application/zip")
     return link[1], answer.data
+
+
+def test_each_install_line_names_the_wheel_by_its_address_and_digest(client: FlaskClient) -> None:
+    digest, _ = served(client)
+    line = client.get("/client/requirement.txt")
+    assert line.mimetype == "text/plain"
+    requirement = line.text.removesuffix("\n")
+    name, _, url = requirement.partition(" @ ")
+    assert name == "record-service-client"
+    assert (
+        url
+        == f"https://records.test/client/record_service_client-0.1.0-py3-none-any.whl#sha256={digest}"
+    )
+    lines = re.findall(r"<pre>(.*)</pre>", client.get("/client/").text)
+    assert [unescape(each) for each in lines] == [
+        f'{tool} install "{requirement}"' for tool in ("pip", "pipx", "uv tool")
+    ]
 
 
 def test_the_page_links_to_a_wheel_with_its_digest(client: FlaskClient) -> None:
