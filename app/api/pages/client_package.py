@@ -37,8 +37,8 @@ library <code>record_service</code>. One of these lines installs it:</p>
 <pre>uv tool install "{requirement}"</pre>
 <p>Do not install it by its name alone, with <code>--find-links</code> or an index beside this
 service: then pip and uv take the highest version of that name that any index offers, whoever put it
-there. By its address no index is asked for it, and pip, pipx and <code>uv pip</code> refuse bytes of
-another SHA-256 (<code>uv tool install</code> does not compare it).</p>
+there. By its address no index is asked for it, and pip, pipx and <code>uv pip</code> refuse bytes
+of another SHA-256 (<code>uv tool install</code> does not compare it).</p>
 <p>The wheel: <a href="{name}#sha256={digest}">{name}</a>. What stands in quotes above, as text:
 <a href="requirement.txt">requirement.txt</a>.</p>
 </main></body>
