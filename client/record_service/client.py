@@ -65,13 +65,16 @@ class Client:
     def post(
         self, path: str, body: Mapping[str, Any] | bytes | None = None, key: str | None = None
     ) -> Json:
-        """POST a body, as JSON unless it is bytes; `key` is its Idempotency-Key."""
-        headers = {} if key is None else {"Idempotency-Key": key}
+        """POST a body, as JSON unless it is bytes: once, however often it is tried.
+
+        `key` is its Idempotency-Key, by default one of this call's own.
+        """
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return _json(self.transport.send("POST", path, body=_body(body), headers=headers))
 
     def create(self, path: str, body: Mapping[str, Any] | bytes | None = None) -> Json:
-        """POST with an Idempotency-Key of its own: it happens once however often it is tried."""
-        return self.post(path, body, uuid.uuid4().hex)
+        """POST what is to be made, as `post` does."""
+        return self.post(path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Json:
         """PATCH a path."""
@@ -127,7 +130,7 @@ class Client:
 
     def add_record(self, record: Mapping[str, Any] | bytes, key: str | None = None) -> Json:
         """Add a record; with the same `key` (its Idempotency-Key) it is added once in 24 hours."""
-        return self.post("/v1/records", record, key or uuid.uuid4().hex)
+        return self.post("/v1/records", record, key)
 
     def add_finding(self, **fields: Any) -> Json:
         """Add a finding: `rule`, `severity`, `title`, and `session_id` or `record_id`."""

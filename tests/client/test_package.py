@@ -19,6 +19,7 @@ from app.evidence import pack
 
 SOURCES = sorted((ROOT / "client").rglob("*.py"))
 OLDEST = (3, 9)
+WRITES = {"print", "click.echo", "click.secho", "click.confirm", "sys.stdout.buffer"}
 
 
 def served(client: FlaskClient) -> tuple[str, bytes]:
@@ -113,3 +114,15 @@ def test_pip_builds_from_a_checkout_what_the_service_serves(
         check=True,
     )
     assert (tmp_path / done.stdout.strip()).read_bytes() == served(client)[1]
+
+
+def test_one_module_writes_to_the_terminal() -> None:
+    """What agents wrote would steer it, so all of it passes the place that shows it harmless."""
+    writers = {
+        path.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if ast.unparse(node) in WRITES
+    }
+    # A script for a shell, made by click.
+    assert writers == {"output.py", "completion.py"}

@@ -21,7 +21,7 @@ import pytest
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import make_agent, make_finding
+from tests.support.callers.making import make_agent, make_finding, make_record, make_session
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.receivers import Receiver
 
@@ -144,6 +144,75 @@ def test_no_title_steers_the_terminal(
     assert not {"\x9b", "\u202e"} & set(listed)
     if arguments:
         assert json.loads(listed)["data"][0]["title"] == title
+
+
+STEERING = "\x1b]0;x\x07 \x9b31m \x9d0;x\x9c \u202e \u2066 \u2028 \u2029 \u200b \U000e0041"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bundle {id}",
+        "prov {id}",
+        "otlp {id}",
+        "otlp {id} --logs",
+        "records list",
+        "records list --json",
+        "records show {id}",
+        "records show {id} --json",
+        "agents list",
+        "search giraffe",
+        "search giraffe --json",
+        "findings tail",
+        "findings tail --json",
+        "evidence {id} -o -",
+    ],
+)
+def test_nothing_that_an_agent_wrote_steers_the_terminal(
+    records: Command, api: ApiOf, words: str
+) -> None:
+    agent = make_agent(api(), name=STEERING)
+    session = make_session(api(), agent["id"], principal=STEERING, title=STEERING)
+    step = {
+        "name": STEERING,
+        "kind": "tool",
+        "started_at": "2026-01-31T12:00:00Z",
+        "ended_at": "2026-01-31T12:00:02Z",
+        "status": "error",
+        "events": [{"name": STEERING, "at": "2026-01-31T12:00:01Z"}],
+    }
+    title = f"giraffe {STEERING}"
+    record = make_record(
+        api(), session["id"], title=title, kind=STEERING, content={"a": STEERING}, steps=[step]
+    )
+    make_finding(api(), session["id"], record_id=record["id"], title=title, rule=STEERING)
+
+    arguments = words.format(id=record["id"]).split()
+    with on_terminal("--patience", "0", *arguments, NO_COLOR="1") as terminal:
+        terminal.end()
+    seen = terminal.shown.replace("\r\n", "")
+    # A table may cut its cells before that one.
+    assert "\\u001b" in seen or arguments[0] == "evidence"
+    assert {each for each in seen if not each.isprintable()} == set()
+
+
+def test_in_a_pipe_an_export_is_exact(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    record = make_record(api(), session["id"], content={"a": STEERING})["id"]
+    for command, name in (
+        ("bundle", "bundle"),
+        ("prov", "prov.json"),
+        ("otlp", "otlp-traces.json"),
+    ):
+        exact = api().get(f"/v1/records/{record}/{name}").data
+        file = tmp_path / command
+        piped = f"{sys.executable} -m record_service {command} {record}"
+        subprocess.run(
+            ["bash", "-c", f"{piped} > {file}; {piped} | cat > {file}.piped"], check=True
+        )
+        assert file.read_bytes() == exact
+        assert Path(f"{file}.piped").read_bytes() == exact
 
 
 def records_json(api: ApiOf) -> str:

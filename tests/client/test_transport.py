@@ -48,8 +48,8 @@ def answering(*answers: bytes | None, patience: float = 20.0) -> Iterator[Servic
 
 Ask = Callable[[Client], Any]
 GET: Ask = lambda client: client.get("/v1/records")  # noqa: E731
+PATCH: Ask = lambda client: client.patch("/v1/x", {})  # noqa: E731
 POST: Ask = lambda client: client.post("/v1/x", {})  # noqa: E731
-CREATE: Ask = lambda client: client.create("/v1/x", {})  # noqa: E731
 BUSY = problem(503, "busy", Retry_After="3")
 LIMITED = problem(429, "rate-limited", Retry_After="7")
 RUNNING = problem(409, "idempotency-key-in-use")
@@ -59,12 +59,12 @@ RUNNING = problem(409, "idempotency-key-in-use")
     ("ask", "first", "slept"),
     [
         (GET, BUSY, [3.0]),
-        (CREATE, BUSY, [3.0]),
+        (POST, BUSY, [3.0]),
         (GET, None, None),
-        (CREATE, None, None),
-        (CREATE, problem(500, "internal-error"), None),
-        (CREATE, RUNNING, None),
-        (POST, LIMITED, [7.0]),
+        (POST, None, None),
+        (POST, problem(500, "internal-error"), None),
+        (POST, RUNNING, None),
+        (PATCH, LIMITED, [7.0]),
     ],
 )
 def test_what_is_safe_is_tried_again_when_the_service_says(
@@ -85,10 +85,10 @@ def test_what_is_safe_is_tried_again_when_the_service_says(
 @pytest.mark.parametrize(
     ("ask", "answer", "error"),
     [
-        (POST, BUSY, Unavailable),
-        (POST, None, Unreachable),
+        (PATCH, BUSY, Unavailable),
+        (PATCH, None, Unreachable),
         (GET, problem(503, "evidence-pack-failed"), Unavailable),
-        (CREATE, problem(409, "session-completed"), Conflict),
+        (POST, problem(409, "session-completed"), Conflict),
         (GET, problem(429, "rate-limited", Retry_After="60"), Unavailable),
         (GET, http_answer(302, b"", {"Location": "https://other.test/"}), RecordsError),
         (GET, http_answer(200, b"<html>"), RecordsError),

@@ -115,7 +115,7 @@ class _Tally:
             if not isinstance(pushed.error, Stopped):
                 self._errors.append(pushed.error)
                 text = str(pushed.error).replace(f"{pushed.path}: ", "", 1)
-                self._run.out.note(f"records: {pushed.path}: {text}")
+                self._run.out.note(f"{pushed.path}: {text}")
         else:
             self._new += not pushed.again
             self._again += pushed.again

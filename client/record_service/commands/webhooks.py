@@ -133,7 +133,7 @@ def why(run: Run, webhook_id: str, event_id: str) -> None:
         run.out.document(found)
         return
     for text in (found["explanation"], found["summary"]):
-        click.echo(plain(text))
+        run.out.text(plain(text))
 
 
 @webhooks.command("check")
@@ -149,7 +149,7 @@ def check(run: Run, webhook_id: str, watching: bool) -> None:
 
     def failed(progress: Json) -> bool:
         if not run.out.json:
-            run.out.aside(print_checks, progress["checks"])
+            run.out.aside(print_checks, run.out, progress["checks"])
         return progress["passed"] is not True
 
     watch(run, job["id"], failed)
