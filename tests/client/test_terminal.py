@@ -165,7 +165,6 @@ STEERING = "\x1b]0;x\x07 \x9b31m \x9d0;x\x9c \u202e \u2066 \u2028 \u2029 \u200b 
         "search giraffe --json",
         "findings tail",
         "findings tail --json",
-        "evidence {id} -o -",
     ],
 )
 def test_nothing_that_an_agent_wrote_steers_the_terminal(
@@ -188,11 +187,9 @@ def test_nothing_that_an_agent_wrote_steers_the_terminal(
     make_finding(api(), session["id"], record_id=record["id"], title=title, rule=STEERING)
 
     arguments = words.format(id=record["id"]).split()
-    with on_terminal("--patience", "0", *arguments, NO_COLOR="1") as terminal:
-        terminal.end()
-    seen = terminal.shown.replace("\r\n", "")
+    seen = shown(*arguments, NO_COLOR="1").replace("\r\n", "")
     # A table may cut its cells before that one.
-    assert "\\u001b" in seen or arguments[0] == "evidence"
+    assert "\\u001b" in seen
     assert {each for each in seen if not each.isprintable()} == set()
 
 
