@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).resolve().parent
-PACKAGE = "records"
+PACKAGE = "record_service"
 VERIFIER = HERE.parent / "app" / "evidence" / "verify.py"
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: wheel_backend\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -105,7 +105,7 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
     (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
     port = own_port()
     tour = block("README.md", "sh", "receiver.py").replace("9000", str(port))
-    tour = tour.replace(". .data/env", f". {stack.env_file}")
+    tour = tour.replace(". .data/client.env", f". {stack.client_env}")
     # Then a reader reads; here the shell waits until the delivery has been recorded.
     waiting = """
     echo

@@ -56,18 +56,26 @@ class DataDir:
         """Where the head of the transparency log is kept (`LOG_HEAD_URL`)."""
         return (self.path / "log-head").as_uri()
 
-    def announce(self, values: Mapping[str, str]) -> Path:
-        """Write `env`, the sign that all is up, and return its path."""
+    def announce(
+        self, for_clients: Mapping[str, str], values: Mapping[str, str]
+    ) -> tuple[Path, Path]:
+        """Write `client.env`, then `env`, the sign that all is up, and return their paths."""
+        env_file.write(self._client_env, for_clients)
         env_file.write(self._env, values)
-        return self._env
+        return self._client_env, self._env
 
     def withdraw(self) -> None:
-        """Remove `env`: nothing is up yet, or any more."""
+        """Remove both: nothing is up yet, or any more."""
         self._env.unlink(missing_ok=True)
+        self._client_env.unlink(missing_ok=True)
 
     @property
     def _env(self) -> Path:
         return self.path / "env"
+
+    @property
+    def _client_env(self) -> Path:
+        return self.path / "client.env"
 
     def _make(self) -> None:
         if not self.path.exists():

@@ -28,6 +28,7 @@ class Stack:
         self.process: subprocess.Popen[bytes]
         self._environ = environ
         self.env_file = Path(environ["DATA_DIR"]) / "env"
+        self.client_env = Path(environ["DATA_DIR"]) / "client.env"
         self._env_before: tuple[int, int] | None = None
 
     def start(self) -> None:

@@ -1,11 +1,13 @@
 """`make up`: the whole service on one machine, in the foreground, until Ctrl-C or SIGTERM.
 
 The stores start first, then the Procfile's `release`, then its other lines; they stop in the other
-order. What must be remembered is under `DATA_DIR`; `$DATA_DIR/env` is there while all is up.
+order. What must be remembered is under `DATA_DIR`; `$DATA_DIR/env`, and `client.env` for callers,
+are there while all is up.
 """
 
 import argparse
 import errno
+import http.client
 import os
 import signal
 import socket
@@ -13,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 
 import redis
@@ -48,6 +51,7 @@ _FOR_COMMANDS = (
     "LOG_QUORUM_GRACE_SECONDS",
 )
 _STORE_OF = {"DATABASE_URL": "postgres", "DATABASE_ADMIN_URL": "postgres", "REDIS_URL": "valkey"}
+_ANSWER_SECONDS = 2.0
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
 
@@ -98,11 +102,11 @@ def _serve(
         runner.watch(name, _line(name, command, own, home))
 
     def announce(degraded: str) -> None:
-        env = home.announce(_announcement(settings))
+        client_env, env = home.announce(_for_clients(settings), _announcement(settings))
         output.say("up", f"ready at {settings['BASE_URL']} (documentation: /docs)")
-        output.say("up", f"`. {env}` tells a shell the address and the root admin key")
-        links = f"{settings['BASE_URL']}/client/"
-        output.say("up", f"the client: pip install --find-links {links} record-service-client")
+        output.say("up", f"`. {client_env}` tells a shell the address and the root admin key")
+        output.say("up", f"`. {env}` tells operators' commands the stores too")
+        output.say("up", f"the client: {_client(settings)}")
         if degraded:
             output.say(
                 "up", f"warning: degraded: {degraded} ({settings['BASE_URL']}/readyz says why)"
@@ -120,12 +124,34 @@ def _serve(
     runner.stop(*lines)
 
 
-def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
-    """Choose what callers and operators need."""
+def _client(settings: Mapping[str, str]) -> str:
+    """Return the line that installs the client, as the service says it; else where it says it."""
+    connection = http.client.HTTPConnection(HOST, int(settings["PORT"]), timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/client/requirement.txt")
+        answer = connection.getresponse()
+        if answer.status == HTTPStatus.OK:
+            return f'pip install "{answer.read().decode().strip()}"'
+    except (OSError, http.client.HTTPException):
+        pass
+    finally:
+        connection.close()
+    return f"{settings['BASE_URL']}/client/"
+
+
+def _for_clients(settings: Mapping[str, str]) -> dict[str, str]:
+    """Choose what callers need: an agent's shell must not have the database's password."""
     return {
         "BASE_URL": settings["BASE_URL"],
         "SERVICE_BASE_URL": settings["BASE_URL"],
         "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
+    }
+
+
+def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
+    """Choose what callers and operators need."""
+    return {
+        **_for_clients(settings),
         "DATABASE_URL": settings["DATABASE_URL"],
         "REDIS_URL": settings["REDIS_URL"],
         "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from records import cli
+from record_service import cli
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from app import logs
@@ -86,7 +86,7 @@ def records(
         files = [io.BytesIO() for _ in range(3)]
         streams = [io.TextIOWrapper(each, "utf-8", write_through=True) for each in files]
         with monkeypatch.context() as replaced:
-            replaced.setattr(sys, "argv", ["records", *arguments])
+            replaced.setattr(sys, "argv", ["record-service", *arguments])
             for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
                 replaced.setattr(sys, name, stream)
             with pytest.raises(SystemExit) as ended:
@@ -104,7 +104,7 @@ def records_process(records: Command) -> Command:
 
     def command(*arguments: str, stdin: bytes = b"") -> Ran:
         done = subprocess.run(
-            [sys.executable, "-m", "records", *arguments],
+            [sys.executable, "-m", "record_service", *arguments],
             input=stdin,
             capture_output=True,
             check=False,

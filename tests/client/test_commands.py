@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import requests
-from records import Unreachable
-from records.commands import exports
+from record_service import Unreachable
+from record_service.commands import exports
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf, FreshTenant
@@ -23,7 +23,7 @@ NO_HEAD = f"1:{'0' * 64}"
     [
         (["whoami"], 0, ""),
         (["audit", "verify", "--head", NO_HEAD], 1, "audit chain is broken"),
-        (["nonsense"], 2, "records --help"),
+        (["nonsense"], 2, "record-service --help"),
         (["session", "open"], 2, "--agent"),
         (["findings", "list", "--since", "yesterday"], 2, "/since"),
         (["settings", "set"], 2, "Name what is to change"),

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from base64 import urlsafe_b64encode
 from hashlib import sha256
+from html import unescape
 from pathlib import Path
 
 from flask.testing import FlaskClient
@@ -18,6 +19,7 @@ from app.evidence import pack
 
 SOURCES = sorted((ROOT / "client").rglob("*.py"))
 OLDEST = (3, 9)
+WRITES = {"print", "click.echo", "click.secho", "click.confirm", "sys.stdout.buffer"}
 
 
 def served(client: FlaskClient) -> tuple[str, bytes]:
@@ -28,6 +30,23 @@ def served(client: FlaskClient) -> tuple[str, bytes]:
     answer = client.get(f"/client/{link[0]}")
     assert (answer.status_code, answer.mimetype) == (200, "application/zip")
     return link[1], answer.data
+
+
+def test_each_install_line_names_the_wheel_by_its_address_and_digest(client: FlaskClient) -> None:
+    digest, _ = served(client)
+    line = client.get("/client/requirement.txt")
+    assert line.mimetype == "text/plain"
+    requirement = line.text.removesuffix("\n")
+    name, _, url = requirement.partition(" @ ")
+    assert name == "record-service-client"
+    assert (
+        url
+        == f"https://records.test/client/record_service_client-0.1.0-py3-none-any.whl#sha256={digest}"
+    )
+    lines = re.findall(r"<pre>(.*)</pre>", client.get("/client/").text)
+    assert [unescape(each) for each in lines] == [
+        f'{tool} install "{requirement}"' for tool in ("pip", "pipx", "uv tool")
+    ]
 
 
 def test_the_page_links_to_a_wheel_with_its_digest(client: FlaskClient) -> None:
@@ -52,14 +71,14 @@ def test_the_wheel_holds_what_its_record_says_and_the_verifier_of_the_service(
         content = archive.read(name)
         digest = urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
         assert rows[name] == [f"sha256={digest}", str(len(content))]
-    assert archive.read("records/verify.py") == pack.verifier_source()
-    assert "records/py.typed" in rows
+    assert archive.read("record_service/verify.py") == pack.verifier_source()
+    assert "record_service/py.typed" in rows
     metadata = archive.read(record.replace("RECORD", "METADATA")).decode()
     assert re.findall(r"^Requires-Dist: (\w+)", metadata, re.MULTILINE) == ["click", "requests"]
 
 
 def test_the_client_is_written_for_old_pythons_and_imports_nothing_of_the_service() -> None:
-    allowed = {"click", "requests", "records", "tomli"} | set(sys.stdlib_module_names)
+    allowed = {"click", "requests", "record_service", "tomli"} | set(sys.stdlib_module_names)
     for path in SOURCES:
         tree = ast.parse(path.read_text("utf-8"), feature_version=OLDEST)
         named = {
@@ -95,3 +114,15 @@ def test_pip_builds_from_a_checkout_what_the_service_serves(
         check=True,
     )
     assert (tmp_path / done.stdout.strip()).read_bytes() == served(client)[1]
+
+
+def test_one_module_writes_to_the_terminal() -> None:
+    """What agents wrote would steer it, so all of it passes the place that shows it harmless."""
+    writers = {
+        path.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if ast.unparse(node) in WRITES
+    }
+    # A script for a shell, made by click.
+    assert writers == {"output.py", "completion.py"}

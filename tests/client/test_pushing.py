@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from records import Client, Conflict, Denied, Invalid, NotFound, Problem, cli, journal
-from records.pushing import Content, Pusher
+from record_service import Client, Conflict, Denied, Invalid, NotFound, Problem, cli, journal
+from record_service.pushing import Content, Pusher
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf

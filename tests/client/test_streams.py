@@ -37,7 +37,7 @@ def test_an_export_leaves_a_pipe_a_pipe_and_a_link_a_link(
     assert (link.is_symlink(), file.read_bytes()) == (True, whole)
 
 
-# What `python -m records` does, in a process that dies when its first line is there.
+# What `python -m record_service` does, in a process that dies when its first line is there.
 _DIES_WRITING = """
 import io, os, runpy, signal, sys
 
@@ -49,13 +49,13 @@ class Deadly(io.TextIOWrapper):
             os.kill(os.getpid(), signal.SIGKILL)
 
 sys.stdout = Deadly(sys.stdout.buffer, encoding="utf-8")
-runpy.run_module("records", run_name="__main__", alter_sys=True)
+runpy.run_module("record_service", run_name="__main__", alter_sys=True)
 """
 
 
 @contextmanager
 def listening(
-    receiver: Receiver, out: str, program: Sequence[str] = ("-m", "records")
+    receiver: Receiver, out: str, program: Sequence[str] = ("-m", "record_service")
 ) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, *program, "webhooks", "listen", "--json"]
     with (
@@ -103,7 +103,7 @@ def test_an_event_is_sent_once_though_its_line_was_the_last_act(
 def test_an_event_that_is_only_shown_comes_again_if_its_line_could_not_be_written(
     records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
 ) -> None:
-    listen = [sys.executable, "-m", "records", "webhooks", "listen", "--json"]
+    listen = [sys.executable, "-m", "record_service", "webhooks", "listen", "--json"]
     with (
         Path("/dev/full").open("wb") as full,
         subprocess.Popen(listen, stdout=full, stderr=subprocess.PIPE) as listener,
@@ -143,7 +143,7 @@ def test_what_an_encoding_lacks_is_written_by_its_number(
     make_finding(api(), session["id"], title="Zażółć 🐧")
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     done = subprocess.run(
-        [sys.executable, "-m", "records", *arguments], capture_output=True, check=False
+        [sys.executable, "-m", "record_service", *arguments], capture_output=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     said = done.stdout.decode("latin-1")
@@ -157,5 +157,5 @@ def test_without_a_command_its_help_is_shown_in_lines(records_process: Command) 
     for group in ([], ["webhooks"]):
         said = records_process(*group)
         assert said.code == 2
-        assert "Usage: records" in (said.out + said.err).splitlines()[0]
+        assert "Usage: record-service" in (said.out + said.err).splitlines()[0]
         assert len((said.out + said.err).splitlines()) > 5

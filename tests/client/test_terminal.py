@@ -21,7 +21,7 @@ import pytest
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import make_agent, make_finding
+from tests.support.callers.making import make_agent, make_finding, make_record, make_session
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.receivers import Receiver
 
@@ -33,7 +33,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OWN_TERMINAL = """
 import fcntl, runpy, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-runpy.run_module("records", run_name="__main__", alter_sys=True)
+runpy.run_module("record_service", run_name="__main__", alter_sys=True)
 """
 
 
@@ -146,6 +146,72 @@ def test_no_title_steers_the_terminal(
         assert json.loads(listed)["data"][0]["title"] == title
 
 
+STEERING = "\x1b]0;x\x07 \x9b31m \x9d0;x\x9c \u202e \u2066 \u2028 \u2029 \u200b \U000e0041"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bundle {id}",
+        "prov {id}",
+        "otlp {id}",
+        "otlp {id} --logs",
+        "records list",
+        "records list --json",
+        "records show {id}",
+        "records show {id} --json",
+        "agents list",
+        "search giraffe",
+        "search giraffe --json",
+        "findings tail",
+        "findings tail --json",
+    ],
+)
+def test_nothing_that_an_agent_wrote_steers_the_terminal(
+    records: Command, api: ApiOf, words: str
+) -> None:
+    agent = make_agent(api(), name=STEERING)
+    session = make_session(api(), agent["id"], principal=STEERING, title=STEERING)
+    step = {
+        "name": STEERING,
+        "kind": "tool",
+        "started_at": "2026-01-31T12:00:00Z",
+        "ended_at": "2026-01-31T12:00:02Z",
+        "status": "error",
+        "events": [{"name": STEERING, "at": "2026-01-31T12:00:01Z"}],
+    }
+    title = f"giraffe {STEERING}"
+    record = make_record(
+        api(), session["id"], title=title, kind=STEERING, content={"a": STEERING}, steps=[step]
+    )
+    make_finding(api(), session["id"], record_id=record["id"], title=title, rule=STEERING)
+
+    arguments = words.format(id=record["id"]).split()
+    seen = shown(*arguments, NO_COLOR="1").replace("\r\n", "")
+    # A table may cut its cells before that one.
+    assert "\\u001b" in seen
+    assert {each for each in seen if not each.isprintable()} == set()
+
+
+def test_in_a_pipe_an_export_is_exact(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    record = make_record(api(), session["id"], content={"a": STEERING})["id"]
+    for command, name in (
+        ("bundle", "bundle"),
+        ("prov", "prov.json"),
+        ("otlp", "otlp-traces.json"),
+    ):
+        exact = api().get(f"/v1/records/{record}/{name}").data
+        file = tmp_path / command
+        piped = f"{sys.executable} -m record_service {command} {record}"
+        subprocess.run(
+            ["bash", "-c", f"{piped} > {file}; {piped} | cat > {file}.piped"], check=True
+        )
+        assert file.read_bytes() == exact
+        assert Path(f"{file}.piped").read_bytes() == exact
+
+
 def records_json(api: ApiOf) -> str:
     listed = api().get("/v1/agents").json
     rows = ", ".join(json.dumps(row, ensure_ascii=False) for row in listed["data"])
@@ -228,22 +294,26 @@ def test_ctrl_c_while_a_service_does_not_answer_ends_at_once(
             assert terminal.end() == 130
 
 
-def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -> None:
-    program = tmp_path / "records"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m records "$@"\n')
+@pytest.mark.parametrize("name", ["record-service", "records"])
+def test_bash_completes_commands_and_options_of_the_name_it_was_asked_by(
+    records: Command, tmp_path: Path, name: str
+) -> None:
+    program = tmp_path / name
+    main = "from record_service.cli import main; main()"
+    program.write_text(f"#!{sys.executable}\n{main}\n")
     program.chmod(0o755)
     script = f"""
         export PATH={tmp_path}:$PATH
-        eval "$(records completion bash)"
-        complete -p records
+        eval "$({name} completion bash)"
+        complete -p {name}
         complete_words() {{
             COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-            _records_completion records; echo "${{COMPREPLY[@]}}"
+            _{name.replace("-", "_")}_completion {name}; echo "${{COMPREPLY[@]}}"
         }}
-        complete_words records sess
-        complete_words records webhooks liste
-        complete_words records session complete --out
-        complete_words records session complete --outcome fai
+        complete_words {name} sess
+        complete_words {name} webhooks liste
+        complete_words {name} session complete --out
+        complete_words {name} session complete --outcome fai
     """
     done = subprocess.run(
         ["bash", "--norc", "-c", script], capture_output=True, text=True, check=False
@@ -251,12 +321,12 @@ def test_bash_completes_commands_and_options(records: Command, tmp_path: Path) -
     assert done.stderr == ""
     assert done.stdout.splitlines()[-4:] == ["sessions", "listen", "--outcome", "failed"]
     for shell in ("zsh", "fish"):
-        assert "_RECORDS_COMPLETE" in records("completion", shell).out
+        assert "_RECORD_SERVICE_COMPLETE" in records("completion", shell).out
 
 
 def code_without_a_reader(*arguments: str) -> str:
     """Run the command into a pipe without a reader; return its exit code."""
-    piped = f"{shlex.join([sys.executable, '-m', 'records', *arguments])} | :"
+    piped = f"{shlex.join([sys.executable, '-m', 'record_service', *arguments])} | :"
     done = subprocess.run(
         ["bash", "-c", f'{piped}; echo "${{PIPESTATUS[0]}}"'],
         capture_output=True,
@@ -286,6 +356,7 @@ def test_the_exit_code_is_1_without_a_reader_of_the_output(records: Command) -> 
 def test_a_reader_that_has_enough_ends_it_quietly(records: Command, api: ApiOf) -> None:
     for _ in range(3):
         make_agent(api())
-    piped = f'{sys.executable} -m records agents list --all | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    listed = f"{sys.executable} -m record_service agents list --all"
+    piped = f'{listed} | head -n 1; echo "${{PIPESTATUS[0]}}"'
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "0")

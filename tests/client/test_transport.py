@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import Client, Conflict, RecordsError, Unavailable, Unreachable
+from record_service import Client, Conflict, RecordsError, Unavailable, Unreachable
 
 from tests.support.servers.receivers import Receiver, Request, http_answer
 

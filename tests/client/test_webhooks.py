@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import forwarding
+from record_service import forwarding
 
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.webhook_signing import Signer
@@ -122,7 +122,7 @@ def test_an_event_is_forwarded_once_without_a_reader_of_the_output(
     session = make_session(api())["id"]
     with Receiver() as receiver:
         listen = ["webhooks", "listen", "--forward-to", receiver.url()]
-        piped = f"{shlex.join([sys.executable, '-m', 'records', *listen])} | :"
+        piped = f"{shlex.join([sys.executable, '-m', 'record_service', *listen])} | :"
         for _ in range(2):
             with subprocess.Popen(
                 ["bash", "-c", piped], stderr=subprocess.PIPE, text=True

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 from flask import Flask
-from records import cli
+from record_service import cli
 
 from app.api.http.access.auth import access_rule
 from app.core.callers import Role
@@ -156,7 +156,7 @@ def test_the_command_that_a_page_names_exists_and_takes_what_is_written(
 ) -> None:
     named = 0
     for path in paths(app, World(api())):
-        said = re.search(r"<code>records ([^<]+)</code>", admin.get(path).text)
+        said = re.search(r"<code>record-service ([^<]+)</code>", admin.get(path).text)
         if said is None:
             continue
         named += 1

@@ -8,7 +8,7 @@ from flask import Flask
 
 from app.console.pages import records
 from tests.support.callers.api import ApiOf, Mint
-from tests.support.callers.console import Visitor, signed_in
+from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (
     make_finding,
     make_record,
@@ -17,6 +17,9 @@ from tests.support.callers.making import (
     pin_of,
 )
 from tests.support.callers.matrix import World
+from tests.support.evidence.packing import Packer, packer
+
+__all__ = ["packer"]
 
 PAGE = "/console/records"
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -183,3 +186,51 @@ def test_any_id_leads_to_its_page_and_words_to_what_has_them(admin: Visitor, api
     assert "Nothing that this key" in admin.get(f"/console/search?q={'0' * 32}").text
     assert "e-q" in admin.get("/console/search?q=--").text
     assert admin.get("/console/search").status_code == 200
+
+
+def written(api: ApiOf) -> tuple[int, int]:
+    """Return how many audit entries and jobs there are."""
+    entries = api().get("/v1/audit?limit=1").json["data"]
+    return entries[0]["seq"], len(api().get("/v1/jobs?limit=200").json["data"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Referer": "https://evil.test/console"},
+        {},
+    ],
+)
+def test_a_navigation_from_another_site_writes_nothing_in_the_readers_name(
+    app: Flask, api: ApiOf, mint: Mint, packer: Packer, headers: dict[str, str]
+) -> None:
+    ready, new = packer.record(), packer.record()
+    packer.built(ready)
+    visitor = signed_in(app, mint("admin"))
+    files = [f"{PAGE}/{each['id']}/files/evidence.zip" for each in (ready, new)]
+    pages = paths(app, World(api()))
+    before = written(api)
+    for path in [*pages, *files]:
+        visitor.get(path, **headers)
+    for path in files:
+        answer = visitor.get(path, **headers)
+        assert answer.status_code == 303, "the record's page has the link"
+        assert answer.headers["Location"] == path.partition("/files/")[0]
+    assert written(api) == before
+
+
+@pytest.mark.parametrize(
+    "headers", [HERE, {"Sec-Fetch-Site": "none"}, {"Referer": "https://records.test/console/x"}]
+)
+def test_a_download_from_a_page_of_the_console_is_audited(
+    app: Flask, api: ApiOf, mint: Mint, packer: Packer, headers: dict[str, str]
+) -> None:
+    record = packer.record()
+    packer.built(record)
+    visitor = signed_in(app, mint("read"))
+    before = written(api)[0]
+    taken = visitor.get(f"{PAGE}/{record['id']}/files/evidence.zip", **headers)
+    assert (taken.status_code, taken.mimetype) == (200, "application/zip")
+    assert written(api)[0] == before + 1

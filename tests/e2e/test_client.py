@@ -7,6 +7,7 @@ import site
 import subprocess
 import sys
 import venv
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from tests.support.faults import until
 from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Receiver, http_answer
+
+NAME = "record-service-client"
+WHEEL = "record_service_client-{}-py3-none-any.whl"
 
 pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
@@ -71,7 +75,7 @@ class Laptop:
 
     @staticmethod
     def _command(arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "records", *arguments]
+        return [sys.executable, "-m", "record_service", *arguments]
 
 
 class Running:
@@ -113,6 +117,22 @@ def laptop(service: House, caller: Caller, tmp_path: Path) -> Laptop:
     return Laptop(tmp_path, service.stack.base_url, caller.key)
 
 
+def offered(index: Path, version: str) -> Path:
+    """Offer a foreign package of the client's name in an index (PEP 503); return the index."""
+    info = f"record_service_client-{version}.dist-info"
+    package = index / NAME
+    package.mkdir(parents=True)
+    (package / "index.html").write_text(f'<a href="{WHEEL.format(version)}">{version}</a>')
+    with zipfile.ZipFile(package / WHEEL.format(version), "w") as archive:
+        archive.writestr("foreign.py", "")
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return index
+
+
 def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_says(
     service: House, tmp_path: Path
 ) -> None:
@@ -122,8 +142,7 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_sa
     (folder,) = (machine / "lib").glob("python*/site-packages")
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     script = block("README.md", "sh", "record-service-client")
-    script = script.replace(". .data/env", f". {service.stack.env_file}")
-    script = script.replace("pip install", "pip install --no-index")
+    script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(
         ["sh", "-e", "-c", script],
@@ -132,6 +151,9 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_sa
             **PLAIN,
             "PATH": f"{machine / 'bin'}:{PLAIN['PATH']}",
             "XDG_STATE_HOME": str(tmp_path / "state"),
+            # What somebody else offers under the name, newer than ours.
+            "PIP_INDEX_URL": offered(tmp_path / "index", "9.9").as_uri(),
+            "PIP_FIND_LINKS": str(tmp_path / "index" / NAME),
         },
         capture_output=True,
         text=True,
@@ -139,6 +161,7 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_sa
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not (folder / "foreign.py").exists()
     assert "\nVALID\n" in done.stdout
     assert "\trefund.above-limit\tNo second person\t" in done.stdout.splitlines()[-1]
 

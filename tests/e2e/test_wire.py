@@ -59,6 +59,10 @@ def test_the_same_rendering_is_answered_to_all_and_304_to_those_who_have_it(
         ("GET", "//v1/agents", ["x-api-key: {key}"], 404),
         ("GET", "http://records.test//v1/agents", ["x-api-key: {key}"], 404),
         ("GET", "/%2Fv1/agents", ["x-api-key: {key}"], 404),
+        ("GET", "/v1%2fagents", ["x-api-key: {key}"], 404),
+        ("GET", "/v1/agents%2F", ["x-api-key: {key}"], 404),
+        ("GET", "/v1/agents?q=%2F", ["x-api-key: {key}"], 422),
+        ("GET", "/v1/%61gents", ["x-api-key: {key}"], 200),
         ("GET", "//healthz", [], 404),
         ("DELETE", "/v1/keys/self", ["x-api-key: {key}"], 405),
         ("POST", "/v1/agents", ["x-api-key: {key}", JSON, "Content-Encoding: gzip"], 415),
@@ -80,3 +84,31 @@ def test_a_request_is_read_as_it_was_written(
     with patient.connection(sent + body) as connection:
         answered = everything(connection)
     assert answered.startswith(f"HTTP/1.1 {status} ".encode()), answered
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        ("1.1", ["records.test"], 200),
+        ("1.1", ["records.test:443"], 200),
+        ("1.1", ["[::1]:8000"], 200),
+        ("1.0", [], 200),
+        ("1.1", [], 400),
+        ("1.1", [""], 400),
+        ("1.1", ["records.test", "records.test"], 400),
+        ("1.1", ["records.test", "evil.test"], 400),
+        ("1.0", ["records.test", "evil.test"], 400),
+        ("1.1", ["records.test, evil.test"], 400),
+        ("1.1", ["records.test/x"], 400),
+        ("1.1", ["me@records.test"], 400),
+    ],
+)
+def test_a_request_has_one_host(patient: Web, version: str, hosts: list[str], status: int) -> None:
+    lines = [f"GET /verify.py HTTP/{version}", *(f"Host: {each}" for each in hosts)]
+    sent = "".join(f"{each}\r\n" for each in [*lines, "Connection: close", ""]).encode()
+    with patient.connection(sent) as connection:
+        answered = everything(connection)
+    assert answered[8:].startswith(f" {status} ".encode()), answered[:200]
+    if status == 400:
+        assert b"/problems/bad-request" in answered
+        assert b"Host" in answered.partition(b"\r\n\r\n")[2]

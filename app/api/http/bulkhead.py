@@ -37,14 +37,19 @@ class Room:
         self._at_work: Counter[object] = Counter()
         self._in_line: Counter[object] = Counter()
 
-    def enter(self, whose: object) -> None:
-        """Wait for a place and take it; raises `Busy` if the queue is full or after 10 s."""
+    def enter(self, whose: object) -> bool:
+        """Take a place; return whether it was waited for.
+
+        Raises `Busy` if the queue is full or after 10 s.
+        """
         with self._changed:
-            if not self._has_place(whose):
+            waited = not self._has_place(whose)
+            if waited:
                 self._wait(whose)
             self._at_work[whose] += 1
             sys.setswitchinterval(_SHORT_TURN)
             gc.set_threshold(*_SELDOM_GARBAGE)
+        return waited
 
     def leave(self, whose: object) -> None:
         """Free the place."""

@@ -1,5 +1,6 @@
 """Hooks around every request: size limits, headers, access log, metrics."""
 
+import re
 import time
 from typing import Any
 
@@ -12,11 +13,14 @@ from app.api.http.access import rate_limit
 from app.api.http.requests import client_address, large_bodies
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
+from app.errors import ServiceError
 from app.lib.gateway.gateway import READY
 from app.settings import Settings
 
 MAX_HEADERS = 16 * 1024
 MAX_URL = 8 * 1024
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 _log = structlog.get_logger("access")
 
@@ -30,6 +34,10 @@ _TWO_YEARS = 63_072_000
 
 # Callers may invent methods, and each would be a time series.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
+
+
+class MalformedRequest(ServiceError, slug="bad-request"):
+    """The request is no valid HTTP."""
 
 
 def register(app: Flask, settings: Settings) -> None:
@@ -52,13 +60,27 @@ def register(app: Flask, settings: Settings) -> None:
 def _enter() -> None:
     g.began = request.environ.get(READY) or time.perf_counter()
     large_bodies.require_patience()
-    # The router matches a path whatever number of slashes it begins with.
-    if request.environ.get("PATH_INFO", "").startswith("//"):
+    _require_host()
+    # The router matches a path whatever number of slashes it begins with; and one that is escaped
+    # is no separator (RFC 3986 section 2.2), as what stands before the service may take it.
+    sent = request.environ.get("RAW_URI", "").partition("?")[0]
+    if request.environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
         raise NotFound
     if sum(len(name) + len(value) for name, value in _header_items()) > MAX_HEADERS:
         raise RequestHeaderFieldsTooLarge
     if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
         raise RequestURITooLarge
+
+
+def _require_host() -> None:
+    """Raise `MalformedRequest` unless there is one Host that is one (RFC 9112 section 3.2).
+
+    Two are joined by a comma. HTTP/1.0 needs none.
+    """
+    host = request.environ.get("HTTP_HOST", "")
+    optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
+    if not optional and _HOST.fullmatch(host) is None:
+        raise MalformedRequest("Send one Host header: a name or an address, and a port if any.")
 
 
 def _header_items() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The client's wheel, and the page by which pip finds it (`pip install --find-links`).
+"""The client's wheel, and the line that installs it: by its address and SHA-256, not by name.
 
 The wheel is built from the checkout's `client/` at the first request and kept in memory: the same
 bytes in every process, on a file system that may be read-only.
@@ -15,6 +15,7 @@ from flask import Blueprint, Response, abort
 
 from app.api.http.access.auth import public
 from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.services import services
 
 blp = Blueprint("client_package", __name__, url_prefix="/client")
 
@@ -29,13 +30,22 @@ _PAGE = """\
 </head>
 <body><main>
 <h1>The client</h1>
-<p>The command <code>records</code> and its Python library: pip, pipx and uv install it by
-<code>--find-links</code> with the address of this page, and the name
-<code>record-service-client</code>.</p>
-<p><a href="{name}#sha256={digest}">{name}</a></p>
+<p>The command <code>record-service</code>, or <code>records</code> for short, and its Python
+library <code>record_service</code>. One of these lines installs it:</p>
+<pre>pip install "{requirement}"</pre>
+<pre>pipx install "{requirement}"</pre>
+<pre>uv tool install "{requirement}"</pre>
+<p>Do not install it by its name alone, with <code>--find-links</code> or an index beside this
+service: then pip and uv take the highest version of that name that any index offers, whoever put it
+there. By its address no index is asked for it, and pip, pipx and <code>uv pip</code> refuse bytes
+of another SHA-256 (<code>uv tool install</code> does not compare it).</p>
+<p>The wheel: <a href="{name}#sha256={digest}">{name}</a>. What stands in quotes above, as text:
+<a href="requirement.txt">requirement.txt</a>.</p>
 </main></body>
 </html>
 """
+DISTRIBUTION = "record-service-client"
+_REQUIREMENT = "requirement.txt"
 _POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 
@@ -45,13 +55,20 @@ class _Wheel:
     content: bytes
     digest: str
 
+    @property
+    def requirement(self) -> str:
+        """What an installer is told (PEP 508): the wheel's address, and its SHA-256 to check."""
+        url = f"{services().settings.base_url}/client/{self.name}#sha256={self.digest}"
+        return f"{DISTRIBUTION} @ {url}"
+
 
 @blp.get("/")
 @public
 def links() -> Response:
-    """Serve the page of links."""
+    """Serve the page with the lines that install the wheel."""
     wheel = _wheel()
-    page = _PAGE.format(name=html.escape(wheel.name), digest=wheel.digest).encode()
+    names = {"name": wheel.name, "digest": wheel.digest, "requirement": wheel.requirement}
+    page = _PAGE.format_map({key: html.escape(value) for key, value in names.items()}).encode()
     answered = _answer(page, sha256(page).hexdigest(), "text/html; charset=utf-8")
     answered.headers["Content-Security-Policy"] = _POLICY
     return answered
@@ -60,11 +77,19 @@ def links() -> Response:
 @blp.get("/<name>")
 @public
 def download(name: str) -> Response:
-    """Serve the wheel."""
+    """Serve the wheel, or the requirement that names it as text."""
     wheel = _wheel()
+    if name == _REQUIREMENT:
+        line = f"{wheel.requirement}\n".encode()
+        return _answer(line, sha256(line).hexdigest(), "text/plain; charset=utf-8")
     if name != wheel.name:
         abort(404)
     return _answer(wheel.content, wheel.digest, "application/zip")
+
+
+def requirement() -> str:
+    """Return what a person tells pip, pipx or uv to install."""
+    return _wheel().requirement
 
 
 def _answer(content: bytes, etag: str, content_type: str) -> Response:

@@ -2,12 +2,13 @@
 
 import hmac
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, cast
 
 from flask import Response, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
+from app.api.http import admission
 from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
 from app.api.http.requests.request_ids import request_id
@@ -16,6 +17,7 @@ from app.console.frame import browser, forms, notices, rendering
 from app.core.callers import Role
 from app.core.keys.console_sessions import Token
 from app.core.verification import alerts
+from app.database import Database
 from app.errors import ServiceError, Unauthenticated
 
 _P = ParamSpec("_P")
@@ -94,18 +96,34 @@ def _recognise() -> bool:
     if token is None:
         return False
     here = services()
+    known = here.keyring.known_by(token.digest)
+    # Before anything is looked up; whose session it is must be known for that.
+    if known is None:
+        rate_limit.refuse_address()
+    else:
+        rate_limit.count_key(known)
     used = not browser.refreshes_itself()
     with here.database.transaction(token.tenant_id) as session:
         found = token.find(session, request_id(), use=used)
         open_breaks = alerts.count_open(session) if found else 0
     if found is None:
+        here.keyring.forget(token.digest)
         return False
+    here.keyring.remember(token.digest, found[0])
     g.caller, g.key_name = found
+    admission.admitted_by(partial(_require_session, here.database, token, request_id()))
     g.notices = notices.of(open_breaks)
     g.form_token = token.form_token
     if used:
         here.keyring.note_use(g.caller)
     return True
+
+
+def _require_session(database: Database, token: Token, request_id: str) -> None:
+    """Raise `Unauthenticated` once the session, or its key, has ended."""
+    with database.transaction(token.tenant_id) as session:
+        if token.find(session, request_id, use=False) is None:
+            raise Unauthenticated("Your session has ended. Sign in again.")
 
 
 def _sign_in_first() -> AnyResponse:

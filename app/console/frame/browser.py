@@ -50,14 +50,16 @@ def refreshes_itself() -> bool:
 def is_from_here() -> bool:
     """Return whether our own page sent this request, by Fetch Metadata or else by its Origin.
 
-    Browsers send Fetch Metadata to https and loopback only. A request with neither is foreign.
+    Browsers send Fetch Metadata to https and loopback only, and with a link's GET no Origin but a
+    Referer. A request with none of these is foreign.
     """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")
-    scheme, _, host = request.headers.get("Origin", "").partition("://")
+    sender = "Referer" if request.method in ("GET", "HEAD") else "Origin"
+    scheme, _, rest = request.headers.get(sender, "").partition("://")
     ours = (request.host, urlsplit(services().settings.base_url).netloc)
-    return scheme in ("http", "https") and host in ours
+    return scheme in ("http", "https") and rest.partition("/")[0] in ours
 
 
 def is_ours(path: str) -> bool:

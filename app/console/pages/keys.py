@@ -10,6 +10,7 @@ from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.transactions import transaction
+from app.api.pages import client_package
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
@@ -50,7 +51,9 @@ def mint() -> Response:
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     does = (f"keys mint NAME --role {made['role']}", "POST /v1/keys")
-    return rendering.page("keys/minted", key=made, does=does)
+    return rendering.page(
+        "keys/minted", key=made, does=does, requirement=client_package.requirement()
+    )
 
 
 @blp.get("/<key_id>")

@@ -18,7 +18,7 @@ from app.api.pages.shared_view import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs, exports
 from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
-from app.console.frame import forms, rendering
+from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.records import records, share_links
@@ -61,9 +61,15 @@ def show(record_id: str) -> Response:
 @blp.get("/<record_id>/files/<name>")
 @signed_in(Role.READ)
 def download(record_id: str, name: str) -> Response:
-    """Send one of the record's files, as the API does."""
+    """Send one of the record's files, as the API does.
+
+    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
+    """
     bundle_access.admit(caller(), record_id)
     if name == "evidence.zip":
+        if not browser.is_from_here():
+            text = "Another page has asked for the evidence pack. Take it here, if you want it."
+            return rendering.done(url_for(".show", record_id=record_id), text)
         answered = evidence_packs.pack()
         if answered.status_code == 202:
             text = "The evidence pack is being made: ask for it again in a moment."

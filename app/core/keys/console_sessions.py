@@ -76,12 +76,13 @@ class Token:
         return hmac.digest(self.secret, b"console form", "sha256").hex()
 
     @property
-    def _digest(self) -> bytes:
+    def digest(self) -> bytes:
+        """The SHA-256 by which the session is stored and found."""
         return sha256(self.secret).digest()
 
     def begin(self, tx: Tx, caller: Caller) -> None:
         """Begin the session of a caller that has just presented the key."""
-        cursor(tx).execute(_BEGIN, (self.tenant_id, self._digest, caller.key_id))
+        cursor(tx).execute(_BEGIN, (self.tenant_id, self.digest, caller.key_id))
 
     def find(self, tx: Tx, request_id: str, *, use: bool) -> tuple[Caller, str] | None:
         """Return the session's caller and the key's name; None once the session or key has ended.
@@ -90,7 +91,7 @@ class Token:
         """
         values = {
             "tenant": self.tenant_id,
-            "digest": self._digest,
+            "digest": self.digest,
             "idle": IDLE,
             "longest": LONGEST,
             "write_every": _USE_IS_WRITTEN_EVERY,
@@ -100,13 +101,13 @@ class Token:
             return None
         key_id, role, agent_id, principal, name, was_used_before = row
         if use and was_used_before:
-            cursor(tx).execute(_USE, (self.tenant_id, self._digest))
+            cursor(tx).execute(_USE, (self.tenant_id, self.digest))
         pin = None if agent_id is None else Pin(agent_id, principal)
         return Caller(self.tenant_id, key_id, Role(role), pin, request_id), name
 
     def end(self, tx: Tx) -> None:
         """End the session; does nothing if it has ended."""
-        cursor(tx).execute(_END, (self.tenant_id, self._digest))
+        cursor(tx).execute(_END, (self.tenant_id, self.digest))
 
 
 def forget_old(tx: Tx) -> int:

@@ -36,7 +36,7 @@ def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
 
 
 class Keyring:
-    """Cache of callers by key; one per process, shared by its threads.
+    """Cache of callers by key or session; one per process, shared by its threads.
 
     It caches what never changes in a key (tenant, id, role, pin), and never whether the key is
     valid: revocation and expiry take effect at once, in every process.
@@ -60,13 +60,29 @@ class Keyring:
         try:
             found = authenticate(self._database, key_text, request_id)
         except (Unauthenticated, TenantSuspended):
-            self._known.pop(digest, None)
+            self.forget(digest)
             raise
+        self.remember(digest, found)
+        self._usage.note(found)
+        return found
+
+    def known(self, key_text: str) -> Caller | None:
+        """Return the cached caller of a key, which may have ended since; asks no database."""
+        return self.known_by(api_keys.digest(key_text)) if key_text else None
+
+    def known_by(self, digest: bytes) -> Caller | None:
+        """Return the cached caller of a key or session by its digest, likewise."""
+        return self._known.get(digest)
+
+    def remember(self, digest: bytes, found: Caller) -> None:
+        """Cache the caller that a key or session has now."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[digest] = replace(found, confirmed=False)
-        self._usage.note(found)
-        return found
+
+    def forget(self, digest: bytes) -> None:
+        """Drop the caller of a key or session that is refused now."""
+        self._known.pop(digest, None)
 
     def recognise(self, key_text: str, request_id: str) -> Caller:
         """Return the caller of a key; from the cache it is not `confirmed`.

@@ -175,7 +175,7 @@ def _stay(scene: Scene, stack: Stack, stop: StopRequest) -> None:
         scene.telling.chapter("It stays up until Ctrl-C")
         key = stack.values()["SERVICE_API_KEY"]
         for line in _STAYS.splitlines():
-            scene.telling.say(line.format(base_url=scene.base_url, env=stack.env_file, key=key))
+            scene.telling.say(line.format(base_url=scene.base_url, env=stack.client_env, key=key))
         while not stop:
             stack.require_alive()
             time.sleep(_POLL_SECONDS)

@@ -7,6 +7,8 @@ from urllib.parse import unquote_to_bytes
 
 # CGI gives these two their own names (RFC 3875 sections 4.1.2, 4.1.3).
 _CGI = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
+# granian writes 1.0 as 1.
+_PROTOCOLS = {"1": "HTTP/1.0", "1.0": "HTTP/1.0"}
 _names: dict[bytes, str] = {}
 # Callers choose header names: beyond these a name is written anew each time.
 _MOST_NAMES = 1_000
@@ -29,13 +31,17 @@ def environ(scope: Mapping[str, Any], stream: object) -> dict[str, Any]:
     A field name with an underscore is left out: it would be taken for one with a hyphen.
     """
     host, port = scope.get("server") or ("", "")
+    query = scope["query_string"].decode("latin-1")
+    path = scope["raw_path"].decode("latin-1")
     client = scope.get("client") or ("", "")
     made = {
         **_FIXED,
         "REQUEST_METHOD": scope["method"],
         "PATH_INFO": unquote_to_bytes(scope["raw_path"]).decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "QUERY_STRING": query,
+        # As gunicorn calls it: the target as it was sent.
+        "RAW_URI": f"{path}?{query}" if query else path,
+        "SERVER_PROTOCOL": _PROTOCOLS.get(scope["http_version"], "HTTP/1.1"),
         "SERVER_NAME": host,
         "SERVER_PORT": str(port),
         "REMOTE_ADDR": client[0],

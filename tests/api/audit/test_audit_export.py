@@ -14,8 +14,8 @@ from tests.api.audit.chains import (
     export,
     numbers,
 )
-from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import pointers, refused
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
+from tests.support.callers.making import pointers, refused, revoke
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -145,3 +145,15 @@ def test_other_accept_headers_get_a_page_and_export_nothing(api: ApiOf, accept: 
     answer = api().get("/v1/audit", headers={"Accept": accept})
     assert answer.content_type == "application/json"
     assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_has_no_trailer_once_its_key_is_revoked(
+    api: ApiOf, mint: Mint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 5)
+    key = mint("read")
+    stream = api(key).get("/v1/audit", headers=NDJSON, buffered=False).iter_encoded()
+    next(stream)
+    revoke(api, key)
+    assert list(stream) == []

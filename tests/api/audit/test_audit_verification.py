@@ -1,16 +1,22 @@
 """`GET /v1/audit/verify`: reports, jobs, kept heads, breaks."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from app.api.resources.audit import audit as audit_routes
 from app.core.log.status import NO_HEAD
+from app.lib.crypto import api_keys
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from tests.api.audit.chains import _execute, change_settings, entries
-from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import pointers, refused, uuid_of
 from tests.support.evidence.packing import opened_runtime
+from tests.support.faults import until
+
+WAITS_FOR_LOCK = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -164,3 +170,19 @@ def test_a_broken_chain_is_a_conflict_that_names_the_first_bad_entry(
     assert problem["seq"] == 4
     assert problem["expected"] == stored["hash"]
     assert problem["found"] != stored["hash"]
+
+
+def test_a_key_that_is_revoked_during_a_verification_gets_no_report(
+    api: ApiOf, mint: Mint, admin_engine: Engine
+) -> None:
+    change_settings(api(), 2)
+    key = mint("read")
+    with ThreadPoolExecutor(1) as pool:
+        with admin_engine.begin() as holder:
+            holder.execute(text("LOCK TABLE audit_entries IN ACCESS EXCLUSIVE MODE"))
+            asked = pool.submit(api(key).get, "/v1/audit/verify")
+            until(lambda: holder.execute(WAITS_FOR_LOCK).scalar_one())
+            digest = {"digest": api_keys.digest(key)}
+            revoked = "UPDATE api_keys SET revoked_at = clock_timestamp() WHERE digest = :digest"
+            holder.execute(text(revoked), digest)
+        refused(asked.result(), 401, "unauthenticated")

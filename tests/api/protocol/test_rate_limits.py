@@ -1,6 +1,8 @@
 """Rate limits of keys, tenants and addresses."""
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_network
 
@@ -8,10 +10,15 @@ import pytest
 from flask import Flask
 
 from app.api.http.access import rate_limit
+from app.api.http.services import EXTENSION, Services
+from app.core.keys.console_sessions import Token
 from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings
-from tests.support.callers.api import FreshTenant, serving
+from app.web import create_app
+from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.console import Visitor
+from tests.support.callers.making import NOBODY, make_record, make_session, token_to
 
 DAY = 86_400
 
@@ -136,3 +143,85 @@ def test_addresses_of_one_ipv6_network_count_as_one(app: Flask) -> None:
 
     assert second == first - 1
     assert elsewhere == first
+
+
+@pytest.fixture
+def strict(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flask]:
+    """Return an application that allows two requests a day to each key and each address."""
+    monkeypatch.setattr(rate_limit, "REFUSALS", Rate(2, DAY))
+    twice = Rate(2, DAY)
+    made = create_app(replace(settings, rate_limit=twice, address_rate_limit=twice))
+    yield made
+    made.extensions[EXTENSION].close()
+
+
+@contextmanager
+def all_connections_taken(app: Flask) -> Iterator[None]:
+    """Hold the whole pool of an application: what asks the database is answered 503."""
+    here: Services = app.extensions[EXTENSION]
+    with ExitStack() as held:
+        for _ in range(here.database.pool_use().size):
+            held.enter_context(here.database.engine.connect())
+        yield
+
+
+def refused_without_the_database(app: Flask, *askers: Api, path: str) -> list[int]:
+    """Ask twice by each, then once more by each while no connection is to be had."""
+    for each in askers:
+        for _ in range(2):
+            assert each.get(path).status_code != 429
+        # Whoever was let through this often is refused from now on.
+        each.get(path)
+    with all_connections_taken(app):
+        return [each.get(path).status_code for each in askers]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/keys/self", "/v1/records", f"/v1/records/rec_{NOBODY}/bundle"]
+)
+def test_a_key_beyond_its_limit_costs_no_statement(
+    strict: Flask, tenant: FreshTenant, path: str
+) -> None:
+    caller = Api(strict.test_client(), tenant.root_key)
+    assert refused_without_the_database(strict, caller, path=path) == [429]
+
+
+def test_refused_keys_beyond_the_limit_of_their_address_cost_no_statement(
+    strict: Flask, tenant: FreshTenant
+) -> None:
+    known = Api(strict.test_client(), tenant.root_key)
+    assert known.get("/v1/keys/self").status_code == 200
+    wrong = Api(strict.test_client(), api_keys.new())
+    assert refused_without_the_database(strict, wrong, path="/v1/keys/self") == [429]
+    with all_connections_taken(strict):
+        another = Api(strict.test_client(), api_keys.new())
+        assert another.get("/v1/keys/self").status_code == 429
+    assert known.get("/v1/keys/self").status_code == 200, "a known key is not affected"
+
+
+@pytest.mark.parametrize("key", [None, api_keys.new()], ids=["without a key", "with a bad one"])
+def test_a_reader_without_a_key_beyond_the_limit_costs_no_statement(
+    strict: Flask, settings: Settings, tenant: FreshTenant, key: str | None
+) -> None:
+    with serving(settings) as api:
+        owner = api(tenant.root_key)
+        record = make_record(owner, make_session(owner)["id"])
+        token, _ = token_to(owner, record)
+    reader = Api(strict.test_client(), key)
+    path = f"/v1/records/{record['id']}/bundle?share_token={token}"
+    assert refused_without_the_database(strict, reader, path=path) == [429]
+
+
+def test_pages_of_the_console_beyond_the_limit_cost_no_statement(
+    strict: Flask, tenant: FreshTenant
+) -> None:
+    signed_in, stranger = Visitor(strict), Visitor(strict)
+    assert signed_in.sign_in(tenant.root_key).status_code == 303
+    unknown = Token.new(tenant.id).text
+    stranger.client.set_cookie("__Host-console_session", unknown, domain="records.test")
+    for each in (signed_in, stranger):
+        for _ in range(3):
+            each.get("/console/records")
+    with all_connections_taken(strict):
+        answers = [each.get("/console/records").status_code for each in (signed_in, stranger)]
+    assert answers == [429, 429]

@@ -1,5 +1,6 @@
 """Room for large records: refused before the body is read."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,8 +17,16 @@ from app.database import Database
 from app.errors import SessionCompleted
 from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.settings import Settings
-from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.making import make_record, make_session, refused, uuid_of
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
+from tests.support.callers.making import (
+    make_record,
+    make_session,
+    record_of,
+    refused,
+    revoke,
+    uuid_of,
+)
+from tests.support.faults import until
 
 
 def test_a_record_comes_in_while_another_is_signed(
@@ -70,3 +79,21 @@ def test_a_request_that_was_refused_a_moment_ago_is_refused_before_anything_is_a
     assert refused(answer, 503, "busy")["detail"] == "There is too much to do."
     assert answer.headers["Retry-After"]
     assert tally.value(metrics.WEB_REFUSED, "early_retry") == before + 1
+
+
+def test_a_key_that_is_revoked_while_its_record_waits_for_room_writes_none(
+    app: Flask, api: ApiOf, mint: Mint, session: dict[str, Any]
+) -> None:
+    key, room = mint("write"), app.extensions[EXTENSION].large
+    sent = record_of(session["id"], content="x" * large_bodies.LARGE)
+    others = ["another tenant", "and another"]
+    for other in others:
+        room.enter(other)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(api(key).post, "/v1/records", sent)
+        until(lambda: room._in_line.total() == 1)
+        revoke(api, key)
+        for other in others:
+            room.leave(other)
+        refused(asked.result(), 401, "unauthenticated")
+    assert api().get(f"/v1/records?session_id={session['id']}").json["data"] == []

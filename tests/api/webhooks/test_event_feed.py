@@ -2,6 +2,7 @@
 
 import base64
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from flask import Flask
 
 from app import clock, ids
+from app.api.http.responses import long_poll
 from app.api.http.services import EXTENSION
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
@@ -18,7 +20,7 @@ from app.core.delivery.history import event_feed
 from app.database import Database
 from app.lib.gateway.gateway import CAN_WAIT
 from app.lib.gateway.streams import Waiting
-from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     finding_of,
     make_finding,
@@ -26,8 +28,10 @@ from tests.support.callers.making import (
     pin_of,
     pointers,
     refused,
+    revoke,
 )
 from tests.support.callers.sending import make_findings
+from tests.support.faults import until
 
 PATH = "/v1/events"
 
@@ -225,3 +229,20 @@ def test_without_the_gateway_a_thread_waits(api: ApiOf) -> None:
     finding = make_finding(api(), session["id"])
     waiter.join(60)
     assert [each["data"]["id"] for each in arrived[0]] == [finding["id"]]
+
+
+def test_a_key_that_is_revoked_while_it_waits_gets_no_event(
+    api: ApiOf, app: Flask, mint: Mint
+) -> None:
+    session = make_session(api())
+    key = mint("read")
+    path = f"{PATH}?wait=20&after={read(api)['next_after']}"
+    with pytest.raises(Waiting):
+        api(key).get(path, environ_overrides={CAN_WAIT: True})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(api(key).get, path)
+        until(lambda: long_poll._room._value < long_poll.AT_ONCE)
+        revoke(api, key)
+        make_finding(api(), session["id"])
+        refused(waiting.result(), 401, "unauthenticated")
+    refused(api(key).get(path, environ_overrides={CAN_WAIT: False}), 401, "unauthenticated")

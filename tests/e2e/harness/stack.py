@@ -138,6 +138,7 @@ class RunningStack:
         self.redis_url = values["REDIS_URL"]
         self.root_key = values["SERVICE_API_KEY"]
         self.env_file = stack.env_file
+        self.client_env = stack.client_env
         self._data_dir = data_dir
         self._tenants = 0
 

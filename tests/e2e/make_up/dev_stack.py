@@ -63,6 +63,11 @@ class Stack:
         assert self.process.poll() is None, self
 
     @property
+    def client_env(self) -> Path:
+        """The file with what callers need, while the stack is up."""
+        return self.data_dir / "client.env"
+
+    @property
     def env_file(self) -> Path:
         return self.data_dir / "env"
 

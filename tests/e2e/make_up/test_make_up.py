@@ -15,6 +15,7 @@ import psycopg
 import pytest
 import redis
 
+from app.dev import env_file
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
 from tests.support.faults import LONG_ENOUGH, until
@@ -63,6 +64,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
     assert "up        | stopped" in stack.said
     assert still_there(whole) == []
     assert not stack.env_file.exists()
+    assert not stack.client_env.exists()
 
     # What is broken is told and keeps nobody waiting: operators' commands need the file then most.
     # And what the run before told this shell is not taken for stores of the user's own.
@@ -93,8 +95,14 @@ def _names_where_it_is_and_keeps_its_secrets(stack: Stack, env: Mapping[str, str
     ]
     assert env["LOG_HEAD_URL"] == (stack.data_dir / "log-head").as_uri()
     assert env["BASE_URL"] == f"http://127.0.0.1:{stack.port}"
-    kept = [stack.env_file, *stack.data_dir.rglob("secrets")]
+    kept = [stack.env_file, stack.client_env, *stack.data_dir.rglob("secrets")]
     assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
+    # A shell of an agent gets nothing with which it could reach the stores.
+    assert env_file.read(stack.client_env) == {
+        name: env[name] for name in ("BASE_URL", "SERVICE_BASE_URL", "SERVICE_API_KEY")
+    }
+    line = f'the client: pip install "record-service-client @ {env["BASE_URL"]}/client/'
+    until(lambda: line in stack.said, START_SECONDS, why=stack)
     sourced = run("sh", "-c", '. "$0" && echo "$DATABASE_URL"', str(stack.env_file))
     assert sourced.stdout.strip() == env["DATABASE_URL"]
 

@@ -75,6 +75,7 @@ def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_pat
         }
         stack.up(env=given)
         assert {name: stack.env[name] for name in given} == given
-        assert sorted(file.name for file in stack.data_dir.iterdir()) == ["env", "lock", "secrets"]
+        files = sorted(file.name for file in stack.data_dir.iterdir())
+        assert files == ["client.env", "env", "lock", "secrets"]
         assert stack.get("/v1/keys/self")["role"] == "admin"
         assert stack.stop() == 0

@@ -7,18 +7,20 @@ come in one order: 401, 403 for the role, 403 for a pin, then request validation
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import ParamSpec, TypeVar, cast
 
 import structlog
 from flask import g, request
 
+from app.api.http import admission
 from app.api.http.access import rate_limit
 from app.api.http.requests import client_address, parsing
 from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.errors import TenantSuspended, Unauthenticated
+from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
 
@@ -156,8 +158,37 @@ def key_was_sent() -> bool:
     return bool(_presented_key())
 
 
+def only_key() -> str:
+    """Return the text of the request's key; nothing where it carries none, or two."""
+    try:
+        return _presented_key()
+    except Unauthenticated:
+        return ""
+
+
+def count() -> None:
+    """Count a request that may need no key, before anything is looked up; raises `RateLimited`.
+
+    A key that this process knows pays for it, else the client's address.
+    """
+    known = services().keyring.known(only_key())
+    if known is None:
+        rate_limit.count_address()
+    else:
+        rate_limit.count_key(known)
+
+
 def authenticate() -> Caller:
-    """Return the caller of the request's key, and count the request; raises `Unauthenticated`."""
+    """Return the caller of the request's key, and count the request; raises `Unauthenticated`.
+
+    Beyond its limit a key that this process knows is refused without a look-up.
+    """
+    known = services().keyring.known(only_key())
+    if known is not None:
+        g.caller = known
+        rate_limit.count_key(known)
+        # Refused, it is no caller, in the log too.
+        del g.caller
     g.caller = _known_by(services().keyring.authenticate)
     rate_limit.count_key(caller())
     return caller()
@@ -180,18 +211,22 @@ def key_holder() -> Caller | None:
 def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     """Return the caller that `ask` finds; an invalid key counts against the client's address."""
     key_text = _presented_key()
+    if key_text and services().keyring.known(key_text) is None:
+        rate_limit.refuse_unknown_key()
     try:
-        return ask(key_text, request_id())
+        found = ask(key_text, request_id())
     except Unauthenticated:
         if key_text:
-            rate_limit.count_refusal()
+            rate_limit.count_refusal(looked_up=api_keys.well_formed(key_text))
             log_refusal()
         else:
             rate_limit.count_address()
         raise
     except TenantSuspended:
-        rate_limit.count_refusal()
+        rate_limit.count_refusal(looked_up=True)
         raise
+    admission.admitted_by(partial(services().keyring.authenticate, key_text, request_id()))
+    return found
 
 
 def log_refusal() -> None:

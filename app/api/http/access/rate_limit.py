@@ -20,6 +20,8 @@ EXTENSION = "record-service-limits"
 
 # 238 random bits cannot be guessed; this spares the database the lookups of a faulty client.
 REFUSALS = Rate(1000, 60)
+# Those that cost a lookup are counted by themselves too.
+_LOOKED_UP = b"looked up "
 # A person signs in now and then.
 SIGN_INS = Rate(60, 60)
 
@@ -55,7 +57,9 @@ class Limits:
 
 
 def count_key(caller: Caller) -> None:
-    """Count a request of an authenticated key; raises `RateLimited`."""
+    """Count a request of a key, once; raises `RateLimited`."""
+    if _was_counted("key"):
+        return
     counters = _limits()
     times = _times()
     _spend(
@@ -65,16 +69,39 @@ def count_key(caller: Caller) -> None:
 
 
 def count_address() -> None:
-    """Count a request that needs no key; raises `RateLimited`."""
-    _spend(_limits().addresses.hit(client_address.network().encode(), _times()))
+    """Count a request by its client's address, once; raises `RateLimited`."""
+    if not _was_counted("address"):
+        _spend(_limits().addresses.hit(client_address.network().encode(), _times()))
 
 
-def count_refusal() -> None:
+def count_refusal(*, looked_up: bool) -> None:
     """Count a refused key; raises `RateLimited` when its client address has sent too many.
 
-    A valid key from the same address is not affected.
+    A key that was not even `looked_up`, because no key is written so, keeps out no other.
     """
-    _spend(_limits().refusals.hit(client_address.network().encode()))
+    refusals, network = _limits().refusals, client_address.network().encode()
+    if looked_up:
+        refusals.hit(_LOOKED_UP + network)
+    _spend(refusals.hit(network))
+
+
+def refuse_unknown_key() -> None:
+    """Raise `RateLimited` if too many keys of this client's address were looked up in vain.
+
+    A key that this process does not know then costs no look-up; a known one is not affected.
+    """
+    _refuse_spent(_limits().refusals, _LOOKED_UP)
+
+
+def refuse_address() -> None:
+    """Raise `RateLimited` if this client's address has sent too many requests without a key."""
+    _refuse_spent(_limits().addresses)
+
+
+def _refuse_spent(counter: Counter, kind: bytes = b"") -> None:
+    spent = counter.hit(kind + client_address.network().encode(), 0)
+    if spent.exceeded:
+        _spend(spent)
 
 
 def count_sign_in() -> None:
@@ -95,6 +122,15 @@ def _spend(*spent: Spent) -> None:
     g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
     if nearest.exceeded:
         raise RateLimited(nearest)
+
+
+def _was_counted(by: str) -> bool:
+    """Say whether this request was counted by its key, or address; from now on it is."""
+    counted: set[str] = g.setdefault("counted", set())
+    if by in counted:
+        return True
+    counted.add(by)
+    return False
 
 
 def _times() -> int:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from flask import request
 
 from app import metrics
+from app.api.http import admission
 from app.api.http.services import services
 from app.errors import Busy
 from app.lib.gateway.gateway import REFUSED, REFUSED_BEFORE
@@ -20,17 +21,19 @@ LARGE = 64 * 1024
 def room_for(size: int, whose: object) -> Iterator[None]:
     """Hold a place in this process's bulkhead if `size` (bytes) exceeds `LARGE`; raises `Busy`.
 
-    `whose` is the tenant's id.
+    `whose` is the tenant's id. Raises what refuses a caller who had to wait for the place.
     """
     if size <= LARGE:
         yield
         return
     here = services()
     try:
-        here.large.enter(whose)
+        waited = here.large.enter(whose)
     except Busy as full:
         raise refused("large_work", full.detail) from None
     try:
+        if waited:
+            admission.again()
         yield
     finally:
         here.large.leave(whose)

@@ -1,7 +1,8 @@
 """Long polling for a durable job: few requests at once, without transaction or connection.
 
 A waiting request holds one thread of the web process. A quarter of a process's default threads may
-wait, and half as many more for callers without a key; others are told to retry at once.
+wait, and half as many more for callers without a key; others are told to retry at once. After any
+wait the request is admitted again.
 """
 
 import time
@@ -10,6 +11,7 @@ from threading import BoundedSemaphore
 
 from flask import request
 
+from app.api.http import admission
 from app.lib.gateway.gateway import CAN_WAIT
 from app.lib.gateway.streams import Waiting
 
@@ -41,7 +43,7 @@ def wait_for_answer(ready: Callable[[], bool], seconds: float) -> None:
 def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = True) -> bool:
     """Poll until `settled()` is true, for at most `seconds`; return whether it polled.
 
-    Returns False at once if too many requests wait here.
+    Returns False at once if too many requests wait here. Raises what refuses the caller by then.
     """
     room = _room if with_key else _room_without_key
     if seconds <= 0 or not room.acquire(blocking=False):
@@ -50,6 +52,7 @@ def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = 
         _poll(settled, time.monotonic() + seconds)
     finally:
         room.release()
+    admission.again()
     return True
 
 

@@ -50,8 +50,9 @@ def answer() -> Response:
     lines = _lines(here.database, caller(), end, here.settings)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
-    rest = truncated_stream.short(lines, request_id(), partial(_told, here, caller().tenant_id))
-    return Response(chain([first], rest), content_type=NDJSON)
+    whole = chain([first], lines)
+    told = partial(_told, here, caller().tenant_id)
+    return Response(truncated_stream.short(whole, request_id(), told), content_type=NDJSON)
 
 
 def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:

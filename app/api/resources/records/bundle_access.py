@@ -5,10 +5,10 @@ Else the response hides whether the record exists: 401 without a valid credentia
 something else.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TypeAlias, cast
 from uuid import UUID
 
@@ -16,7 +16,8 @@ from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access import auth, rate_limit
+from app.api.http import admission as admission_check
+from app.api.http.access import auth
 from app.api.http.requests import client_address, fields, parsing
 from app.api.http.requests.request_ids import request_id
 from app.api.http.requests.schemas import Schema
@@ -24,6 +25,7 @@ from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
+from app.database import Database
 from app.errors import NotFound
 from app.models import Record
 
@@ -72,6 +74,7 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
         @wraps(view)
         def checked(*args: object, record_id: str, **kwargs: object) -> Response:
             after_this_request(_add_headers)
+            auth.count()
             g.admission = _admit(ids.parse("rec", record_id), may_be_public=public)
             refuse_undeclared()
             return view(*args, record_id=record_id, **kwargs)
@@ -88,8 +91,12 @@ def admit(caller: Caller, record_id: str) -> None:
 
 
 def admission() -> Admission:
-    """Return how this request was granted access; only views behind `bundle_content` have one."""
-    return cast(Admission, g.admission)
+    """Return how this request was granted access, by its last check if it had to wait.
+
+    Only views behind `bundle_content` have one.
+    """
+    found = admission_check.found_again()
+    return found if isinstance(found, Admission) else cast(Admission, g.admission)
 
 
 @contextmanager
@@ -117,30 +124,60 @@ def holder() -> Caller | None:
     return sent if sent is not None and sent.tenant_id == found.tenant_id else None
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """The rule for one request's record and share tokens; it needs no request."""
+
+    database: Database
+    record_id: UUID | None
+    may_be_public: bool
+    tokens: Sequence[str]
+
+    def apply(
+        self,
+        key_was_sent: Callable[[], bool],
+        by_key: Callable[[], Caller],
+        opens: Callable[[Link], bool],
+    ) -> Admission:
+        """Return how the request is admitted; `opens` says whether a link opens the record."""
+        wanted = self.record_id if self.may_be_public else None
+        open_to_all = anonymous_access.public_tenant(self.database, wanted)
+        link = self._link()
+        if open_to_all is None and link is None and (key_was_sent() or not self.tokens):
+            caller = by_key()
+            return Admission(self.record_id, caller.tenant_id, caller)
+        tenant_id, link_id = open_to_all, None
+        if link is not None and opens(link):
+            tenant_id, link_id = link.tenant_id, link.id
+        return Admission(self.record_id, tenant_id, public=open_to_all is not None, link_id=link_id)
+
+    def _link(self) -> Link | None:
+        found = (anonymous_access.find_link(self.database, token) for token in self.tokens)
+        return next((link for link in found if link and link.record_id == self.record_id), None)
+
+
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
-    database = services().database
-    open_to_all = anonymous_access.public_tenant(database, record_id) if may_be_public else None
-    link = _link_to(record_id)
-    if open_to_all is None and link is None and (auth.key_was_sent() or not _tokens()):
-        caller = auth.authenticate()
-        return Admission(record_id, caller.tenant_id, caller)
-    rate_limit.count_address()
-    tenant_id = None if link is None else _open(link)
-    link_id = None if link is None or tenant_id is None else link.id
-    if open_to_all is not None:
-        return Admission(record_id, open_to_all, public=True, link_id=link_id)
-    return Admission(record_id, tenant_id, link_id=link_id)
+    rule = _Rule(services().database, record_id, may_be_public, _tokens())
+    found = rule.apply(auth.key_was_sent, auth.authenticate, _open)
+    key_text = auth.only_key()
+    by_key = partial(services().keyring.authenticate, key_text, request_id())
+
+    def again() -> Admission:
+        # Found active, a link opens the record; this opening was counted.
+        now = rule.apply(lambda: bool(key_text), by_key, lambda _: True)
+        if now.tenant_id is None:
+            raise NotFound(records.NO_RECORD)
+        return now
+
+    admission_check.admitted_by(again)
+    return found
 
 
-def _link_to(record_id: UUID | None) -> Link | None:
-    found = (anonymous_access.find_link(services().database, token) for token in _tokens())
-    return next((link for link in found if link and link.record_id == record_id), None)
-
-
-def _open(link: Link) -> UUID | None:
+def _open(link: Link) -> bool:
+    """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
         ends_at = anonymous_access.open_link(session, link, client_address.network(), request_id())
-    return None if ends_at is None else link.tenant_id
+    return ends_at is not None
 
 
 def _tokens() -> list[str]:

@@ -126,17 +126,25 @@ def _asked() -> Response:
     holder = bundle_access.holder()
     settings = services().settings
     with admitted() as (session, record):
-        if holder is not None and not holder.may_touch(record.agent_id, record.principal):
-            holder = None
+        holder = _of(record, holder)
         wait = _patience(holder)
         found = pack_requests.ask(session, settings, record)
         job = _worth_waiting_for(found, wait)
         if job is None:
             return _answer(session, record, found, holder, wait)
     waited = _wait_for(job, wait, with_key=holder is not None)
+    if waited:
+        holder = bundle_access.holder()
     with admitted() as (session, record):
+        holder = _of(record, holder)
         found = pack_requests.ask(session, settings, record, any_pack=True)
         return _answer(session, record, found, holder, wait, waited=waited)
+
+
+def _of(record: Record, holder: Caller | None) -> Caller | None:
+    """Return the holder of a key if its pin allows this record."""
+    allowed = holder is not None and holder.may_touch(record.agent_id, record.principal)
+    return holder if allowed else None
 
 
 def _patience(holder: Caller | None) -> Patience:

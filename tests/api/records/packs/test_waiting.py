@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import BoundedSemaphore
 
 import pytest
+from flask import Flask
 from sqlalchemy import Engine
 
 from app.api.http.responses import long_poll
@@ -106,18 +107,21 @@ def test_a_job_that_waits_for_its_next_try_is_not_waited_for(
     assert "Preference-Applied" not in answer.headers
 
 
-def test_waiting_requests_leave_threads_and_connections_to_others() -> None:
+def test_waiting_requests_leave_threads_and_connections_to_others(app: Flask) -> None:
     done = threading.Event()
-    settled = done.is_set
+
+    def wait(seconds: float) -> bool:
+        with app.app_context():
+            return long_poll.wait_until(done.is_set, seconds)
 
     with ThreadPoolExecutor(long_poll.AT_ONCE) as pool:
-        waits = [pool.submit(long_poll.wait_until, settled, 600) for _ in range(long_poll.AT_ONCE)]
+        waits = [pool.submit(wait, 600) for _ in range(long_poll.AT_ONCE)]
         until(lambda: not long_poll._room._value)
         # No room: at once, and not after ten minutes.
-        assert long_poll.wait_until(settled, 600) is False
+        assert wait(600) is False
         done.set()
-        assert all(wait.result() for wait in waits)
-    assert long_poll.wait_until(settled, 30) is True
+        assert all(each.result() for each in waits)
+    assert wait(30) is True
 
 
 def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(

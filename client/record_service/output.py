@@ -1,10 +1,13 @@
 """What the command prints: tables on a terminal, plain lines in a pipe, JSON where it is asked for.
 
-Agents write what stands in many fields, so characters that steer a terminal are shown by number.
+Agents write what stands in many fields, so characters that steer a terminal are shown by number:
+here alone the command writes to one.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import re
@@ -12,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable, cast
 
 import click
 
@@ -24,12 +27,46 @@ Columns = Mapping[str, str]
 _MEASURED = 200
 _NARROWEST = 8
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z")
-_HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+# Control characters, marks and overrides of direction, separators of lines, and what is invisible;
+# what joins letters and emoji stays.
+_STEERS = (
+    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
+_HIDDEN = re.compile(f"[{_STEERS}]")
+# What a terminal gets besides: ends of lines, tabs between cells, and colours.
+_HIDDEN_FROM_TERMINALS = re.compile(rf"(\x1b\[[0-9;]*m|[\n\t])|[{_STEERS}]")
 _GOOD = frozenset({"succeeded", "intact", "enabled", "open", "valid", "integrated", "active"})
 _BAD = frozenset({"failed", "dead", "disabled", "critical", "high", "invalid", "revoked"})
 _WAITING = frozenset({"retrying", "pending", "held", "paused", "queued", "medium", "cancelled"})
+
+
+class _Terminal(io.RawIOBase):
+    """A terminal as a file of bytes: what is UTF-8 is shown, what would steer it by its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        """Say that it can be written to."""
+        return True
+
+    def write(self, piece: Any) -> int:
+        """Show a piece of an answer's body, which no line of ours coloured."""
+        text = self._decoder.decode(bytes(piece))
+        sys.stdout.write("\n".join(map(_escaped, text.split("\n"))))
+        return len(piece)
+
+    def flush(self) -> None:
+        """Flush the terminal."""
+        sys.stdout.flush()
+
+
+def standard_output() -> BinaryIO:
+    """Return standard output for bytes: exact in a file or pipe, harmless on a terminal."""
+    return cast(BinaryIO, _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
 
 
 class Output:
@@ -47,7 +84,7 @@ class Output:
         """Print a table as its rows come."""
         if not self.terminal:
             for row in rows:
-                click.echo("\t".join(plain(_at(row, path)) for path in columns.values()))
+                self.text("\t".join(plain(_at(row, path)) for path in columns.values()))
             return
         iterator = iter(rows)
         first = list(islice(iterator, _MEASURED))
@@ -55,10 +92,10 @@ class Output:
             self.note("Nothing found.")
             return
         widths = _widths(columns, first)
-        click.echo(self.style(_line(list(columns), widths), bold=True))
+        self.text(self.style(_line(list(columns), widths), bold=True))
         for row in chain(first, iterator):
             cells = [_shown(_at(row, path)) for path in columns.values()]
-            click.echo(self._colour(_line(cells, widths), cells))
+            self.text(self._colour(_line(cells, widths), cells))
 
     def item(self, item: Mapping[str, Any]) -> None:
         """Print one thing: its fields, a line each."""
@@ -68,29 +105,38 @@ class Output:
         width = max(map(len, item), default=0)
         for name, value in item.items():
             if self.terminal:
-                click.echo(f"{self.style(name.ljust(width), bold=True)}  {_shown(value)}")
+                self.text(f"{self.style(name.ljust(width), bold=True)}  {_shown(value)}")
             else:
-                click.echo(f"{name}\t{plain(value)}")
+                self.text(f"{name}\t{plain(value)}")
 
     def document(self, value: Any) -> None:
         """Print JSON, on one line unless a person reads it."""
         indent = 2 if self.terminal else None
         text = json.dumps(value, ensure_ascii=_lacks_characters(), indent=indent)
-        click.echo("\n".join(map(_escaped, text.split("\n"))) if self.terminal else text)
+        self.text(text)
 
     def array(self, rows: Iterable[Json], cursor: Callable[[], str | None]) -> None:
         """Print a list as the API answers it, however long: rows as they come, then the cursor."""
         comma = ""
-        click.echo('{"data": [', nl=False)
+        self.text('{"data": [', end="")
         for row in rows:
-            click.echo(comma + _json(row), nl=False)
+            self.text(comma + _json(row), end="")
             comma = ", "
-        click.echo(f'], "next_cursor": {json.dumps(cursor())}}}')
+        self.text(f'], "next_cursor": {json.dumps(cursor())}}}')
 
     def line(self, value: Any, text: str) -> None:
         """Print one line of a stream: JSON if asked for, else the text; at once."""
-        click.echo(_json(value) if self.json else text)
+        self.text(_json(value) if self.json else text)
         sys.stdout.flush()
+
+    def text(self, text: str, end: str = "\n") -> None:
+        """Print lines, cells or a piece of JSON: all that the command writes passes here."""
+        click.echo(_shielded(text) if self.terminal else text, nl=False)
+        click.echo(end, nl=False)
+
+    def ask(self, question: str) -> bool:
+        """Ask the person at the keyboard, on standard error."""
+        return click.confirm(_escaped(question), err=True)
 
     def aside(self, tell: Callable[..., object], *what: Any) -> None:
         """Print what may be lost in a closed pipe: the command's work or exit code counts."""
@@ -157,6 +203,10 @@ def _lacks_characters() -> bool:
 
 def _escaped(text: str) -> str:
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _shielded(text: str) -> str:
+    return _HIDDEN_FROM_TERMINALS.sub(lambda match: match[1] or json.dumps(match[0])[1:-1], text)
 
 
 def _at(row: Json, path: str) -> Any:

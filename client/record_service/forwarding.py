@@ -10,9 +10,9 @@ from typing import Callable
 
 import requests
 
-from records import signing, state
-from records.client import NOW, Client, Json
-from records.errors import NotFound
+from record_service import signing, state
+from record_service.client import NOW, Client, Json
+from record_service.errors import NotFound
 
 TIMEOUT_SECONDS = 15.0
 _LONGEST_BACKOFF = 5.0

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import click
 
-from records.client import PAGE, Client, Json
-from records.output import Columns, Output
+from record_service.client import PAGE, Client, Json
+from record_service.output import Columns, Output
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ class Run:
             return
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question} There is no terminal to confirm it: add --yes.")
-        if not click.confirm(question, err=True):
+        if not self.out.ask(question):
             raise No("Nothing was done.")
 
     def list(self, path: str, columns: Columns, limit: int | None, **query: Any) -> None:

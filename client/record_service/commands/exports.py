@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ from typing import BinaryIO
 import click
 import requests
 
-from records import verifier
-from records.commands.base import Command, No, Run, at, pass_run
-from records.errors import RecordsError, Unreachable
-from records.output import plain
+from record_service import verifier
+from record_service.commands.base import Command, No, Run, at, pass_run
+from record_service.errors import RecordsError, Unreachable
+from record_service.output import plain, standard_output
 
 _PIECE = 1 << 16
 _TO_STDOUT = "-"
@@ -32,8 +31,9 @@ def saving(to: str) -> Iterator[BinaryIO]:
     A device or a pipe is written to, and a link stays one.
     """
     if to == _TO_STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = standard_output()
+        yield out
+        out.flush()
         return
     path = Path(os.path.realpath(to))
     if path.exists() and not path.is_file():
@@ -137,7 +137,7 @@ def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
         run.out.document({**told, "valid": found.code == 0, "checks": found.checks})
         return
     for line in found.lines:
-        click.echo(plain(line))
+        run.out.text(plain(line))
 
 
 def _save_pack(run: Run, record_id: str, to: str, give_up_at: float) -> str:

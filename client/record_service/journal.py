@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from records import state
+from record_service import state
 
 # Of the 24 hours that the service keeps an Idempotency-Key.
 KEPT_SECONDS = 23 * 3600

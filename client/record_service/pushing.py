@@ -14,9 +14,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from records.client import Client
-from records.errors import Invalid, NotFound, RecordsError
-from records.journal import Journal
+from record_service.client import Client
+from record_service.errors import Invalid, NotFound, RecordsError
+from record_service.journal import Journal
 
 # How long one file is tried: longer than a service takes to start again.
 PATIENCE_SECONDS = 180.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from records.commands.base import Group, Run, pass_run, yes_option
+from record_service.commands.base import Group, Run, pass_run, yes_option
 
 _NULL = "null"
 

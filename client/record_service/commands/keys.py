@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from records.commands.base import Group, Run, at, how_many, pass_run, yes_option
+from record_service.commands.base import Group, Run, at, how_many, pass_run, yes_option
 
 _KEYS = {
     "ID": "id",

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from records.errors import Problem, RecordsError, Unreachable, problem
+from record_service.errors import Problem, RecordsError, Unreachable, problem
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 _LONGEST_BACKOFF = 5.0

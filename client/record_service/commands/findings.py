@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from records.client import NOW, Json
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until
-from records.output import plain
+from record_service.client import NOW, Json
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.output import plain
 
 SEVERITIES = click.Choice(["info", "low", "medium", "high", "critical"])
 _FINDINGS = {

@@ -1,4 +1,4 @@
-"""The command `records`: its groups, the exit codes, and how errors are told.
+"""The command `record-service`, or `records`: its groups, the exit codes, and how errors are told.
 
 Exit codes: 0 done, 1 the answer is no, 2 usage or 422, 3 gone or never there, 4 not allowed,
 5 conflict, 6 unreachable or overloaded, 130 interrupted.
@@ -10,12 +10,13 @@ import io
 import os
 import sqlite3
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from records import state
-from records.commands import (
+from record_service import state
+from record_service.commands import (
     audit,
     completion,
     deliveries,
@@ -30,8 +31,8 @@ from records.commands import (
     sharing,
     webhooks,
 )
-from records.commands.base import Group, No, Run, pass_run
-from records.errors import (
+from record_service.commands.base import Group, No, Run, pass_run
+from record_service.errors import (
     Conflict,
     Denied,
     Invalid,
@@ -40,8 +41,8 @@ from records.errors import (
     Unavailable,
     Unreachable,
 )
-from records.output import discard_output
-from records.transport import version
+from record_service.output import discard_output
+from record_service.transport import version
 
 CODES: tuple[tuple[type[RecordsError], int], ...] = (
     (Invalid, 2),
@@ -52,9 +53,10 @@ CODES: tuple[tuple[type[RecordsError], int], ...] = (
     (Unreachable, 6),
 )
 NO, USAGE, INTERRUPTED = 1, 2, 130
+NAMES = ("record-service", "records")
 
 
-class Records(Group):
+class RecordService(Group):
     """The root group: `session open` and `sessions list` are both of one group."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -70,7 +72,7 @@ class Records(Group):
             return None
 
 
-@click.group("records", cls=Records)
+@click.group("record-service", cls=RecordService)
 @click.version_option(version(), message="%(version)s")
 @click.option(
     "--patience",
@@ -122,7 +124,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What an encoding lacks is shown by its number, as Python does on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    code = run(sys.argv[1:])
+    # Named as it was called: a shell completes that name.
+    called = Path(sys.argv[0]).stem
+    code = run(sys.argv[1:], called if called in NAMES else NAMES[0])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -133,10 +137,10 @@ def main() -> None:
     sys.exit(code)
 
 
-def run(arguments: list[str]) -> int:
-    """Run one command; return its exit code."""
+def run(arguments: list[str], name: str = NAMES[0]) -> int:
+    """Run one command, called by this name; return its exit code."""
     try:
-        root.main(arguments, prog_name="records", standalone_mode=False, obj=Run())
+        root.main(arguments, prog_name=name, standalone_mode=False, obj=Run())
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except _NO_ARGUMENTS as error:
@@ -145,7 +149,7 @@ def run(arguments: list[str]) -> int:
         return USAGE
     except (No, click.ClickException, RecordsError, sqlite3.Error, OSError) as error:
         text, code = _told(error)
-        Run().out.note(f"records: {' '.join(text.split())}")
+        Run().out.note(f"{name}: {' '.join(text.split())}")
         return code
     return 0
 

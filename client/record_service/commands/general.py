@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from records.commands.base import Command, Run, pass_run
+from record_service.commands.base import Command, Run, pass_run
 
 _FOUND = {"TYPE": "type", "ID": "id", "TITLE": "title"}
 

@@ -1,4 +1,4 @@
-"""`Client`: what the service can do, as methods. The command `records` stands on it alone.
+"""`Client`: what the service can do, as methods. The command `record-service` stands on it alone.
 
 Each method returns the JSON of the answer. Lists are iterators that fetch pages as they go.
 """
@@ -15,8 +15,8 @@ from typing import Any, Callable
 
 import requests
 
-from records.errors import RecordsError, Unreachable
-from records.transport import Transport
+from record_service.errors import RecordsError, Unreachable
+from record_service.transport import Transport
 
 Json = dict[str, Any]
 PAGE = 200

@@ -7,9 +7,9 @@ from typing import Any, Callable
 
 import click
 
-from records.client import Json
-from records.commands.base import Decorated, Group, No, Run, at, how_many, pass_run
-from records.output import plain
+from record_service.client import Json
+from record_service.commands.base import Decorated, Group, No, Run, at, how_many, pass_run
+from record_service.output import plain
 
 _STATUSES = ["queued", "running", "retrying", "succeeded", "dead", "cancelled"]
 _JOBS = {

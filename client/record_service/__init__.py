@@ -1,4 +1,4 @@
-"""A client of record-service: `Client`, and the command `records`.
+"""A client of record-service: `Client`, and the command `record-service`.
 
 The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
 `journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
@@ -7,8 +7,8 @@ local URL), `verifier`. The command: `cli`, `output`, and `commands`.
 
 from __future__ import annotations
 
-from records.client import Client, Json
-from records.errors import (
+from record_service.client import Client, Json
+from record_service.errors import (
     Conflict,
     Denied,
     Invalid,

@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from records.errors import RecordsError
+from record_service.errors import RecordsError
 
 
 def folder() -> Path:

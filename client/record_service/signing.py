@@ -11,7 +11,7 @@ import hmac
 import secrets
 from contextlib import closing
 
-from records import state
+from record_service import state
 
 PREFIX = "whsec_"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS secrets (whose TEXT PRIMARY KEY, secret TEXT NOT NULL)"

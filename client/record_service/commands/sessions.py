@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
 
 _AGENTS = {"ID": "id", "NAME": "name", "DESCRIPTION": "description", "CREATED": "created_at"}
 _SESSIONS = {

@@ -17,10 +17,10 @@ from typing import Any
 
 import click
 
-from records import forwarding, signing
-from records.client import Json
-from records.commands.base import Command, No, Run, at, pass_run
-from records.output import plain
+from record_service import forwarding, signing
+from record_service.client import Json
+from record_service.commands.base import Command, No, Run, at, pass_run
+from record_service.output import Output, plain
 
 
 class _Signals:
@@ -157,16 +157,16 @@ def verify(run: Run, webhook_id: str, file: str, received_at: str | None) -> Non
     if run.out.json:
         run.out.aside(run.out.document, found)
     else:
-        run.out.aside(print_checks, found["checks"])
+        run.out.aside(print_checks, run.out, found["checks"])
     if not found["valid"]:
         raise No(found["advice"])
 
 
-def print_checks(checks: list[Json]) -> None:
+def print_checks(out: Output, checks: list[Json]) -> None:
     """Print checks, of a request or of a receiver, a line each."""
     for each in checks:
         verdict = {True: "ok", False: "FAILED", None: "unknown"}[each["ok"]]
-        click.echo(f"{each['name']}\t{verdict}\t{plain(each['detail'])}")
+        out.text(f"{each['name']}\t{verdict}\t{plain(each['detail'])}")
 
 
 def _pasted(raw: bytes) -> dict[str, Any]:

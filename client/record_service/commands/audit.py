@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from records.commands.base import Group, No, Run, how_many, pass_run, since_until
-from records.commands.exports import saving
-from records.errors import Conflict, Unreachable
+from record_service.commands.base import Group, No, Run, how_many, pass_run, since_until
+from record_service.commands.exports import saving
+from record_service.errors import Conflict, Unreachable
 
 _ENTRIES = {
     "SEQ": "seq",

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from records.client import Json
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
-from records.commands.jobs import watch, watch_option
-from records.commands.listening import listen, print_checks, verify
-from records.output import plain
+from record_service.client import Json
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
+from record_service.commands.jobs import watch, watch_option
+from record_service.commands.listening import listen, print_checks, verify
+from record_service.output import plain
 
 _WEBHOOKS = {
     "ID": "id",
@@ -187,7 +187,7 @@ def why(run: Run, webhook_id: str, event_id: str) -> None:
         run.out.document(found)
         return
     for text in (found["explanation"], found["summary"]):
-        click.echo(plain(text))
+        run.out.text(plain(text))
 
 
 @webhooks.command("check")
@@ -203,7 +203,7 @@ def check(run: Run, webhook_id: str, watching: bool) -> None:
 
     def failed(progress: Json) -> bool:
         if not run.out.json:
-            run.out.aside(print_checks, progress["checks"])
+            run.out.aside(print_checks, run.out, progress["checks"])
         return progress["passed"] is not True
 
     watch(run, job["id"], failed)

@@ -8,11 +8,11 @@ from typing import Any, Callable
 
 import click
 
-from records.commands.base import Group, Run, at, how_many, pass_run, since_until
-from records.errors import RecordsError
-from records.journal import Journal
-from records.output import plain
-from records.pushing import Content, Pushed, Pusher, Stopped, body
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.errors import RecordsError
+from record_service.journal import Journal
+from record_service.output import plain
+from record_service.pushing import Content, Pushed, Pusher, Stopped, body
 
 _RECORDS = {
     "ID": "id",
@@ -49,7 +49,7 @@ def list_records(run: Run, /, limit: int | None, **filters: Any) -> None:
 @click.argument("record_id")
 @pass_run
 def show_record(run: Run, record_id: str) -> None:
-    """Show a record's metadata; `records bundle` has what was done."""
+    """Show a record's metadata; `record-service bundle` has what was done."""
     run.out.item(run.client.get(at("/v1/records/{}", record_id)))
 
 
@@ -82,7 +82,7 @@ def push(
     content = Content(session, kind, title, _labels(label)) if session else None
     if _STDIN in files:
         if len(files) > 1:
-            raise click.UsageError("Push standard input alone: `records record push -`.")
+            raise click.UsageError("Push standard input alone: `record-service record push -`.")
         sent = body(_STDIN, sys.stdin.buffer.read(), content)
         run.out.item(run.client.add_record(sent))
         return
@@ -115,7 +115,7 @@ class _Tally:
             if not isinstance(pushed.error, Stopped):
                 self._errors.append(pushed.error)
                 text = str(pushed.error).replace(f"{pushed.path}: ", "", 1)
-                self._run.out.note(f"records: {pushed.path}: {text}")
+                self._run.out.note(f"{pushed.path}: {text}")
         else:
             self._new += not pushed.again
             self._again += pushed.again

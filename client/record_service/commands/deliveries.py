@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from records.client import Json
-from records.commands.base import Decorated, Group, Run, at, how_many, pass_run, since_until
-from records.commands.jobs import watch, watch_option
-from records.errors import problem
+from record_service.client import Json
+from record_service.commands.base import Decorated, Group, Run, at, how_many, pass_run, since_until
+from record_service.commands.jobs import watch, watch_option
+from record_service.errors import problem
 
 _STATUSES = ["pending", "sending", "retrying", "succeeded", "failed", "cancelled"]
 _DELIVERIES = {
