@@ -57,6 +57,8 @@ def check_witnesses(context: Context) -> Iterator[Finding]:
     """Yield which witnesses answer, and what is not anchored."""
     policy = context.settings.witness_policy
     if policy is not None:
+        for line in policy.unchecked:
+            yield findings.not_checked(f"WITNESS_POLICY, {line}, which is not checked here")
         yield from _witnesses(policy, context.patient(_SECONDS))
     with context.reading() as session:
         found = [(each.alarm, incidents.line(each)) for each in incidents.rows(session)]
