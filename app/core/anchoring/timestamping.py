@@ -15,7 +15,6 @@ import structlog
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
-from app.clock import rfc3339
 from app.core.anchoring import checkpoint_round, external_post, incidents
 from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
@@ -106,7 +105,7 @@ class Stamper:
         if not self._cache(session, last).is_stamped(_size(last)):
             _store(session, last, outcome)
         incidents.end(session, PART)
-        return Step(None, {"size": _size(last), "at": rfc3339(outcome.gen_time)})
+        return Step(None, {"size": _size(last), "at": outcome.time})
 
     def _cache(self, session: Session, last: Published) -> CheckpointCache:
         return CheckpointCache(session, last.generation, self.trusted)
