@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS former_agent_names (
 );
 ALTER TABLE former_agent_names ENABLE ROW LEVEL SECURITY;
 ALTER TABLE former_agent_names FORCE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS former_agent_names_of_this_tenant ON former_agent_names;
 CREATE POLICY former_agent_names_of_this_tenant ON former_agent_names USING (
     tenant_id = (SELECT nullif(current_setting('app.tenant_id', true), '')::uuid)
     OR (SELECT current_setting('app.every_tenant', true) = 'on')
