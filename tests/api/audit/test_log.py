@@ -162,6 +162,33 @@ def put_text(owner: Engine, name: str, line: str) -> None:
         connection.execute(text(query), {"name": name, "line": line})
 
 
+def test_pages_of_any_origin_may_read_the_log_and_its_keys(service: Service) -> None:
+    add_leaves(service.world.database, 300)
+    service.publish()
+    origin = {"Origin": "https://monitor.example"}
+    for path, status in (
+        ("/v1/log/checkpoint", 200),
+        ("/v1/log/1/checkpoint", 200),
+        ("/v1/log/key", 200),
+        ("/v1/log/tile/0/000", 200),
+        ("/v1/log/tile/entries/001.p/44", 200),
+        ("/v1/log/tile/9/000", 404),
+        ("/v1/log/proof/inclusion?index=1", 200),
+        ("/v1/log/proof/inclusion?index=999", 422),
+        ("/v1/log/proof/consistency?from=1", 200),
+        ("/.well-known/jwks.json", 200),
+    ):
+        answer = service.anyone.get(path, headers=origin)
+        assert answer.status_code == status, path
+        assert answer.headers.getlist("Access-Control-Allow-Origin") == ["*"]
+        assert answer.headers.getlist("Cross-Origin-Resource-Policy") == ["cross-origin"]
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+    for path in ("/v1/agents", "/v1/audit", "/healthz"):
+        answer = service.api.get(path, headers=origin)
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
 def test_the_keys_are_published_with_their_dates(service: Service) -> None:
     assert service.anyone.get("/.well-known/jwks.json").json == {"keys": []}
     record = make_record(service.api, make_session(service.api)["id"])
@@ -170,6 +197,7 @@ def test_the_keys_are_published_with_their_dates(service: Service) -> None:
     keys = {key["purpose"]: key for key in answer.json["keys"]}
     assert keys["bundle"]["kid"] == record["bundle"]["key_id"]
     assert keys["bundle"]["retired_at"] is None
+    assert keys["bundle"]["created_at"] <= record["created_at"], "the first record is no older"
     assert keys["log"]["vkey"] == service.anyone.get("/v1/log/key").text.strip()
     assert keys["log"]["prefix"] == "/v1/log/1"
     for key in keys.values():

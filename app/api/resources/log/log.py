@@ -44,6 +44,15 @@ def _refuse_other_spellings() -> None:
         abort(404)
 
 
+@blp.after_request
+def _open_to_all(response: Response) -> Response:
+    """Let pages of any origin read it: it is public, and no cookie or key changes an answer."""
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Expose-Headers"] = "ETag, Retry-After"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response
+
+
 @blp.route("/v1/log/checkpoint", methods=["GET"])
 @blp.route("/v1/log/<int:generation>/checkpoint", methods=["GET"], endpoint="old_checkpoint")
 @public
