@@ -1,8 +1,8 @@
 """The service's signing keys: one for bundles and packs, one for the log, older ones kept.
 
-Private keys are sealed in the database, for all processes. A retired key only verifies. No bundle
-may be dated after its key's `retired_at`: a signer reads the time first and the key second, and
-`retired_at` is set slightly in the future. Nor before `created_at`: then it reads the time again.
+Private keys are sealed in the database. A retired key only verifies. No bundle is dated after its
+key's `retired_at`: a signer reads the time first and the key second, and `retired_at` is slightly
+in the future; nor before `created_at`: it reads the time again.
 """
 
 import enum

@@ -1,8 +1,8 @@
 """Data flow between steps: which step made the version of a name that another one used.
 
-A name gets a new version wherever a step has it among its outputs, and wherever another value is
-reported for it. A step uses the newest version of the steps before it, unless it ended before the
-maker of that began: then one from outside.
+A name gets a new version wherever a step has it among its outputs, and where another value is
+reported. A step uses the newest version of the steps before it; if it ended before that one's
+maker began, one from outside.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 The record is the root span, steps are its children, a session is a trace. Ids are parts of a
 SHA-256, so the same record gives the same bytes: trace of the session's id, span of `<record
-id>:<step index>`, with -1 for the record. Logs are in words, for readers of logs alone.
+id>:<step index>`, -1 for the record. Logs are in words.
 https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """
 
