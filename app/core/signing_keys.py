@@ -1,8 +1,8 @@
-"""The service's signing keys: one for bundles and packs, one for the log, older ones kept.
+"""The service's signing keys: one for bundles and packs, one for the log, older ones.
 
 Private keys are sealed in the database. A retired key only verifies. No bundle is dated after its
-key's `retired_at`: a signer reads the time first and the key second, and `retired_at` is slightly
-in the future; nor before `created_at`: it reads the time again.
+key's `retired_at`: a signer reads the time first, then the key, and `retired_at` is slightly in
+the future; nor before `created_at`: it then reads again.
 """
 
 import enum
